@@ -1,0 +1,221 @@
+"""The derived tables, as SQL over the recorded ones.
+
+Each query sees the recorded tables and the derived ones before it. Keys are always joined
+by text and type, so that ``"('x', 0)"`` and ``('x', 0)`` stay apart.
+"""
+
+from __future__ import annotations
+
+#: In order of dependence. `_known` (the last definition of each key) is internal.
+QUERIES: dict[str, str] = {
+    "_known": """
+        select key, key_type, any_value(prefix) as prefix, any_value("group") as "group",
+               last(function) as function, last(submission) as submission
+        from graph_tasks group by key, key_type
+    """,
+    "_moves": """
+        select *,
+               lead(time) over life as next_time,
+               lead(finish_state) over life as next_state,
+               lead(stimulus_id) over life as next_stimulus,
+               lead(worker) over life as next_worker,
+               lead(thread) over life as next_thread,
+               lead(nbytes) over life as next_nbytes,
+               lead(typename) over life as next_typename,
+               lead(startstops) over life as next_startstops,
+               lead(exception) over life as next_exception,
+               lead(traceback) over life as next_traceback,
+               lead(run_id) over life as next_run_id,
+               lag(finish_state) over life as last_state
+        from scheduler_transitions
+        window life as (partition by key, key_type order by seq)
+    """,
+    "_stays": """
+        select seq, key, key_type, time as start, next_time as stop,
+               next_state as end_state, next_stimulus as stimulus_id,
+               worker as first_worker, next_worker as last_worker, next_thread as thread,
+               next_nbytes as nbytes, next_typename as typename, next_startstops as startstops,
+               next_exception as exception, next_traceback as traceback, next_run_id as run_id
+        from _moves where finish_state = 'processing'
+        union all by name
+        select seq, key, key_type, null::timestamptz as start, time as stop,
+               finish_state as end_state, stimulus_id, null as first_worker,
+               worker as last_worker, thread, nbytes, typename, startstops, exception,
+               traceback, run_id
+        from _moves where start_state = 'processing' and last_state is null
+    """,
+    "_stolen": """
+        select s.seq, last(t.destination order by t.time) as worker
+        from _stays s join steals t
+          on t.key = s.key and t.key_type = s.key_type and t.outcome = 'confirm'
+         and t.time >= s.start and (s.stop is null or t.time <= s.stop)
+        group by s.seq
+    """,
+    "_assigned": """
+        select s.seq, last(l.worker order by l.time) as worker
+        from _stays s join worker_log l
+          on l.key = s.key and l.key_type = s.key_type and l.event = 'compute-task'
+        where s.last_worker is null and s.first_worker is null
+          and (s.stop is null or epoch_ns(l.time) <= epoch_ns(s.stop) + 1000000000)
+          and (s.start is null or epoch_ns(l.time) >= epoch_ns(s.start) - 1000000000)
+        group by s.seq
+    """,
+    "attempts": """
+        with removals as (
+            select distinct worker, stimulus_id from worker_events
+            where action = 'remove' and stimulus_id is not null
+        ), spent as (
+            select seq,
+                sum(epoch_ns(i.stop) - epoch_ns(i.start)) filter (i.action = 'compute') / 1e9 as compute_seconds,
+                sum(epoch_ns(i.stop) - epoch_ns(i.start)) filter (i.action = 'transfer') / 1e9 as transfer_seconds,
+                sum(epoch_ns(i.stop) - epoch_ns(i.start)) filter (i.action = 'deserialize') / 1e9 as deserialize_seconds,
+                sum(epoch_ns(i.stop) - epoch_ns(i.start)) filter (i.action like 'disk%') / 1e9 as disk_seconds
+            from (select seq, unnest(startstops) as i from _stays) group by seq
+        )
+        select row_number() over (order by s.seq) as attempt, s.key, s.key_type,
+               k.prefix, k."group",
+               coalesce(s.last_worker, t.worker, s.first_worker, a.worker) as worker,
+               s.thread, s.start, s.stop,
+               case when s.end_state is null then 'running'
+                    when s.end_state in ('memory', 'erred') then s.end_state
+                    when s.exception is not null then 'retried'
+                    when r.worker is not null then 'lost'
+                    when s.stimulus_id like 'reschedule-%' then 'rescheduled'
+                    else 'released' end as outcome,
+               p.compute_seconds, p.transfer_seconds, p.deserialize_seconds, p.disk_seconds,
+               s.nbytes, s.typename, s.exception, s.traceback, s.run_id, s.stimulus_id,
+               s.seq as _seq
+        from _stays s
+        left join _known k on k.key = s.key and k.key_type = s.key_type
+        left join _stolen t on t.seq = s.seq
+        left join _assigned a on a.seq = s.seq
+        left join removals r on r.stimulus_id = s.stimulus_id and r.worker = s.last_worker
+        left join spent p on p.seq = s.seq
+    """,
+    "phases": """
+        select attempt, key, key_type, worker, thread, i.action as action,
+               i.start as start, i.stop as stop,
+               (epoch_ns(i.stop) - epoch_ns(i.start)) / 1e9 as seconds, i.source as source
+        from (
+            select a.attempt, a.key, a.key_type, a.worker, a.thread, unnest(s.startstops) as i
+            from attempts a join _stays s on s.seq = a._seq
+        )
+    """,
+    "tasks": """
+        with lives as (
+            select *, 1 + coalesce(sum((finish_state = 'forgotten')::int) over (
+                       partition by key, key_type order by seq
+                       rows between unbounded preceding and 1 preceding), 0)::bigint as life
+            from scheduler_transitions
+        ), by_life as (
+            select key, key_type, life, min(seq) as first_seq, min(time) as submitted,
+                   min(time) filter (finish_state = 'processing') as started,
+                   min(time) filter (finish_state in ('memory', 'erred')) as finished,
+                   max(time) filter (finish_state = 'forgotten') as forgotten,
+                   arg_max(finish_state, seq) as last_state,
+                   arg_max(finish_state, seq) filter (finish_state in ('memory', 'erred')) as result,
+                   max(seq) as last_seq
+            from lives group by key, key_type, life
+        ), used as (
+            select l.key, l.key_type, l.life, count(*) as n_attempts,
+                   arg_max(a.worker, a._seq) as worker,
+                   sum(a.compute_seconds) as compute_seconds,
+                   sum(a.transfer_seconds) as transfer_seconds,
+                   arg_max(a.nbytes, a._seq) as nbytes, arg_max(a.typename, a._seq) as typename
+            from attempts a join by_life l on l.key = a.key and l.key_type = a.key_type
+             and a._seq between l.first_seq and l.last_seq
+            group by l.key, l.key_type, l.life
+        ), failed as (
+            select key, key_type, life, arg_max(exception, seq) as exception
+            from lives where finish_state = 'erred' and exception is not null
+            group by key, key_type, life
+        ), needs as (
+            select key, key_type, count(distinct (dependency, dependency_type)) as n
+            from graph_edges group by key, key_type
+        ), needed as (
+            select dependency as key, dependency_type as key_type, count(distinct (key, key_type)) as n
+            from graph_edges group by dependency, dependency_type
+        )
+        select l.key, l.key_type, l.life, k.prefix, k."group", k.function,
+               case when l.last_state in ('forgotten', 'released') then coalesce(l.result, 'released')
+                    else l.last_state end as state,
+               u.worker, coalesce(u.n_attempts, 0) as n_attempts,
+               l.submitted, l.started, l.finished, l.forgotten,
+               u.compute_seconds, u.transfer_seconds,
+               (epoch_ns(l.started) - epoch_ns(l.submitted)) / 1e9 as wait_seconds,
+               u.nbytes, u.typename,
+               coalesce(d.n, 0) as n_dependencies, coalesce(e.n, 0) as n_dependents,
+               f.exception
+        from by_life l
+        left join _known k on k.key = l.key and k.key_type = l.key_type
+        left join used u on u.key = l.key and u.key_type = l.key_type and u.life = l.life
+        left join failed f on f.key = l.key and f.key_type = l.key_type and f.life = l.life
+        left join needs d on d.key = l.key and d.key_type = l.key_type
+        left join needed e on e.key = l.key and e.key_type = l.key_type
+        order by l.first_seq
+    """,
+    "_ends": """
+        with content as (
+            select process, number, string_agg(key_type || chr(31) || key, chr(30) order by key_type, key) as content
+            from transfer_end_keys group by process, number
+        )
+        select e.process, e.number, e."end", e.start, e.stop,
+               case when e."end" = 'incoming' then e.peer else e.worker end as source,
+               case when e."end" = 'incoming' then e.worker else e.peer end as destination,
+               e.total_bytes, e.compressed_bytes, e.n_keys, c.content,
+               row_number() over (
+                   partition by e."end", source, destination, c.content order by e.start
+               ) as nth
+        from transfer_ends e
+        left join content c on c.process = e.process and c.number = e.number
+    """,
+    "_pairs": """
+        select row_number() over (order by coalesce(i.start, o.start)) as transfer,
+               coalesce(i.start, o.start) as start, coalesce(i.stop, o.stop) as stop,
+               coalesce(i.source, o.source) as source,
+               coalesce(i.destination, o.destination) as destination,
+               coalesce(o.total_bytes, i.total_bytes) as total_bytes, o.compressed_bytes,
+               case when i.source is null then 'source' when o.source is null then 'destination'
+                    else 'both' end as seen_by,
+               coalesce(i.n_keys, o.n_keys) as n_keys,
+               coalesce(i.process, o.process) as process,
+               coalesce(i.number, o.number) as number
+        from (select * from _ends where "end" = 'incoming') i
+        full outer join (select * from _ends where "end" = 'outgoing') o
+          on o.source = i.source and o.destination = i.destination
+         and o.content = i.content and o.nth = i.nth
+    """,
+    "transfers": """
+        select transfer, start, stop, source, destination, total_bytes, compressed_bytes,
+               seen_by, n_keys
+        from _pairs order by transfer
+    """,
+    "transfer_keys": """
+        select p.transfer, k.key, k.key_type, k.nbytes
+        from _pairs p join transfer_end_keys k on k.process = p.process and k.number = p.number
+        order by p.transfer
+    """,
+    "workers": """
+        with seen as (
+            select worker, last(name order by time) filter (name is not null) as name,
+                   min(time) filter (action in ('add', 'present')) as start,
+                   max(time) filter (action = 'remove') as stop,
+                   last(reason order by time) filter (action = 'remove') as end_reason
+            from worker_events where worker is not null group by worker
+        ), known as (
+            select address as worker, any_value(process) as process, any_value(name) as name,
+                   any_value(host) as host, any_value(nthreads) as nthreads,
+                   any_value(memory_limit_bytes) as memory_limit_bytes, min(start) as start
+            from processes where role = 'worker' group by address
+        ), used as (
+            select worker, count(*) as n_attempts, sum(compute_seconds) as compute_seconds
+            from attempts group by worker
+        )
+        select coalesce(s.worker, k.worker) as worker, coalesce(s.name, k.name) as name, k.process,
+               k.host, k.nthreads, k.memory_limit_bytes, coalesce(s.start, k.start) as start,
+               s.stop, s.end_reason, coalesce(u.n_attempts, 0) as n_attempts, u.compute_seconds
+        from seen s full outer join known k on k.worker = s.worker
+        left join used u on u.worker = coalesce(s.worker, k.worker)
+        order by start
+    """,
+}

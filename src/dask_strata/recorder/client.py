@@ -1,0 +1,164 @@
+"""A client's recorder: the script, and the user's line behind each submission."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import dask
+import distributed
+
+from dask_strata.config import read_settings
+from dask_strata.recorder.engine import Engine, now_ns
+from dask_strata.recorder.statics import add_statics, host_id
+from dask_strata.recorder.script import script_facts
+from dask_strata.recorder.text import clip, json_text, safe_repr
+from dask_strata.schema import wire_key
+from dask_strata.store.frames import Batch
+
+#: Frames from these folders are Dask's or ours, not the user's.
+_NOT_USER = tuple(
+    os.path.dirname(os.path.abspath(module.__file__)) + os.sep
+    for module in (dask, distributed, sys.modules["dask_strata"])
+    if module.__file__
+)
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+
+
+class ClientRecorder:
+    """Records one client; made and closed on its event loop.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The client, connected to a scheduler that is being recorded.
+    spec : dict
+        As the scheduler's recorder announced it: run, folder, settings, host.
+    """
+
+    def __init__(self, client: Any, spec: dict[str, Any]) -> None:
+        self._client = client
+        operation = f"dask-strata-{spec['run']}"
+
+        def send(process: str, frame: bytes) -> None:
+            message = {"op": operation, "process": process, "frame": frame}
+            client.loop.add_callback(client._send_to_scheduler, message)  # noqa: SLF001
+
+        settings = read_settings(spec["settings"])
+        self._engine = engine = Engine("client", spec["run"], Path(spec["folder"]), settings, send)
+        self._sent: deque[tuple[int, Any, list[Any], list[tuple[str, int, str]]]] = deque()
+        self._original = client._graph_to_futures  # noqa: SLF001  the one place all submissions pass
+        self._wrap()
+        engine.sources.append(self._submissions)
+        engine.on_finish.append(self._unwrap)
+        engine.ended = lambda: "closed" if client.status == "closed" else None
+        left = [host_id() != spec["host"]]
+
+        def facts_once() -> None:
+            if left:
+                machine = left.pop()
+                for name, value in script_facts(code=settings.code):
+                    engine.add("script", name=name, value=value)
+                add_statics(engine, machine=machine)
+
+        engine.samplers.append(facts_once)
+        engine.on_finish.append(facts_once)
+        engine.start(address=client.id)
+
+    def _wrap(self) -> None:
+        original, sent = self._original, self._sent
+
+        def graph_to_futures(expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+            futures = original(expr, keys, *args, **kwargs)
+            sent.append((now_ns(), expr, list(futures), _user_frames()))
+            return futures
+
+        self._wrapper = graph_to_futures
+        self._client._graph_to_futures = graph_to_futures  # noqa: SLF001
+
+    def _unwrap(self) -> None:
+        if self._client.__dict__.get("_graph_to_futures") is self._wrapper:
+            del self._client._graph_to_futures  # noqa: SLF001
+
+    def close(self, reason: str = "closed") -> None:
+        """Stop and write what is left."""
+        self._engine.finish(reason)
+
+    def _submissions(self) -> Iterable[Batch]:
+        rows, layers = [], []
+        while self._sent:
+            time, expr, keys, frames = self._sent.popleft()
+            if not keys:
+                continue
+            first = wire_key(keys[0])
+            row = {
+                "time": time, "client": self._client.id, "first_key": first, "n_keys": len(keys),
+                "collection": type(expr).__name__,
+            }
+            if frames:
+                file, line, function = frames[0]
+                row |= {"file": file, "line": line, "function": function}
+                if self._engine.settings.code:
+                    row["code"] = clip(linecache.getline(file, line).strip(), 1000) or None
+            rows.append(row)
+            layers += [
+                {"time": time, "client": self._client.id, "first_key": first, **layer}
+                for layer in _layers(expr)
+            ]
+        if rows:
+            yield Batch.of_rows("client_submissions", rows)
+        if layers:
+            yield Batch.of_rows("graph_layers", layers)
+
+
+def _user_frames() -> list[tuple[str, int, str]]:
+    """Return the innermost frame of the user's own code: file, line, function."""
+    frame = sys._getframe(2)  # noqa: SLF001  a full traceback would cost a hundred times as much
+    fallback: list[tuple[str, int, str]] = []
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_NOT_USER):
+            here = (file, frame.f_lineno, frame.f_code.co_name)
+            if "site-packages" not in file and not file.startswith((_STDLIB, "<frozen")):
+                return [here]
+            fallback = fallback or [here]
+        frame = frame.f_back  # type: ignore[assignment]
+    return fallback
+
+
+def _layers(expr: Any) -> Iterable[dict[str, Any]]:
+    """Yield the layers of what was handed to Dask, without making any task.
+
+    A `HighLevelGraph` shows its layers, an expression its operands. Anything else is one
+    graph without layers.
+    """
+    graph = getattr(expr, "hlg", None) or expr
+    layers = getattr(graph, "layers", None)
+    if isinstance(layers, dict):
+        dependencies = getattr(graph, "dependencies", {})
+        for name, layer in layers.items():
+            materialized = getattr(layer, "is_materialized", lambda: True)()
+            annotations = getattr(layer, "annotations", None)
+            yield {
+                "layer": name if isinstance(name, str) else safe_repr(name, 1000),
+                "type": type(layer).__name__,
+                "n_tasks": len(layer) if materialized else None,
+                "dependencies": json_text(sorted(map(str, dependencies.get(name, ())))),
+                "annotations": json_text(annotations) if annotations else None,
+            }
+        return
+    walk = getattr(expr, "walk", None)
+    if walk is None:
+        return
+    for node in walk():
+        name = getattr(node, "_name", None)
+        if isinstance(name, str):
+            yield {
+                "layer": name, "type": type(node).__name__,
+                "dependencies": json_text([getattr(d, "_name", None) for d in node.dependencies()]),
+            }

@@ -1,0 +1,247 @@
+"""The thread that turns what was seen into frames, one for each recorded Dask server.
+
+Sources hand over batches of rows, samplers are asked at intervals, single rows are added
+from anywhere. Every flush interval all of it becomes one frame, which goes to the sink in
+one piece. Nothing here raises into Dask or waits for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from dask_strata.config import Settings
+from dask_strata.store.frames import Batch, Encoder
+from dask_strata.store.manifest import SEGMENTS, SUFFIX, new_run_id
+from dask_strata.store.writer import CallSink, FileSink, Sink
+
+logger = logging.getLogger("dask_strata")
+
+Source = Callable[[], Iterable[Batch]]
+
+#: Single rows waiting for the next flush; more than this many are dropped and counted.
+MAX_WAITING_ROWS = 1_000_000
+
+
+def now_ns() -> int:
+    """Return the wall clock in nanoseconds since the epoch."""
+    return time.time_ns()
+
+
+def to_ns(seconds: float) -> int:
+    """Return a time of Dask's, in seconds since the epoch, as nanoseconds."""
+    return int(seconds * 1e9)
+
+
+def open_sink(
+    folder: Path, process: str, run: str, send: Callable[[bytes], None] | None, header: bytes
+) -> Sink:
+    """Return a file in the run's folder, or the comm where the folder cannot be written.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written, and there is no comm to fall back on.
+    """
+    try:
+        if run not in (folder / "run.json").read_text(encoding="utf-8"):
+            raise FileNotFoundError(f"{folder} is another run")
+        return FileSink(folder / SEGMENTS / f"{process}{SUFFIX}", header)
+    except (OSError, UnicodeDecodeError):
+        if send is None:
+            raise
+        return CallSink(send, header)
+
+
+class Engine:
+    """Records one Dask server or client.
+
+    Parameters
+    ----------
+    role : str
+        scheduler, worker, nanny or client.
+    run : str
+        Id of the run.
+    folder : Path
+        Folder of the run, as this process sees it.
+    settings : Settings
+        What to do and how often.
+    send : callable, optional
+        Takes ``(process, frame)`` where the folder cannot be written.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written, and there is no ``send``.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        run: str,
+        folder: Path,
+        settings: Settings,
+        send: Callable[[str, bytes], None] | None = None,
+    ) -> None:
+        self.role, self.run, self.folder, self.settings = role, run, folder, settings
+        self.process = f"{role}-{new_run_id()}"
+        self.sources: list[Source] = []
+        self.samplers: list[Callable[[], None]] = []
+        self.on_finish: list[Callable[[], None]] = []
+        self.ended: Callable[[], str | None] = lambda: None
+        self.rows = 0
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
+        self._flush_lock = threading.RLock()
+        self._stop = threading.Event()
+        self._finished = False
+        self._told = False
+        self._reported_drops = 0
+        self._failures: dict[str, int] = {}
+        self._cpu_at_start = time.process_time()
+        self._own_cpu = 0.0
+        self._encoder = Encoder(self.process, {"role": role, "run": run, "pid": os.getpid()})
+        header = self._encoder.header()
+        to_comm = None if send is None else lambda frame: send(self.process, frame)
+        self.sink = open_sink(folder, self.process, run, to_comm, header)
+        self._thread = threading.Thread(
+            target=self._loop, name=f"dask-strata-{self.process}", daemon=True
+        )
+
+    def start(self, **facts: Any) -> None:
+        """Begin, with the facts of the row in `processes`."""
+        import dask
+        import distributed
+
+        self.add(
+            "processes", role=self.role, host=socket.gethostname(), pid=os.getpid(),
+            start=now_ns(), python=sys.version.split()[0], dask=dask.__version__,
+            distributed=distributed.__version__, transport=self.sink.transport, **facts,
+        )
+        self.flush()
+        atexit.register(self.finish, "process exit")
+        self._thread.start()
+
+    def add(self, table: str, **row: Any) -> None:
+        """Add one row; from any thread, never raises."""
+        if len(self._waiting) < MAX_WAITING_ROWS:
+            self._waiting.append((table, row))
+        else:
+            self._failures["rows waiting beyond the bound"] = (
+                self._failures.get("rows waiting beyond the bound", 0) + 1
+            )
+
+    def flush(self) -> None:
+        """Hand everything seen so far to the sink; from any thread, never raises."""
+        with self._flush_lock:
+            if self._finished:
+                return
+            batches = self._single_rows()
+            for source in self.sources:
+                batches.extend(self._guarded(source))
+            self._report_drops()
+            batches.extend(self._single_rows())
+            batches = [batch for batch in batches if batch.n]
+            if not batches:
+                return
+            rows = sum(batch.n for batch in batches)
+            frame = self._guarded(lambda: (self._encoder.frame(batches),))
+            for encoded in frame:
+                self.rows += rows
+                self.sink.write(encoded, rows)
+            self._tell()
+
+    def _single_rows(self) -> list[Batch]:
+        tables: dict[str, list[dict[str, Any]]] = {}
+        for _ in range(len(self._waiting)):
+            table, row = self._waiting.popleft()
+            tables.setdefault(table, []).append(row)
+        return [
+            batch for table, rows in tables.items()
+            for batch in self._guarded(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
+        ]
+
+    def _guarded(self, source: Callable[[], Iterable[Any]]) -> list[Any]:
+        try:
+            return list(source())
+        except Exception as error:  # noqa: BLE001  a recorder that fails must not fail the run
+            name = f"{getattr(source, '__qualname__', 'source')}: {type(error).__name__}: {error}"
+            if name not in self._failures:
+                logger.warning("dask-strata lost records of %s: %s", self.process, name, exc_info=True)
+            self._failures[name] = self._failures.get(name, 0) + 1
+            return []
+
+    def _report_drops(self) -> None:
+        dropped = self.sink.dropped_rows - self._reported_drops
+        if dropped and self.sink.trouble is None:
+            self._reported_drops += dropped
+            self.add("losses", time=now_ns(), what="rows", count=dropped,
+                     reason="could not be written", where=self.process)
+        for reason in list(self._failures):
+            self.add("losses", time=now_ns(), what="recorder", count=self._failures.pop(reason),
+                     reason=reason, where=self.process)
+
+    def _tell(self) -> None:
+        if self.sink.trouble is not None and not self._told:
+            self._told = True
+            logger.warning(
+                "dask-strata cannot write the records of %s: %s. The workflow goes on; "
+                "`dask-strata check %s` will say what is missing.",
+                self.process, self.sink.trouble, self.folder,
+            )
+
+    def _loop(self) -> None:
+        interval, sampling = self.settings.flush_interval, self.settings.sample_interval
+        next_sample = 0.0
+        while not self._stop.wait(interval):
+            if time.monotonic() >= next_sample:
+                for sampler in self.samplers:
+                    self._guarded(lambda s=sampler: s() or ())  # type: ignore[misc]
+                self._add_overhead()
+                next_sample = time.monotonic() + sampling
+            self.flush()
+            self._own_cpu = time.thread_time()
+            reason = self.ended()
+            if reason is not None:
+                self.finish(reason)
+                return
+
+    def _add_overhead(self) -> None:
+        self.add(
+            "overheads", time=now_ns(), cpu_seconds=self._own_cpu,
+            process_cpu_seconds=time.process_time() - self._cpu_at_start,
+            written_bytes=self.sink.written_bytes, rows=self.rows,
+        )
+
+    def finish(self, reason: str) -> None:
+        """Write the last rows and let go of everything; once, from any thread."""
+        with self._flush_lock:
+            if self._finished:
+                return
+            self._stop.set()
+            for action in self.on_finish:
+                self._guarded(lambda a=action: a() or ())  # type: ignore[misc]
+            self._add_overhead()
+            self.add("processes", stop=now_ns(), exit_reason=reason)
+            self.flush()
+            self._finished = True
+            self.sink.close()
+            self.sources.clear()
+            self.samplers.clear()
+            self.on_finish.clear()
+        atexit.unregister(self.finish)
+        if threading.current_thread() is not self._thread and self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything is written and let go of."""
+        return self._finished

@@ -1,0 +1,169 @@
+"""Graphs as they were handed to the scheduler: tasks, dependencies, definitions."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from dask_strata.recorder.engine import now_ns
+from dask_strata.recorder.text import clip, json_text, safe_repr, wire_keys
+from dask_strata.store.frames import Batch
+
+
+def function_name(spec: Any, known: dict[int, str]) -> str | None:
+    """Return the name of the function that a task's definition calls; None for data.
+
+    ``known`` remembers names by the identity of functions, for as long as these live.
+    """
+    function = getattr(spec, "func", None)
+    if function is None:
+        return None
+    name = known.get(id(function))
+    if name is None:
+        name = known[id(function)] = _describe(function)
+    return name
+
+
+def _describe(function: Any) -> str:
+    for _ in range(10):
+        inner = getattr(function, "func", None)
+        if inner is None:
+            break
+        function = inner
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    if not isinstance(name, str):
+        name = type(function).__qualname__
+        module = type(function).__module__
+    return clip(f"{module}.{name}" if isinstance(module, str) else name, 500)
+
+
+def definition_bytes(spec: Any) -> int | None:
+    """Estimate the memory of a task's definition from its own arguments.
+
+    Containers are looked into once: this is done for each task of a graph.
+    """
+    if spec is None:
+        return None
+    size = sys.getsizeof(spec, 64)
+    arguments = getattr(spec, "args", None)
+    parts = list(arguments) if isinstance(arguments, tuple) else []
+    keywords = getattr(spec, "kwargs", None)
+    if isinstance(keywords, dict):
+        parts.extend(keywords.values())
+    if hasattr(spec, "value"):
+        parts.append(spec.value)
+    for part in parts:
+        size += _size(part)
+        if isinstance(part, (list, tuple, set)):
+            size += sum(map(_size, part))
+        elif isinstance(part, dict):
+            size += sum(map(_size, part.values()))
+    return size
+
+
+def _size(value: Any) -> int:
+    nbytes = getattr(value, "nbytes", None)
+    if isinstance(nbytes, int):
+        return nbytes
+    try:
+        return sys.getsizeof(value, 64)
+    except Exception:  # noqa: BLE001  a user's __sizeof__ may do anything
+        return 64
+
+
+class GraphSource:
+    """Makes batches of `submissions`, `graph_tasks` and `graph_edges`.
+
+    The event loop only collects references; names and sizes are worked out later, on the
+    recorder's thread.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._waiting: deque[tuple[dict[str, Any], list[tuple[Any, ...]], frozenset[Any]]] = deque()
+        self._count = 0
+
+    def submitted(
+        self, scheduler: Any, client: str, tasks: Iterable[Any], keys: Any, stimulus_id: str | None
+    ) -> None:
+        """Take a submission; on the event loop, before any of its tasks moves."""
+        known = scheduler.tasks
+        rows = [
+            (
+                key, ts.run_spec, ts.priority, ts.annotations, ts.prefix, ts.group,
+                [d.key for d in ts.dependencies] if ts.dependencies else (),
+            )
+            for key in tasks
+            if (ts := known.get(key)) is not None
+        ]
+        self._count += 1
+        computation = scheduler.computations[-1] if scheduler.computations else None
+        facts = {
+            "submission": f"{self._run}-{self._count}", "time": now_ns(), "client": client,
+            "n_tasks": len(rows), "n_keys": len(keys), "stimulus_id": stimulus_id,
+            "span": _span(scheduler, known, rows),
+            "code": _code(computation),
+        }
+        self._waiting.append((facts, rows, frozenset(keys)))
+
+    def __call__(self) -> Iterable[Batch]:
+        """Return the submissions since the last call."""
+        while self._waiting:
+            facts, rows, requested = self._waiting.popleft()
+            yield Batch.of_rows("submissions", [facts])
+            if rows:
+                yield self._tasks(facts["submission"], rows, requested)
+                edges = [(row[0], dependency) for row in rows for dependency in row[6]]
+                if edges:
+                    tasks, dependencies = zip(*edges, strict=True)
+                    yield Batch("graph_edges", len(edges), {
+                        "submission": facts["submission"],
+                        "key": wire_keys(tasks), "dependency": wire_keys(dependencies),
+                    })
+
+    @staticmethod
+    def _tasks(submission: str, rows: list[tuple[Any, ...]], requested: frozenset[Any]) -> Batch:
+        keys, specs, priorities, annotations, prefixes, groups, _ = zip(*rows, strict=True)
+        functions: dict[int, str] = {}
+        return Batch("graph_tasks", len(rows), {
+            "submission": submission,
+            "key": wire_keys(keys),
+            "prefix": [p.name for p in prefixes],
+            "group": [_group_name(g) for g in groups],
+            "function": [function_name(spec, functions) for spec in specs],
+            "requested": [key in requested for key in keys],
+            "priority": [None if p is None else str(p) for p in priorities],
+            "annotations": [json_text(a) if a else None for a in annotations],
+            "definition_bytes": [definition_bytes(spec) for spec in specs],
+        })
+
+
+def _group_name(group: Any) -> str:
+    name = group.name
+    return name if isinstance(name, str) else str(name)
+
+
+def _span(scheduler: Any, known: dict[Any, Any], rows: list[tuple[Any, ...]]) -> str | None:
+    spans = scheduler.extensions.get("spans")
+    if spans is None or not rows:
+        return None
+    span = spans.spans.get(known[rows[0][0]].group.span_id)
+    return None if span is None else clip(json_text(list(span.name)), 1000)
+
+
+def _code(computation: Any) -> str | None:
+    if computation is None or not computation.code:
+        return None
+    frames = [frame for code in computation.code for frame in code]
+    return clip(json_text([
+        {
+            "file": getattr(f, "filename", None), "line": getattr(f, "lineno_frame", None),
+            "code": clip(getattr(f, "code", None) or safe_repr(f), 10_000),
+        }
+        for f in frames
+    ])) if frames else None
+
+

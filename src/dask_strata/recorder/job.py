@@ -1,0 +1,101 @@
+"""The job layer: what started this process, on what machine, with which limits.
+
+Each collector is a small function that yields facts; what cannot be known is not there. A
+collector that breaks loses nothing of the others and leaves an ``error.<collector>`` fact.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dask_strata.recorder import devices, launchers, machine, process
+from dask_strata.recorder.evidence import Collector, Fact, Place, failure
+from dask_strata.recorder.redact import REDACTED, is_secret_name, redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["COLLECTORS", "Fact", "job_facts", "reveals"]
+
+COLLECTORS: dict[str, Collector] = {
+    **launchers.COLLECTORS,
+    **machine.COLLECTORS,
+    **devices.COLLECTORS,
+    **process.COLLECTORS,
+}
+
+_HOSTS = (
+    "host.", "network.", "process.user", "process.uid", "job.user", "job.nodes", "job.node",
+    "job.submit-host", "job.cluster", "job.account", "container.pod", "container.namespace",
+    "gpu.*.uuid",
+)  # fmt: skip
+_PATHS = (
+    "process.command-line", "process.parent-command-line", "process.arguments",
+    "process.executable", "process.working-directory", "job.submit-dir", "job.script",
+    "filesystem.*.mount", "filesystem.*.device", "container.image", "container.cgroup",
+    "environment.LD_PRELOAD", "environment.LD_LIBRARY_PATH", "environment.PYTHONPATH",
+    "environment.VIRTUAL_ENV", "environment.CONDA_PREFIX", "environment.DARSHAN_LOGPATH",
+    "environment.TMPDIR",
+)  # fmt: skip
+
+
+def job_facts(
+    environ: Mapping[str, str] | None = None,
+    *,
+    proc: Path = Path("/proc"),
+    sys_root: Path = Path("/sys"),
+) -> list[Fact]:
+    """Return what can be known about the job and the machine of this process; never raises.
+
+    Parameters
+    ----------
+    environ
+        Environment variables; those of this process by default.
+    proc, sys_root
+        Where the kernel shows processes and devices.
+
+    Returns
+    -------
+    list of Fact
+        In a fixed order; names may repeat, as with several launchers. Secrets are redacted.
+    """
+    place = Place(dict(os.environ if environ is None else environ), proc, sys_root)
+    found: list[Fact] = []
+    for name, collector in COLLECTORS.items():
+        found.extend(_clean(fact) for fact in _guarded(name, collector, place) if fact.value)
+    return list(dict.fromkeys(found))
+
+
+def _guarded(name: str, collector: Collector, place: Place) -> Iterator[Fact]:
+    try:
+        yield from collector(place)
+    except Exception as error:  # noqa: BLE001 - whatever broke here must not lose the others
+        yield failure(name, error)
+
+
+def _clean(fact: Fact) -> Fact:
+    """Return a fact without secrets, whose text can be written as UTF-8."""
+    if is_secret_name(fact.name) or is_secret_name(fact.source):
+        return fact._replace(value=REDACTED)
+    return Fact(*(redact_text(text.encode("utf-8", "backslashreplace").decode()) for text in fact))
+
+
+def reveals(name: str) -> str | None:
+    """Return which privacy setting a fact of this name falls under: hosts, paths or neither.
+
+    >>> reveals("process.user"), reveals("job.script"), reveals("cpu.model")
+    ('hosts', 'paths', None)
+    """
+    for setting, patterns in (("hosts", _HOSTS), ("paths", _PATHS)):
+        if any(_matches(name, pattern) for pattern in patterns):
+            return setting
+    return None
+
+
+def _matches(name: str, pattern: str) -> bool:
+    if pattern.endswith("."):
+        return name.startswith(pattern)
+    start, star, end = pattern.partition("*")
+    return name.startswith(start) and name.endswith(end) if star else name == pattern

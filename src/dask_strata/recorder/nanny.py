@@ -1,0 +1,100 @@
+"""A nanny's recorder: how the worker's process ended, and that it was started again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+from distributed.core import Status
+
+from dask_strata.config import read_settings
+from dask_strata.recorder.engine import Engine, now_ns
+from dask_strata.recorder.statics import add_statics
+
+_ENDED = (Status.closed, Status.failed)
+
+
+class NannyRecorder:
+    """Records one nanny; made and closed on its event loop.
+
+    Parameters
+    ----------
+    nanny : distributed.Nanny
+        The nanny.
+    spec : dict
+        As the scheduler's recorder announced it: run, folder, settings, host.
+    """
+
+    def __init__(self, nanny: Any, spec: dict[str, Any]) -> None:
+        self._nanny = nanny
+        operation = f"dask-strata-{spec['run']}"
+        loop = asyncio.get_running_loop()
+
+        def send(process: str, frame: bytes) -> None:
+            call = getattr(nanny.scheduler, operation)
+            asyncio.run_coroutine_threadsafe(call(process=process, frame=frame), loop)
+
+        self._engine = engine = Engine(
+            "nanny", spec["run"], Path(spec["folder"]), read_settings(spec["settings"]), send
+        )
+        self._watched: Any = None
+        self._pid: int | None = None
+        self._address: str | None = None
+        self._reported = False
+        left = [True]
+
+        def facts_once() -> None:
+            if left:
+                left.pop()
+                add_statics(engine, machine=False)
+
+        engine.samplers += [self._watch, facts_once]
+        engine.on_finish += [self._watch]
+        engine.ended = lambda: "closed" if nanny.status in _ENDED else None
+        engine.start(address=nanny.address, name=str(nanny.name))
+
+    def _watch(self) -> None:
+        """Look after the worker's process: a new one is a start, one with an exit code an end."""
+        held = self._nanny.process
+        process = getattr(held, "process", None)
+        if process is not None and process is not self._watched:
+            self._report_exit()
+            self._watched = process
+            self._pid = held.pid
+            self._address = getattr(held, "worker_address", None)
+            self._reported = False
+            self._add("process-start", f"pid {self._pid}")
+        if held is not None and self._watched is process:
+            self._address = getattr(held, "worker_address", None) or self._address
+        self._report_exit()
+
+    def _report_exit(self) -> None:
+        process = self._watched
+        if process is None or self._reported:
+            return
+        code = process.exitcode
+        if code is not None:
+            self._reported = True
+            self._add("process-exit", f"pid {self._pid} {_describe(code)}")
+
+    def _add(self, action: str, reason: str) -> None:
+        self._engine.add(
+            "worker_events", time=now_ns(), worker=self._address, name=str(self._nanny.name),
+            action=action, reason=reason,
+        )
+
+    def close(self) -> None:
+        """Stop, at once if only the recording ends, else when the nanny has closed."""
+        if self._nanny.status in (Status.running, Status.init, Status.starting):
+            self._engine.finish("detached")
+
+
+def _describe(code: int) -> str:
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

@@ -1,0 +1,137 @@
+"""What is secret is not written: names that promise a secret, and secrets inside text.
+
+Every pattern here runs in linear time: repetitions are bounded, or start only where the
+repetition before them ended. A text that was redacted stays as it is when redacted again.
+"""
+
+from __future__ import annotations
+
+import re
+
+REDACTED = "(redacted)"
+
+_CAMEL = re.compile(r"([a-z0-9])([A-Z])")
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+_SECRET_NAME = re.compile(
+    r"password|passwd|passphrase|passcode|secret(?!ar)|credential|apikey|accesskey|privatekey"
+    r"|authkey|sessionkey|cookie|token(?!i[sz])|internal-inherit-config"
+    r"|-(?:o?auth\d?|authorization|bearer|jwt)-"
+    r"|-(?:api|access|private|session|signing|encryption|account|storage|shared|auth|ssh)-key-"
+    r"|[a-z0-9]-(?:pass|pwd|pw)-",
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether something of this name is probably a secret, however it is spelled.
+
+    >>> is_secret_name("AWS_SECRET_ACCESS_KEY"), is_secret_name("apiKey")
+    (True, True)
+    >>> is_secret_name("distributed.comm.timeouts.connect"), is_secret_name("author")
+    (False, False)
+    """
+    words = _SEPARATORS.sub("-", _CAMEL.sub(r"\1-\2", name).lower())
+    return _SECRET_NAME.search(f"-{words.strip('-')}-") is not None
+
+
+_PEM = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----"
+    r"(?:[^-]|-(?!----))*(?:-----END [A-Z0-9 ]{0,60}-----)?"
+)
+_AUTHORIZATION = re.compile(
+    r"""(?i)(\bauthorization["']?\s{0,4}[:=]\s{0,4}(?:[frb]?["'])?)"""
+    r"""(?!\(redacted\))(?:digest\s[^\n]+|(?:[a-z][a-z0-9-]{1,30}\s{1,4})?[^\s"',;()]+)"""
+)
+_BEARER = re.compile(r"(?i)(\bbearer\s{1,8})(?:(?=[^\s\d]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})")
+_AFTER_SCHEME = re.compile(r'(?<=://)[^\s"<>]+')
+_PORT = re.compile(r"\d*")
+_QUERY = re.compile(r"""([?&;])([\w.~%\[\]-]{1,64})=([^&;\s"'<>#()]+)""")
+_QUERY_SECRETS = frozenset(("sig", "signature", "key", "x-amz-signature", "x-goog-signature"))
+_FLAG = re.compile(
+    r"""(?<![\w-])(--?([A-Za-z][\w-]{0,60})(?:=-{0,2}|\s{1,4}))"""
+    r"""("[^"\n]*"|'[^'\n]*'|[^\s"'();-][^\s"'();]*)"""
+)
+_QUOTED_VALUE = re.compile(
+    r"""(?<![\w.-])(([A-Za-z_][\w.-]{0,100})["']?\s{0,4}[:=]\s{0,4}[frb]?)"""
+    r"""("[^"\n]*"|'[^'\n]*')"""
+)
+_PLAIN_VALUE = re.compile(r"""(?<![\w.-])(([A-Za-z_][\w.-]{0,100})=)([^\s"'&;()$][^\s"'&;()]*)""")
+_NO_SECRETS = frozenset(("none", "null", "true", "false"))
+_TOKENS = re.compile(
+    r"(?<![\w-])(?:"
+    r"A(?:KI|SI|RO|ID)A[0-9A-Z]{16,}"  # Amazon
+    r"|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
+    r"|hf_[A-Za-z0-9]{16,}"
+    r"|sk-(?=[A-Za-z_-]*\d)[\w-]{16,}"
+    r"|xox[abeoprs]-[\w-]{10,}"  # Slack
+    r"|AIza[\w-]{30,}"  # Google
+    r"|pypi-[\w-]{16,}|npm_\w{30,}"
+    r"|eyJ[\w-]{5,}\.[\w-]+\.[\w-]*"  # JSON web tokens
+    r")"
+)
+
+
+def _without_userinfo(match: re.Match[str]) -> str:
+    """Replace the credentials of each URL in what follows ``://`` up to the next space."""
+    parts = match.group().split("://")
+    for place, part in enumerate(parts):
+        authority = re.split(r"[/?#]", part, maxsplit=1)[0]
+        if "@" in authority:
+            parts[place] = "***@" + part[authority.rindex("@") + 1 :]
+        elif (
+            ":" in authority
+            and "@" in part
+            and not authority.endswith("]")
+            and not _PORT.fullmatch(authority.rpartition(":")[2])
+        ):  # no port after the colon: a password that holds a character it should not
+            parts[place] = "***@" + part[part.rindex("@") + 1 :]
+    return "://".join(parts)
+
+
+def _query(match: re.Match[str]) -> str:
+    mark, name, _ = match.groups()
+    if is_secret_name(name) or name.lower() in _QUERY_SECRETS:
+        return f"{mark}{name}={REDACTED}"
+    return match.group()
+
+
+def _given_value(match: re.Match[str]) -> str:
+    start, name, value = match.groups()
+    if value in ('""', "''") or not is_secret_name(name):
+        return match.group()
+    quote = value[0] if value[0] in "\"'" else ""
+    return f"{start}{quote}{REDACTED}{quote}"
+
+
+def _plain_value(match: re.Match[str]) -> str:
+    start, name, value = match.groups()
+    before = match.string[max(0, match.start() - 16) : match.start()].rstrip()
+    in_a_call = before.endswith(("(", ","))  # token=token in code is a name, not a secret
+    if in_a_call or value.lower() in _NO_SECRETS or not is_secret_name(name):
+        return match.group()
+    return start + REDACTED
+
+
+def redact_text(text: str) -> str:
+    """Return a text without the secrets in it; a text without secrets comes back unchanged.
+
+    Found are credentials inside URLs, secrets in their queries, ``Authorization`` headers,
+    private keys, tokens of well-known shapes, and values that are given to a secret name
+    (``--password x``, ``export API_KEY=x``, ``"token": "x"``).
+
+    >>> redact_text("postgres://me:pass@host/db?sslmode=require")
+    'postgres://***@host/db?sslmode=require'
+    >>> redact_text("curl -H 'Authorization: Bearer abc' https://host/?token=abc&page=2")
+    "curl -H 'Authorization: (redacted)' https://host/?token=(redacted)&page=2"
+    """
+    if "-----BEGIN " in text:
+        text = _PEM.sub(REDACTED, text)
+    text = _AUTHORIZATION.sub(rf"\1{REDACTED}", text)
+    text = _BEARER.sub(rf"\1{REDACTED}", text)
+    if "://" in text:
+        text = _AFTER_SCHEME.sub(_without_userinfo, text)
+    text = _QUERY.sub(_query, text)
+    text = _FLAG.sub(_given_value, text)
+    text = _QUOTED_VALUE.sub(_given_value, text)
+    text = _PLAIN_VALUE.sub(_plain_value, text)
+    return _TOKENS.sub(REDACTED, text)

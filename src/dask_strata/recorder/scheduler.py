@@ -1,0 +1,323 @@
+"""The scheduler's recorder: makes the run's folder, sees the graph and every transition,
+and hands the recorders of workers and nannies out through Dask's own plugins.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+import dask_strata
+from dask_strata.config import Settings
+from dask_strata.recorder.engine import Engine, now_ns
+from dask_strata.recorder.events import EventSource
+from dask_strata.recorder.statics import add_statics, host_id
+from dask_strata.recorder.graph import GraphSource
+from dask_strata.recorder.lag import LoopLag
+from dask_strata.recorder.plugins import dumps_nanny_plugin, dumps_worker_plugin
+from dask_strata.recorder.taps import UnexpectedLogError
+from dask_strata.recorder.transitions import PluginSource, TransitionSource
+from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id, run_folder_name
+
+logger = logging.getLogger("dask_strata")
+
+#: Where a recorded scheduler announces its runs: `Client.get_metadata([METADATA])`.
+METADATA = "dask-strata"
+
+_ENDED = (Status.closed, Status.failed)
+
+
+def plugin_name(run: str) -> str:
+    """Return the name of our plugins of a run, on scheduler, workers and nannies."""
+    return f"dask-strata-{run}"
+
+
+class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
+    """Records one scheduler, and through it a whole cluster.
+
+    Register it with the scheduler (`Client.register_plugin`, or a preload). It attaches
+    when it is started, and detaches with `detach` or when the scheduler has closed.
+
+    Parameters
+    ----------
+    settings : Settings
+        What to record, how often, and where: a relative folder is taken from the working
+        directory of whoever makes this object.
+    name : str
+        Name of the run.
+    """
+
+    idempotent = True
+
+    # Dask calls each plugin's `transition` for each change of state. When transitions are
+    # taken from Dask's log there is nothing to do here, and a method implemented in C that
+    # takes any arguments is the cheapest way to do nothing.
+    transition = staticmethod("".format)
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self.run = new_run_id()
+        self.name = plugin_name(self.run)
+        self.settings = replace(settings, runs=os.path.abspath(settings.runs))
+        created = now_ns()
+        self.folder = Path(self.settings.runs) / run_folder_name(name, self.run, created)
+        self._manifest = Manifest(
+            run=self.run, name=name, created_ns=created, version=dask_strata.__version__,
+            session=settings.session,
+        )
+        self._engine: Engine | None = None
+
+    def __reduce__(self) -> Any:
+        return _restore, (self.settings, self._manifest, str(self.folder))
+
+    @property
+    def recording(self) -> bool:
+        """Whether anything is being recorded."""
+        return self._engine is not None and not self._engine.finished
+
+    async def start(self, scheduler: Any) -> None:
+        """Attach: make the folder, follow the logs, hand out the other recorders.
+
+        Raises
+        ------
+        OSError
+            The run's folder cannot be made where the scheduler runs.
+        """
+        if self._engine is not None:
+            return
+        replace(
+            self._manifest,
+            scheduler={"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()},
+        ).write(self.folder)
+        self._scheduler = scheduler
+        self._frames: dict[str, deque[bytes]] = {}
+        self._engine = engine = Engine("scheduler", self.run, self.folder, self.settings)
+        self._graph = GraphSource(self.run)
+        self._events = EventSource(engine)
+        self._lag = LoopLag(scheduler.loop)
+        self._transitions = self._tap(scheduler)
+        engine.sources += [self._graph, self._transitions, self._events, self._relayed]
+        engine.samplers += [self._count, self._sample]
+        engine.on_finish += [self._detach_taps]
+        engine.ended = lambda: "closed" if scheduler.status in _ENDED else None
+        scheduler.stream_handlers[self.name] = self._take_frame
+        scheduler.handlers[self.name] = self._take_frame_rpc
+        engine.start(
+            address=scheduler.address, name=getattr(scheduler, "name", None),
+            tap=self._transitions.name,
+        )
+        self._there_already(scheduler)
+        engine.samplers.append(_once(lambda: add_statics(engine, machine=True)))
+        spec = {
+            "run": self.run, "folder": str(self.folder), "settings": self.settings.as_config(),
+            "host": host_id(),
+        }
+        scheduler.task_metadata.setdefault(METADATA, {})[self.run] = spec
+        await scheduler.register_worker_plugin(
+            comm=None, plugin=dumps_worker_plugin(spec), name=self.name, idempotent=False
+        )
+        await scheduler.register_nanny_plugin(
+            comm=None, plugin=dumps_nanny_plugin(spec), name=self.name, idempotent=False
+        )
+
+    def _tap(self, scheduler: Any) -> TransitionSource | PluginSource:
+        if self.settings.tap == "auto":
+            try:
+                return TransitionSource(scheduler)
+            except UnexpectedLogError as error:
+                logger.warning("dask-strata uses plugin calls on this version of Dask: %s", error)
+        source = PluginSource(scheduler, time.time)
+        self.transition = source.transition
+        return source
+
+    def _there_already(self, scheduler: Any) -> None:
+        """Note who is connected when a recording of a running cluster begins."""
+        for address, ws in scheduler.workers.items():
+            self._worker_row(address, ws, "present", None)
+        for client in scheduler.clients:
+            if client != "fire-and-forget":
+                self._engine.add("clients", time=now_ns(), client=client, action="connected")  # type: ignore[union-attr]
+
+    def _worker_row(self, address: str, ws: Any, action: str, stimulus_id: str | None) -> None:
+        self._engine.add(  # type: ignore[union-attr]
+            "worker_events", time=now_ns(), worker=address, name=str(ws.name), action=action,
+            stimulus_id=stimulus_id, reason=f"{ws.nthreads} threads, {ws.memory_limit} bytes, pid {ws.pid}",
+        )
+
+    # Calls by Dask, on the event loop.
+
+    def update_graph(self, scheduler: Any, *, client: str, tasks: Any, keys: Any, **kwargs: Any) -> None:
+        """Take a submission."""
+        if self.recording:
+            self._graph.submitted(scheduler, client, tasks, keys, kwargs.get("stimulus_id"))
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """Take the arrival of a worker."""
+        if self.recording:
+            self._worker_row(worker, scheduler.workers[worker], "add", None)
+
+    def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:  # noqa: ARG002
+        """Take the end of a worker; at once, while tasks still say whom they blame."""
+        if self.recording:
+            self._transitions.worker_removed(worker, stimulus_id)
+            self._events.worker_removed(worker, stimulus_id)
+            self._engine.flush()  # type: ignore[union-attr]
+
+    def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002
+        """Take the arrival of a client."""
+        if self.recording:
+            self._engine.add("clients", time=now_ns(), client=client, action="connect")  # type: ignore[union-attr]
+
+    def remove_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002
+        """Take the end of a client."""
+        if self.recording:
+            self._engine.add("clients", time=now_ns(), client=client, action="disconnect")  # type: ignore[union-attr]
+
+    def restart(self, scheduler: Any) -> None:  # noqa: ARG002
+        """Take a restart of the cluster."""
+        if self.recording:
+            self._engine.add("worker_events", time=now_ns(), action="restart-cluster")  # type: ignore[union-attr]
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Take an event that anyone logged."""
+        if self.recording:
+            self._events.logged(topic, msg)
+
+    async def before_close(self) -> None:
+        """Write what there is: whoever closes the scheduler may not wait for us."""
+        if self._engine is not None:
+            self._engine.flush()
+
+    # Records of others that come over Dask's comms.
+
+    def _take_frame(self, process: str, frame: bytes, **_: Any) -> None:
+        self._frames.setdefault(process, deque()).append(frame)
+
+    async def _take_frame_rpc(self, process: str, frame: bytes) -> None:
+        self._take_frame(process, frame)
+
+    def _relayed(self) -> Iterable[Any]:
+        for process, frames in list(self._frames.items()):
+            if not process.replace("-", "").isalnum():
+                frames.clear()
+                continue
+            data = b"".join(frames.popleft() for _ in range(len(frames)))
+            if data:
+                with (self.folder / SEGMENTS / f"{process}{SUFFIX}").open("ab") as file:
+                    file.write(data)
+        return ()
+
+    # Samples, on the recorder's thread.
+
+    def _count(self) -> None:
+        before = self._transitions.counter()
+        self._engine.flush()  # type: ignore[union-attr]
+        if before == self._transitions.counter():
+            self._add_count(before, final=False)
+
+    def _add_count(self, value: int, *, final: bool) -> None:
+        self._engine.add(  # type: ignore[union-attr]
+            "counters", time=now_ns(), name="scheduler.transitions", value=value,
+            recorded=self._transitions.recorded, final=final,
+        )
+
+    def _sample(self) -> None:
+        scheduler, add, now = self._scheduler, self._engine.add, now_ns()  # type: ignore[union-attr]
+        recent = scheduler.monitor.recent()
+        occupancy = 0.0
+        for ws in list(scheduler.workers.values()):
+            memory, load = ws.memory, float(ws.occupancy)
+            occupancy += load
+            add(
+                "worker_samples", time=now, worker=ws.address, seen_by="scheduler",
+                status=ws.status.name, processing=len(ws.processing), in_memory=len(ws.has_what),
+                occupancy_seconds=load, managed_bytes=memory.managed,
+                unmanaged_bytes=memory.unmanaged, spilled_bytes=memory.spilled,
+                rss_bytes=memory.process, executing=ws.metrics.get("task_counts", {}).get("executing"),
+                ready=ws.metrics.get("task_counts", {}).get("ready"),
+                cpu_percent=ws.metrics.get("cpu"),
+            )
+        add(
+            "scheduler_samples", time=now, tasks=len(scheduler.tasks), queued=len(scheduler.queued),
+            no_worker=len(scheduler.unrunnable), workers=len(scheduler.workers),
+            clients=len(scheduler.clients), occupancy_seconds=occupancy,
+            rss_bytes=int(recent["memory"]), cpu_percent=recent["cpu"],
+            loop_lag_seconds=self._lag.measure(),
+        )
+
+    # The end.
+
+    async def detach(self, reason: str = "detached") -> None:
+        """Stop recording the whole cluster and leave nothing behind."""
+        if not self.recording:
+            return
+        scheduler = self._scheduler
+        for unregister in (scheduler.unregister_worker_plugin, scheduler.unregister_nanny_plugin):
+            try:
+                await unregister(comm=None, name=self.name)
+            except Exception as error:  # noqa: BLE001  a worker that hangs must not keep us here
+                logger.warning("dask-strata: not every recorder could be taken off: %s", error)
+        self._engine.finish(reason)  # type: ignore[union-attr]
+        if self.name in scheduler.plugins:
+            scheduler.remove_plugin(name=self.name)
+
+    def _detach_taps(self) -> None:
+        engine, scheduler = self._engine, self._scheduler
+        assert engine is not None  # noqa: S101  for the type checker
+        engine.flush()
+        self._add_count(self._transitions.counter(), final=True)
+        self._transitions.remove()
+        self.__dict__.pop("transition", None)
+        scheduler.stream_handlers.pop(self.name, None)
+        scheduler.handlers.pop(self.name, None)
+        runs = scheduler.task_metadata.get(METADATA, {})
+        runs.pop(self.run, None)
+        if not runs:
+            scheduler.task_metadata.pop(METADATA, None)
+
+
+def _once(action: Any) -> Any:
+    left = [action]
+
+    def sampler() -> None:
+        if left:
+            left.pop()()
+
+    return sampler
+
+
+def _restore(settings: Settings, manifest: Manifest, folder: str) -> SchedulerRecorder:
+    recorder = SchedulerRecorder(settings, manifest.name)
+    recorder.run = manifest.run
+    recorder.name = plugin_name(manifest.run)
+    recorder._manifest = manifest  # noqa: SLF001  this is its own constructor
+    recorder.folder = Path(folder)
+    return recorder
+
+
+class Detacher(SchedulerPlugin):  # type: ignore[misc]
+    """Detaches the recorder of a run when it is registered; a message, in Dask's terms.
+
+    Parameters
+    ----------
+    run : str
+        Id of the run.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.name = f"dask-strata-detach-{run}"
+
+    async def start(self, scheduler: Any) -> None:
+        """Detach the recorder."""
+        recorder = scheduler.plugins.get(plugin_name(self.run))
+        if isinstance(recorder, SchedulerRecorder):
+            await recorder.detach()

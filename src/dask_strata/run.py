@@ -1,0 +1,515 @@
+"""A run: the one object that everything takes.
+
+Tables are read when they are first looked at. Times of all processes are put on the
+scheduler's clock on the way (see `Run.clock_offsets_ns`).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dask_strata.derive import QUERIES
+from dask_strata.errors import QueryError, UnknownTaskError
+from dask_strata.schema import DERIVED, TABLES, split_wire_key, wire_key
+from dask_strata.store.manifest import Manifest
+from dask_strata.store.reader import Record, Segment, arrow_schema, fingerprint, read_record, segment_state
+
+#: Processes on other hosts are shifted only by more than this many uncertainties.
+_SIGNIFICANT = 1.0
+
+
+class TableView:
+    """One table of a run.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the schema.
+    arrow : pyarrow.Table
+        Its rows.
+    """
+
+    def __init__(self, name: str, arrow: pa.Table) -> None:
+        self.name = name
+        self._arrow = arrow
+
+    def __len__(self) -> int:
+        return len(self._arrow)
+
+    def __repr__(self) -> str:
+        row = TABLES[self.name].row if self.name in TABLES else "row"
+        return f"<{self.name}: {len(self):,} rows, one per {row}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema; each field's metadata has its meaning and unit."""
+        return self._arrow.schema
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as a `pyarrow.Table`."""
+        return self._arrow
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a `pandas.DataFrame`; needs pandas."""
+        return self._arrow.to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the rows as a `polars.DataFrame`; needs polars."""
+        import polars
+
+        return polars.from_arrow(self._arrow)
+
+    def to_dask(self, npartitions: int = 1) -> Any:
+        """Return the rows as a Dask DataFrame; needs ``dask[dataframe]``."""
+        import dask.dataframe
+
+        return dask.dataframe.from_pandas(self.to_pandas(), npartitions=npartitions)
+
+
+class Run:
+    """What is on record of one run.
+
+    Parameters
+    ----------
+    path : str or Path
+        The run's folder.
+    align : bool, optional
+        Whether times are put on the scheduler's clock.
+
+    Raises
+    ------
+    NotARunError, NewerRunError
+        The folder is no run, or one of a later version.
+
+    Examples
+    --------
+    >>> run = open_run("runs/2026-…")                            # doctest: +SKIP
+    >>> run.tasks.to_pandas()                                    # doctest: +SKIP
+    >>> run.sql("select prefix, count(*) from tasks group by 1") # doctest: +SKIP
+    """
+
+    def __init__(self, path: str | Path, *, align: bool = True) -> None:
+        self.path = Path(path)
+        self.align = align
+        self.manifest = Manifest.read(self.path)
+        self._lock = threading.RLock()
+        self._record: Record | None = None
+        self._seen: tuple[Any, ...] = ()
+        self._derived: dict[str, pa.Table] = {}
+        self._engine: duckdb.DuckDBPyConnection | None = None
+        self._sql: duckdb.DuckDBPyConnection | None = None
+
+    def __repr__(self) -> str:
+        return f"<Run {self.manifest.name} {self.manifest.run}: {self.state}, {self.path}>"
+
+    def __getattr__(self, name: str) -> TableView:
+        if name in TABLES:
+            return self[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *TABLES})
+
+    def __getitem__(self, name: str) -> TableView:
+        if name not in TABLES:
+            raise KeyError(f"no table {name!r}; there are {', '.join(TABLES)}")
+        return TableView(name, self._table(name))
+
+    # Reading.
+
+    def refresh(self) -> bool:
+        """Forget what was read if there is more on record by now; return whether there is."""
+        with self._lock:
+            if self._record is None or fingerprint(self.path) == self._seen:
+                return False
+            self._record = None
+            self._derived.clear()
+            for connection in (self._engine, self._sql):
+                if connection is not None:
+                    connection.close()
+            self._engine = self._sql = None
+            return True
+
+    @property
+    def record(self) -> Record:
+        """The recorded tables and segments, aligned."""
+        with self._lock:
+            if self._record is None:
+                self._seen = fingerprint(self.path)
+                record = read_record(self.path)
+                record.tables["processes"] = _merge_processes(record.tables["processes"])
+                self._record = record
+                if self.align:
+                    _align(record, self.clock_offsets_ns)
+                _name_layers(record.tables)
+            return self._record
+
+    def _table(self, name: str) -> pa.Table:
+        with self._lock:
+            if name not in DERIVED:
+                return self.record.tables[name]
+            if name not in self._derived:
+                schema = arrow_schema(TABLES[name])
+                columns = ", ".join(f'"{field.name}"' for field in schema)
+                found = _arrow(self._connection(), f"select {columns} from {name}")  # noqa: S608  names are ours
+                self._derived[name] = pa.Table.from_arrays(
+                    [_as(found[f.name], f.type) for f in schema], schema=schema
+                )
+            return self._derived[name]
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        """Return the connection that has the recorded and the derived tables."""
+        with self._lock:
+            if self._engine is None:
+                engine = _connect()
+                for name, table in self.record.tables.items():
+                    engine.register(name, table)
+                for name, query in QUERIES.items():
+                    engine.execute(f'create temp table "{name}" as {query}')
+                self._engine = engine
+            return self._engine
+
+    def _rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
+        """Return the rows of one of our own queries, as mappings."""
+        with self._lock:
+            return _arrow(self._connection(), query, list(parameters)).to_pylist()  # type: ignore[no-any-return]
+
+    def _open_sql(self) -> duckdb.DuckDBPyConnection:
+        """Return the connection for users: all tables, with times that SQL can reckon with."""
+        with self._lock:
+            if self._sql is None:
+                connection = _connect()
+                for name in TABLES:
+                    table = self._table(name)
+                    times = [f.name for f in table.schema if pa.types.is_timestamp(f.type)]
+                    casts = ", ".join(f'"{t}"::timestamptz as "{t}"' for t in times)
+                    connection.register(f"_{name}", table)
+                    connection.execute(
+                        f"create temp view {name} as select *"
+                        f"{f' replace ({casts})' if casts else ''} from _{name}"
+                    )
+                connection.execute("set lock_configuration = true")
+                self._sql = connection
+            return self._sql
+
+    def sql(self, query: str) -> TableView:
+        """Return the answer to one SQL query over the tables, by their names.
+
+        The engine is DuckDB, in memory. It can read the tables and nothing else: no file,
+        no network, no extension, no change. Times have microseconds there.
+
+        Raises
+        ------
+        QueryError
+            The query is wrong, or no query.
+        """
+        connection = self._open_sql()
+        try:
+            statements = connection.extract_statements(query)
+        except (duckdb.Error, UnicodeEncodeError) as error:
+            raise QueryError(f"SQL: {_first_line(error)}") from None
+        if len(statements) != 1 or statements[0].type not in _READS:
+            raise QueryError(
+                "SQL: only one query that reads is allowed (select, with, describe, explain).",
+                hint="Example: select prefix, count(*) from tasks group by prefix",
+            )
+        try:
+            with self._lock:
+                found = _arrow(connection, query)
+        except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
+            raise QueryError(f"SQL: {_first_line(error)}") from None
+        return TableView("query", found)
+
+    # What the run is.
+
+    @property
+    def state(self) -> str:
+        """complete, recording, or cut: whether the scheduler's record has an end."""
+        states = {segment_state(s) for s in self.segments if s.process.startswith("scheduler")}
+        if "recording" in states:
+            return "recording"
+        return "complete" if states == {"ended"} else "cut"
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments of the processes on record."""
+        return self.record.segments
+
+    @property
+    def clock_offsets_ns(self) -> dict[str, int]:
+        """What is added to the times of each process to put them on the scheduler's clock.
+
+        Zero for processes on the scheduler's host, which has one clock. For others the
+        measurement of least uncertainty, if it is larger than that uncertainty.
+        """
+        tables = self.record.tables
+        processes = tables["processes"].select(["process", "role", "host"]).to_pylist()
+        home = {p["host"] for p in processes if p["role"] == "scheduler"}
+        away = {p["process"] for p in processes if p["host"] not in home}
+        best: dict[str, tuple[float, float]] = {}
+        columns = ["process", "offset_seconds", "uncertainty_seconds"]
+        for row in tables["clock_offsets"].select(columns).to_pylist():
+            offset, uncertainty = row["offset_seconds"], row["uncertainty_seconds"]
+            if row["process"] in away and offset is not None and uncertainty is not None:
+                best[row["process"]] = min(
+                    best.get(row["process"], (uncertainty, offset)), (uncertainty, offset)
+                )
+        return {
+            process: int(offset * 1e9)
+            for process, (uncertainty, offset) in best.items()
+            if abs(offset) > _SIGNIFICANT * uncertainty
+        }
+
+    @property
+    def config(self) -> dict[str, dict[str, Any]]:
+        """Effective Dask configuration: process, then dotted name, then value."""
+        found: dict[str, dict[str, Any]] = {}
+        for row in self["config"].to_arrow().to_pylist():
+            found.setdefault(row["process"], {})[row["name"]] = _loads(row["value"])
+        return found
+
+    @property
+    def job(self) -> dict[str, dict[str, str]]:
+        """Facts of the job layer: process, then name, then value."""
+        found: dict[str, dict[str, str]] = {}
+        for row in self["job"].to_arrow().to_pylist():
+            found.setdefault(row["process"], {})[row["name"]] = row["value"]
+        return found
+
+    @property
+    def script(self) -> dict[str, str]:
+        """Facts on the client's script; of the last client, where there were several."""
+        return {row["name"]: row["value"] for row in self["script"].to_arrow().to_pylist()}
+
+    @property
+    def versions(self) -> dict[str, dict[str, str]]:
+        """Installed packages: process, then name, then version."""
+        found: dict[str, dict[str, str]] = {}
+        for row in self["packages"].to_arrow().to_pylist():
+            found.setdefault(row["process"], {})[row["name"]] = row["version"]
+        return found
+
+    def task(self, key: Any, key_type: str | None = None) -> Task:
+        """Return one task.
+
+        Parameters
+        ----------
+        key : str or any key of Dask
+            The key itself, or the text that Dask shows for it.
+        key_type : str, optional
+            Name of the key's type, for a text that two keys have.
+
+        Raises
+        ------
+        UnknownTaskError
+            No such task is on record, or more than one.
+        """
+        text, kind = split_wire_key(wire_key(key))
+        kinds = self._key_types(text)
+        if not isinstance(key, str):
+            kinds = [k for k in kinds if k == kind]
+        elif key_type is not None:
+            kinds = [k for k in kinds if k == key_type]
+        elif len(kinds) > 1 and isinstance(key, str):
+            raise UnknownTaskError(
+                f"More than one task has the key {text}: of type {' and '.join(kinds)}.",
+                hint=f"Say which: --key-type {kinds[0]} on the command line, "
+                f"key_type={kinds[0]!r} in Python.",
+            )
+        if not kinds:
+            raise UnknownTaskError(
+                f"No task {text} is on record.", hint=self._hint_for(text)
+            )
+        return Task(self, text, kinds[0])
+
+    def _key_types(self, text: str) -> list[str]:
+        found = self._rows(
+            "select distinct key_type from (select key, key_type from tasks union all "
+            "select key, key_type from graph_tasks union all "
+            "select key, key_type from worker_transitions) where key = ? order by 1", text,
+        )
+        return [row["key_type"] for row in found]
+
+    def _hint_for(self, text: str) -> str:
+        found = self._rows(
+            "select distinct key from tasks where contains(key, ?) "
+            "or jaro_winkler_similarity(key[:200], ?) > 0.8 limit 3",
+            text, text[:200],
+        )
+        if found:
+            return "Did you mean " + " or ".join(row["key"][:200] for row in found) + "?"
+        return f"See them all with: dask-strata tasks {self.path}"
+
+    def check(self) -> Any:
+        """Return what is known to be missing from the record: a `Check`."""
+        from dask_strata.analysis.completeness import check
+
+        return check(self)
+
+
+def open_run(path: str | Path, *, align: bool = True) -> Run:
+    """Open a run's folder; nothing is read before it is looked at.
+
+    Raises
+    ------
+    NotARunError, NewerRunError
+        The folder is no run, or one of a later version.
+    """
+    return Run(path, align=align)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a run. Printing it tells its story.
+
+    Attributes
+    ----------
+    key, key_type : str
+        The text that Dask shows for the key, and the type of the key.
+    """
+
+    run: Run
+    key: str
+    key_type: str
+
+    def __str__(self) -> str:
+        from dask_strata.analysis.stories import story
+        from dask_strata.report.terminal import plain_story
+
+        return plain_story(story(self))
+
+    def rows(self, table: str, column: str = "key") -> list[dict[str, Any]]:
+        """Return the rows of a table that are about this task, in the table's order."""
+        return self.run._rows(  # noqa: SLF001  the same module
+            f'select * from {table} where "{column}" = ? and "{column}_type" = ?',  # noqa: S608  names are ours
+            self.key, self.key_type,
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The row of its last life in `tasks`; empty if the scheduler's record has none."""
+        rows = self.rows("tasks")
+        return rows[-1] if rows else {}
+
+    @property
+    def state(self) -> str | None:
+        """The last state that mattered."""
+        return self.facts.get("state")
+
+    @property
+    def dependencies(self) -> list[str]:
+        """Keys that it needs."""
+        return list(dict.fromkeys(r["dependency"] for r in self.rows("graph_edges")))
+
+    @property
+    def dependents(self) -> list[str]:
+        """Keys that need it."""
+        return list(dict.fromkeys(r["key"] for r in self.rows("graph_edges", "dependency")))
+
+    @property
+    def attempts(self) -> list[dict[str, Any]]:
+        """Its stays in processing on a worker, in order."""
+        return sorted(self.rows("attempts"), key=lambda a: a["attempt"])
+
+    @property
+    def transfers(self) -> list[dict[str, Any]]:
+        """Transfers of its result, in order."""
+        numbers = [r["transfer"] for r in self.rows("transfer_keys")]
+        return self.run._rows(  # noqa: SLF001  the same module
+            "select * from transfers where list_contains(?, transfer) order by start", numbers
+        )
+
+    @property
+    def events(self) -> Iterator[Any]:
+        """Everything on record about it, in time order: see `analysis.stories`."""
+        from dask_strata.analysis.stories import story
+
+        return iter(story(self).events)
+
+
+_READS = {
+    duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.RELATION,
+}
+
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config={
+        "enable_external_access": "false",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+    })
+    connection.execute("set timezone = 'UTC'")
+    return connection
+
+
+def _arrow(
+    connection: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | None = None
+) -> pa.Table:
+    return connection.sql(query, params=parameters).to_arrow_table()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2])[:400] if lines else type(error).__name__
+
+
+def _loads(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _as(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    if column.type == target:
+        return column
+    if pa.types.is_dictionary(target):
+        return column.cast(target.value_type).dictionary_encode().cast(target)
+    return column.cast(target)
+
+
+def _merge_processes(table: pa.Table) -> pa.Table:
+    """Make one row of what a process wrote at its start and at its end."""
+    merged: dict[str, dict[str, Any]] = {}
+    for row in table.to_pylist():
+        known = merged.setdefault(row["process"], row)
+        known.update({name: value for name, value in row.items() if value is not None})
+    return pa.Table.from_pylist(list(merged.values()), schema=table.schema)
+
+
+def _align(record: Record, offsets: dict[str, int]) -> None:
+    if not offsets:
+        return
+    for name, table in record.tables.items():
+        processes = table["process"].cast(pa.string()).combine_chunks()
+        if not set(pc.unique(processes).to_pylist()) & offsets.keys():
+            continue
+        shift = pa.array([offsets.get(p, 0) for p in processes.to_pylist()], pa.int64())
+        for i, column in enumerate(table.schema):
+            if pa.types.is_timestamp(column.type):
+                moved = pc.add(table[i].cast(pa.int64()), shift).cast(column.type)
+                table = table.set_column(i, column, moved)
+        record.tables[name] = table
+
+
+def _name_layers(tables: dict[str, pa.Table]) -> None:
+    """Fill in the layer of each task whose group is a layer that a client showed."""
+    layers = pc.unique(tables["graph_layers"]["layer"].cast(pa.string()))
+    if not len(layers):
+        return
+    tasks = tables["graph_tasks"]
+    group = tasks["group"].cast(pa.string())
+    layer = pc.if_else(pc.is_in(group, layers), group, pa.scalar(None, pa.string()))
+    index = tasks.schema.get_field_index("layer")
+    field = tasks.schema.field(index)
+    tables["graph_tasks"] = tasks.set_column(index, field, _as(layer, field.type))

@@ -1,0 +1,97 @@
+"""The run's name and identity: one small JSON file, written once when recording begins."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from dask_strata.errors import NewerRunError, NotARunError
+from dask_strata.schema import FORMAT_VERSION
+
+MANIFEST = "run.json"
+SEGMENTS = "segments"
+PARQUET = "parquet"
+SUFFIX = ".seg"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `run.json` says. Times are integer nanoseconds since the epoch."""
+
+    run: str
+    name: str
+    created_ns: int
+    version: str
+    format: int = FORMAT_VERSION
+    session: str | None = None
+    scheduler: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write it, all or nothing. Raises OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SEGMENTS).mkdir(exist_ok=True)
+        temporary = folder / f".{MANIFEST}.{secrets.token_hex(4)}"
+        temporary.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, folder / MANIFEST)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read it.
+
+        Raises
+        ------
+        NotARunError
+            There is none, or it cannot be understood.
+        NewerRunError
+            It was written by a version that knows a later format.
+        """
+        path = folder / MANIFEST
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            what = "no such folder" if not folder.exists() else f"no {MANIFEST} in it"
+            raise NotARunError(
+                f"{folder} is not a run: {what}.",
+                hint="Give the folder of one run; `dask-strata list RUNS` shows the runs in a folder.",
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise NotARunError(f"{path} cannot be read: {error}.") from None
+        try:
+            facts = json.loads(text)
+            known = {k: v for k, v in facts.items() if k in cls.__dataclass_fields__}
+            manifest = cls(**known)
+            version = int(manifest.format)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            raise NotARunError(
+                f"{path} is damaged: it is not the JSON that dask-strata writes.",
+                hint="The segments beside it may be whole: restore run.json from a copy.",
+            ) from None
+        if version > FORMAT_VERSION:
+            raise NewerRunError(
+                f"{folder} was written by dask-strata {manifest.version} in format {version}; "
+                f"this version reads up to {FORMAT_VERSION}.",
+                hint="Upgrade: pip install -U dask-strata",
+            )
+        return manifest
+
+
+def new_run_id() -> str:
+    """Return a short random id."""
+    return secrets.token_hex(4)
+
+
+def run_folder_name(name: str, run: str, created_ns: int) -> str:
+    """Return `<date>-<name>-<id>`, safe as a file name on any system.
+
+    >>> run_folder_name("my script.py", "0a1b2c3d", 0)
+    '1970-01-01T00-00-00-my-script.py-0a1b2c3d'
+    """
+    when = datetime.fromtimestamp(created_ns / 1e9, tz=timezone.utc)
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"
+    return f"{when:%Y-%m-%dT%H-%M-%S}-{safe}-{run}"

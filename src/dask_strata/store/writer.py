@@ -1,0 +1,149 @@
+"""Appending frames: to a file of one's own, or through a function to whoever has one.
+
+A sink never raises. What it could not write it keeps for a while, within a bound, tries
+again with the next frame, and counts what it had to let go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+#: Frames that could not be written are kept up to this many bytes.
+BACKLOG_BYTES = 4 << 20
+
+
+class Sink(ABC):
+    """Where the frames of one process go.
+
+    Attributes
+    ----------
+    transport : str
+        ``file`` or ``comm``, as in the table `processes`.
+    dropped_rows : int
+        Rows that were let go so far.
+    written_bytes : int
+        Bytes that were handed over so far.
+    trouble : str or None
+        What keeps frames from being written right now.
+    """
+
+    transport: str
+
+    def __init__(self, header: bytes) -> None:
+        self.dropped_rows = 0
+        self.written_bytes = 0
+        self.trouble: str | None = None
+        self._backlog: deque[tuple[bytes, int]] = deque()
+        self._backlog_bytes = 0
+        self.write(header, 0)
+
+    @abstractmethod
+    def _put(self, frame: bytes) -> None:
+        """Hand one frame over, whole or not at all. May raise anything."""
+
+    def write(self, frame: bytes, rows: int) -> None:
+        """Take a frame of so many rows, after those that are still waiting."""
+        self._backlog.append((frame, rows))
+        self._backlog_bytes += len(frame)
+        try:
+            while self._backlog:
+                waiting = self._backlog[0][0]
+                self._put(waiting)
+                self._backlog.popleft()
+                self._backlog_bytes -= len(waiting)
+                self.written_bytes += len(waiting)
+            self.trouble = None
+        except Exception as error:  # noqa: BLE001  disks and comms fail in any way; Dask must not
+            text = getattr(error, "strerror", None) or error
+            self.trouble = f"{type(error).__name__}: {text}"
+            self._shed()
+
+    def _shed(self) -> None:
+        # The first frame of all is the header, without which nothing else can be read.
+        keep = 1 if self.written_bytes == 0 else 0
+        while self._backlog_bytes > BACKLOG_BYTES and len(self._backlog) > keep:
+            frame, rows = self._backlog[keep]
+            del self._backlog[keep]
+            self._backlog_bytes -= len(frame)
+            self.dropped_rows += rows
+
+    def close(self) -> None:
+        """Give back what is held; frames that are still waiting count as dropped."""
+        self.dropped_rows += sum(rows for _, rows in self._backlog)
+        self._backlog.clear()
+        self._backlog_bytes = 0
+
+
+class FileSink(Sink):
+    """Appends to one file that no other process writes to.
+
+    Each frame goes to the operating system in one `write`, so that a process that is
+    killed afterwards has lost nothing that was handed over. A frame that was written in
+    part (a full disk) is cut off again before the next try.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder exists.
+    header : bytes
+        The frame to begin with.
+
+    Raises
+    ------
+    OSError
+        The file cannot be made.
+    """
+
+    transport = "file"
+
+    def __init__(self, path: Path, header: bytes) -> None:
+        self._path = path
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        self._fd = os.open(path, flags, 0o644)
+        super().__init__(header)
+
+    def _put(self, frame: bytes) -> None:
+        if os.fstat(self._fd).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, f"{self._path} was removed")
+        view = memoryview(frame)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self.written_bytes)
+            raise
+
+    def close(self) -> None:
+        """Close the file; frames that are still waiting count as dropped."""
+        super().close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class CallSink(Sink):
+    """Hands frames to a function that sends them elsewhere, for example over a comm.
+
+    Parameters
+    ----------
+    send : callable
+        Takes the bytes to append to this process's segment. May raise.
+    header : bytes
+        The frame to begin with.
+    """
+
+    transport = "comm"
+
+    def __init__(self, send: Callable[[bytes], None], header: bytes) -> None:
+        self._send = send
+        super().__init__(header)
+
+    def _put(self, frame: bytes) -> None:
+        self._send(frame)
