@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dask_strata.config import read_settings
-from dask_strata.errors import UsageError
+from dask_strata.config import Settings, read_settings
+from dask_strata.errors import StrataError, UsageError
 from dask_strata.recorder.session import Session
 from dask_strata.run import Run, open_run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Workers end a moment after the script that started them; this is how long we wait for them.
+_GRACE_SECONDS = 10.0
 
 
 class record:  # noqa: N801  reads as a verb: `with record(...)`
@@ -101,3 +108,61 @@ def _client(client: Any) -> Any:
             "There is no Dask client to record.",
             hint="Give one: dask_strata.record(client=client).",
         ) from None
+
+
+def record_command(
+    module: str | None, command_line: list[str], *, quiet: bool = False, **settings: Any
+) -> int:
+    """Do what ``dask-strata record`` does; return the script's exit status.
+
+    Raises
+    ------
+    UsageError
+        There is nothing to run, or a setting is wrong.
+    """
+    from dask_strata.recorder.launch import launch
+    from dask_strata.report.tables import console
+
+    chosen = read_settings(**settings)
+    outcome = launch(module, command_line, chosen)
+    err = console(stderr=True)
+    if not outcome.runs:
+        err.print(
+            "dask-strata: nothing was recorded: the script started no Dask cluster and connected "
+            "to none that could be recorded here.", soft_wrap=True,
+        )
+    for folder in outcome.runs:
+        _conclude(folder, chosen, err, quiet=quiet)
+    return outcome.status
+
+
+def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) -> None:
+    """Wait for the last records, compact them, and say what was recorded."""
+    from dask_strata.analysis.summary import summarize
+    from dask_strata.report.terminal import print_summary
+    from dask_strata.store.compact import compact
+    from dask_strata.store.reader import segment_state
+
+    shown = _shortest(folder)
+    try:
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while any(segment_state(s) == "recording" for s in open_run(folder).segments):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        if settings.compact:
+            compact(folder)
+        if quiet:
+            err.print(f"dask-strata: {shown}", soft_wrap=True)
+        else:
+            err.print()
+            print_summary(summarize(open_run(shown)), err)
+    except StrataError as error:
+        err.print(f"dask-strata: recorded {shown}, but: {error}", soft_wrap=True)
+
+
+def _shortest(folder: Path) -> Path:
+    try:
+        return folder.relative_to(Path.cwd())
+    except ValueError:
+        return folder

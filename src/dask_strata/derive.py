@@ -195,6 +195,33 @@ QUERIES: dict[str, str] = {
         from _pairs p join transfer_end_keys k on k.process = p.process and k.number = p.number
         order by p.transfer
     """,
+    "config_differences": """
+        with present as (select distinct process from config),
+        every as (
+            select n.name, p.process, c.value from (select distinct name from config) n
+            cross join present p left join config c on c.name = n.name and c.process = p.process
+        )
+        select name, value, count(*) as n_processes, string_agg(process, ', ' order by process) as processes
+        from every where name in (
+            select name from every group by name
+            having count(distinct coalesce(value, '')) > 1
+        ) group by name, value order by name, n_processes desc
+    """,
+    "package_mismatches": """
+        with installed as (
+            select process, name, version from packages
+            union all by name select process, 'python' as name, python as version from processes
+        ), present as (select distinct process from packages),
+        every as (
+            select n.name, p.process, i.version from (select distinct name from installed) n
+            cross join present p left join installed i on i.name = n.name and i.process = p.process
+        )
+        select name, version, count(*) as n_processes, string_agg(process, ', ' order by process) as processes
+        from every where name in (
+            select name from every group by name
+            having count(distinct coalesce(version, '')) > 1
+        ) group by name, version order by name, n_processes desc
+    """,
     "workers": """
         with seen as (
             select worker, last(name order by time) filter (name is not null) as name,

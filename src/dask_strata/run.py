@@ -178,7 +178,7 @@ class Run:
                 self._engine = engine
             return self._engine
 
-    def _rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
+    def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of one of our own queries, as mappings."""
         with self._lock:
             return _arrow(self._connection(), query, list(parameters)).to_pylist()  # type: ignore[no-any-return]
@@ -270,6 +270,11 @@ class Run:
         }
 
     @property
+    def flush_interval_seconds(self) -> float:
+        """How often records were handed to the operating system."""
+        return float(self.manifest.flush_interval_seconds)
+
+    @property
     def config(self) -> dict[str, dict[str, Any]]:
         """Effective Dask configuration: process, then dotted name, then value."""
         found: dict[str, dict[str, Any]] = {}
@@ -332,7 +337,7 @@ class Run:
         return Task(self, text, kinds[0])
 
     def _key_types(self, text: str) -> list[str]:
-        found = self._rows(
+        found = self.rows(
             "select distinct key_type from (select key, key_type from tasks union all "
             "select key, key_type from graph_tasks union all "
             "select key, key_type from worker_transitions) where key = ? order by 1", text,
@@ -340,7 +345,7 @@ class Run:
         return [row["key_type"] for row in found]
 
     def _hint_for(self, text: str) -> str:
-        found = self._rows(
+        found = self.rows(
             "select distinct key from tasks where contains(key, ?) "
             "or jaro_winkler_similarity(key[:200], ?) > 0.8 limit 3",
             text, text[:200],
@@ -389,7 +394,7 @@ class Task:
 
     def rows(self, table: str, column: str = "key") -> list[dict[str, Any]]:
         """Return the rows of a table that are about this task, in the table's order."""
-        return self.run._rows(  # noqa: SLF001  the same module
+        return self.run.rows(
             f'select * from {table} where "{column}" = ? and "{column}_type" = ?',  # noqa: S608  names are ours
             self.key, self.key_type,
         )
@@ -424,7 +429,7 @@ class Task:
     def transfers(self) -> list[dict[str, Any]]:
         """Transfers of its result, in order."""
         numbers = [r["transfer"] for r in self.rows("transfer_keys")]
-        return self.run._rows(  # noqa: SLF001  the same module
+        return self.run.rows(
             "select * from transfers where list_contains(?, transfer) order by start", numbers
         )
 

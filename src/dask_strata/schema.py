@@ -579,6 +579,28 @@ _DERIVED = (
         prov="relation", derived=True,
     ),
     Table(
+        "config_differences", "setting that is not the same in all processes",
+        1, "job", "config",
+        (
+            _c("name", "text", "dotted name in Dask's configuration"),
+            _c("value", "text", "a value of it, as JSON; null where it is not set"),
+            _c("n_processes", "int", "processes with this value"),
+            _c("processes", "long", "these processes"),
+        ),
+        derived=True,
+    ),
+    Table(
+        "package_mismatches", "package that has not the same version in all processes",
+        1, "job", "config",
+        (
+            _c("name", "text", "name of the distribution, or python"),
+            _c("version", "text", "a version of it; null where it is not installed"),
+            _c("n_processes", "int", "processes with this version"),
+            _c("processes", "long", "these processes"),
+        ),
+        derived=True,
+    ),
+    Table(
         "workers", "worker, from its first sign of life to its end",
         3, "workflow system", "scheduler",
         (

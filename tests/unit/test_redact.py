@@ -136,8 +136,8 @@ def test_url_password_never_survives(user, password, scheme, around):
 
 
 MARKS = st.sampled_from(
-    ["://", "@", ":", "=", "?", "&", "token", "--", "Bearer ", "Authorization", "eyJ", "a", " ", "'",
-     '"', "(", "sk-", ".", "0", "-----BEGIN PRIVATE KEY-----", "password", "\ud800", "\n"],
+    ["://", "@", ":", "=", "?", "&", "token", "--", "Bearer ", "Authorization", "eyJ", "a", " ",
+     "'", '"', "(", "sk-", ".", "0", "-----BEGIN PRIVATE KEY-----", "password", "\ud800", "\n"],
 )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def test_redacting_twice_is_redacting_once(text):
 
 @pytest.mark.parametrize(
     "piece",
-    ["a", "://", "://a:b", "eyJ", "-eyJa", "eyJa.", "-----BEGIN PRIVATE KEY-----", "a=\"", "a='",
+    ["a", "://", "://a:b", "eyJ", "-eyJa", "eyJa.", "-----BEGIN PRIVATE KEY-----", 'a="', "a='",
      "token=", "--a", "--token ", "Bearer ", "?a", "&token", "sk-", "a.", "authorization", " ", "@",
      "-", "authorization:digest ", "\\"],
 )  # fmt: skip

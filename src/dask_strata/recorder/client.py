@@ -14,8 +14,8 @@ import dask
 import distributed
 
 from dask_strata.config import read_settings
-from dask_strata.recorder.engine import Engine, now_ns
-from dask_strata.recorder.statics import add_statics, host_id
+from dask_strata.recorder.engine import Engine, now_ns, once
+from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.script import script_facts
 from dask_strata.recorder.text import clip, json_text, safe_repr
 from dask_strata.schema import wire_key
@@ -38,7 +38,7 @@ class ClientRecorder:
     client : distributed.Client
         The client, connected to a scheduler that is being recorded.
     spec : dict
-        As the scheduler's recorder announced it: run, folder, settings, host.
+        As the scheduler's recorder announced it: run, folder, settings.
     """
 
     def __init__(self, client: Any, spec: dict[str, Any]) -> None:
@@ -57,18 +57,15 @@ class ClientRecorder:
         engine.sources.append(self._submissions)
         engine.on_finish.append(self._unwrap)
         engine.ended = lambda: "closed" if client.status == "closed" else None
-        left = [host_id() != spec["host"]]
-
-        def facts_once() -> None:
-            if left:
-                machine = left.pop()
-                for name, value in script_facts(code=settings.code):
-                    engine.add("script", name=name, value=value)
-                add_statics(engine, machine=machine)
-
+        facts_once = once(self._facts)
         engine.samplers.append(facts_once)
         engine.on_finish.append(facts_once)
         engine.start(address=client.id)
+
+    def _facts(self) -> None:
+        for name, value in script_facts(code=self._engine.settings.code):
+            self._engine.add("script", name=name, value=value)
+        add_statics(self._engine)
 
     def _wrap(self) -> None:
         original, sent = self._original, self._sent

@@ -42,6 +42,17 @@ def to_ns(seconds: float) -> int:
     return int(seconds * 1e9)
 
 
+def once(action: Callable[[], None]) -> Callable[[], None]:
+    """Return a sampler that does something the first time only."""
+    left = [action]
+
+    def sampler() -> None:
+        if left:
+            left.pop()()
+
+    return sampler
+
+
 def open_sink(
     folder: Path, process: str, run: str, send: Callable[[bytes], None] | None, header: bytes
 ) -> Sink:

@@ -22,6 +22,10 @@ _WORKER_ACTIONS = {
 }
 
 
+#: Actions by which a worker, or the scheduler for it, says that it is about to end.
+_ANNOUNCEMENTS = frozenset({"closing-worker", "close-worker", "retired"})
+
+
 class EventSource:
     """Makes batches of `log_events` and `steals`, and rows of `worker_events`.
 
@@ -35,20 +39,26 @@ class EventSource:
         self._engine = engine
         self._events: deque[tuple[int, Any, Any]] = deque()
         self._why: dict[str, str] = {}
+        self._announced: dict[str, str] = {}
 
     def logged(self, topic: Any, message: Any) -> None:
         """Take an event; on the event loop."""
         self._events.append((now_ns(), topic, message))
-        if isinstance(message, dict) and message.get("action") == "remove-worker":
-            expected = "expected" if message.get("expected") else "unexpected"
-            worker = message.get("worker") or topic
-            if isinstance(worker, str):
-                self._why[worker] = expected
+        if not isinstance(message, dict) or not isinstance(topic, str) or topic == "all":
+            return
+        action = message.get("action")
+        if action == "remove-worker":
+            self._why[topic] = "expected" if message.get("expected") else "unexpected"
+        elif action in _ANNOUNCEMENTS:
+            self._announced[topic] = str(message.get("reason") or action)
 
     def worker_removed(self, worker: str, stimulus_id: str) -> None:
         """Take the end of a worker; on the event loop, after Dask has logged it."""
+        said = self._announced.pop(worker, None)
         why = self._why.pop(worker, None)
-        reason = f"{why}: {stimulus_id}" if why else stimulus_id
+        # Dask calls every end unexpected that the scheduler did not ask for, also that of a
+        # worker which said that it was closing.
+        reason = f"announced: {said}" if said else f"{why}: {stimulus_id}" if why else stimulus_id
         self._engine.add(
             "worker_events", time=now_ns(), worker=worker, action="remove",
             reason=reason, stimulus_id=stimulus_id,

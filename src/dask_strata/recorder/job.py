@@ -77,7 +77,8 @@ def _guarded(name: str, collector: Collector, place: Place) -> Iterator[Fact]:
 
 def _clean(fact: Fact) -> Fact:
     """Return a fact without secrets, whose text can be written as UTF-8."""
-    if is_secret_name(fact.name) or is_secret_name(fact.source):
+    variable = fact.source if fact.source.isidentifier() else ""  # else a path or command
+    if is_secret_name(fact.name) or is_secret_name(variable):
         return fact._replace(value=REDACTED)
     return Fact(*(redact_text(text.encode("utf-8", "backslashreplace").decode()) for text in fact))
 

@@ -10,7 +10,7 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.config import read_settings
-from dask_strata.recorder.engine import Engine, now_ns
+from dask_strata.recorder.engine import Engine, now_ns, once
 from dask_strata.recorder.statics import add_statics
 
 _ENDED = (Status.closed, Status.failed)
@@ -24,7 +24,7 @@ class NannyRecorder:
     nanny : distributed.Nanny
         The nanny.
     spec : dict
-        As the scheduler's recorder announced it: run, folder, settings, host.
+        As the scheduler's recorder announced it: run, folder, settings.
     """
 
     def __init__(self, nanny: Any, spec: dict[str, Any]) -> None:
@@ -43,14 +43,7 @@ class NannyRecorder:
         self._pid: int | None = None
         self._address: str | None = None
         self._reported = False
-        left = [True]
-
-        def facts_once() -> None:
-            if left:
-                left.pop()
-                add_statics(engine, machine=False)
-
-        engine.samplers += [self._watch, facts_once]
+        engine.samplers += [self._watch, once(lambda: add_statics(engine))]
         engine.on_finish += [self._watch]
         engine.ended = lambda: "closed" if nanny.status in _ENDED else None
         engine.start(address=nanny.address, name=str(nanny.name))

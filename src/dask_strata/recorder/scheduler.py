@@ -18,9 +18,9 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 import dask_strata
 from dask_strata.config import Settings
-from dask_strata.recorder.engine import Engine, now_ns
+from dask_strata.recorder.engine import Engine, now_ns, once
 from dask_strata.recorder.events import EventSource
-from dask_strata.recorder.statics import add_statics, host_id
+from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.graph import GraphSource
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.plugins import dumps_nanny_plugin, dumps_worker_plugin
@@ -71,7 +71,7 @@ class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
         self.folder = Path(self.settings.runs) / run_folder_name(name, self.run, created)
         self._manifest = Manifest(
             run=self.run, name=name, created_ns=created, version=dask_strata.__version__,
-            session=settings.session,
+            session=settings.session, flush_interval_seconds=settings.flush_interval,
         )
         self._engine: Engine | None = None
 
@@ -115,10 +115,9 @@ class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
             tap=self._transitions.name,
         )
         self._there_already(scheduler)
-        engine.samplers.append(_once(lambda: add_statics(engine, machine=True)))
+        engine.samplers.append(once(lambda: add_statics(engine)))
         spec = {
             "run": self.run, "folder": str(self.folder), "settings": self.settings.as_config(),
-            "host": host_id(),
         }
         scheduler.task_metadata.setdefault(METADATA, {})[self.run] = spec
         await scheduler.register_worker_plugin(
@@ -282,16 +281,6 @@ class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
         runs.pop(self.run, None)
         if not runs:
             scheduler.task_metadata.pop(METADATA, None)
-
-
-def _once(action: Any) -> Any:
-    left = [action]
-
-    def sampler() -> None:
-        if left:
-            left.pop()()
-
-    return sampler
 
 
 def _restore(settings: Settings, manifest: Manifest, folder: str) -> SchedulerRecorder:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from distributed.core import Status
 
 from dask_strata.config import read_settings
-from dask_strata.recorder.engine import Engine, now_ns, to_ns
-from dask_strata.recorder.statics import add_statics, host_id
+from dask_strata.recorder.engine import Engine, now_ns, once, to_ns
+from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.taps import LogTap
 from dask_strata.recorder.text import clip, safe_repr, wire_keys
@@ -43,7 +43,7 @@ class WorkerRecorder:
     worker : distributed.Worker
         The worker.
     spec : dict
-        As the scheduler's recorder announced it: run, folder, settings, host.
+        As the scheduler's recorder announced it: run, folder, settings.
 
     Raises
     ------
@@ -74,22 +74,13 @@ class WorkerRecorder:
         self._delay: float | None = None
         self._spills = SpillTap(worker, self._address)
         engine.sources += [self._entries, self._transfers, self._spills]
-        engine.samplers += [self._count, self._sample, self._once_facts(spec)]
+        engine.samplers += [self._count, self._sample, once(lambda: add_statics(engine))]
         engine.on_finish.append(self._detach)
         engine.ended = lambda: "closed" if worker.status in _ENDED else None
         engine.start(
             address=self._address, name=str(worker.name), nthreads=worker.state.nthreads,
             memory_limit_bytes=worker.memory_manager.memory_limit or None, tap="log",
         )
-
-    def _once_facts(self, spec: dict[str, Any]) -> Callable[[], None]:
-        left = [host_id() != spec["host"]]
-
-        def sampler() -> None:
-            if left:
-                add_statics(self._engine, machine=left.pop())
-
-        return sampler
 
     def close(self) -> None:
         """Stop, at once if only the recording ends, else when the worker has closed."""

@@ -1,1 +1,1 @@
-"""placeholder."""
+"""Views: what the analysis found, for a person. ``terminal`` prints, ``tables`` writes tables."""

@@ -30,6 +30,7 @@ class Manifest:
     version: str
     format: int = FORMAT_VERSION
     session: str | None = None
+    flush_interval_seconds: float = 0.1
     scheduler: dict[str, Any] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:

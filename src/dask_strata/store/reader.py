@@ -303,10 +303,19 @@ def _add_loss(rows: Mapping[str, _Rows], process: str = "reader", **loss: Any) -
     rows["losses"].extend(1, {name: [value] for name, value in loss.items()}, process, 0)
 
 
+def parquet_folder(folder: Path) -> Path | None:
+    """Return the folder with the run's Parquet, also after an interrupted compaction."""
+    for name in (PARQUET, f"{PARQUET}.old"):
+        if (folder / name / INDEX).is_file():
+            return folder / name
+    return None
+
+
 def read_index(folder: Path) -> dict[str, Any]:
     """Return what the Parquet folder says it holds; nothing, if it is not there or damaged."""
     try:
-        index = json.loads((folder / PARQUET / INDEX).read_text(encoding="utf-8"))
+        home = parquet_folder(folder) or folder
+        index = json.loads((home / INDEX).read_text(encoding="utf-8"))
         if isinstance(index["segments"], list) and isinstance(index["tables"], dict):
             return index  # type: ignore[no-any-return]
     except (OSError, ValueError, KeyError, TypeError):
@@ -316,7 +325,8 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 def _read_parquet(folder: Path, name: str) -> pa.Table:
     schema = arrow_schema(TABLES[name])
-    found = ds.dataset(folder / PARQUET / name, format="parquet").to_table()
+    home = parquet_folder(folder) or folder
+    found = ds.dataset(home / name, format="parquet").to_table()
     arrays = [
         found[f.name].cast(f.type) if f.name in found.column_names else pa.nulls(len(found), f.type)
         for f in schema

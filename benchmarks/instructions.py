@@ -1,0 +1,253 @@
+"""Instructions that recording adds to the scheduler, counted by valgrind: free of noise.
+
+A real `distributed.Scheduler` with two workers that are not there: tasks are put into its
+state as a client's graph would be, each is finished by the message that a worker would send,
+through the scheduler's own stream handlers, and all are forgotten in the end. Nothing is
+sent, nothing waits, no other thread is counted; so every process executes the same but for
+what is attached to the scheduler:
+
+    none      nothing of ours
+    empty     a plugin whose `transition` does nothing
+    strata    dask-strata as it records by default; encoding is not counted
+    encoding  the same, and encoding and writing too, once for every 1,000 tasks
+    plugin    dask-strata with `tap: plugin`; encoding is not counted
+
+    python benchmarks/instructions.py --tasks 1000 --variants none,empty,strata
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+VARIANTS = ("none", "empty", "strata", "encoding", "plugin")
+WORKERS = ("tcp://10.0.0.1:1", "tcp://10.0.0.2:1")
+#: Tasks that are submitted together; also how many there are between two flushes.
+BATCH = 1_000
+
+
+class Nowhere:
+    """A comm that takes everything and sends nothing."""
+
+    def send(self, *messages: Any) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+    def closed(self) -> bool:
+        return False
+
+    async def close(self) -> None:
+        pass
+
+
+def add_workers(scheduler: Any) -> None:
+    """Put workers into the scheduler's state that nobody runs."""
+    from distributed.core import Status
+    from distributed.scheduler import ClientState, WorkerState
+
+    for address in WORKERS:
+        ws = WorkerState(
+            address=address, status=Status.running, pid=1, name=address, nthreads=1,
+            memory_limit=2**31, local_directory="/", nanny="", server_id=address,
+            services={}, versions={}, extra={}, scheduler=scheduler,
+        )
+        scheduler.workers[address] = ws
+        scheduler.running.add(ws)
+        scheduler.aliases[address] = address
+        scheduler.total_nthreads += 1
+        scheduler.stream_comms[address] = Nowhere()
+        scheduler.check_idle_saturated(ws)
+        for plugin in list(scheduler.plugins.values()):
+            plugin.add_worker(scheduler=scheduler, worker=address)
+    scheduler.clients["client"] = ClientState("client")
+    scheduler.client_comms["client"] = Nowhere()
+
+
+def submit(scheduler: Any, first: int) -> list[str]:
+    """Submit one batch of tasks; returns their keys."""
+    from dask._task_spec import Task
+
+    dsk = {key: Task(key, abs, -1) for key in (f"task-{n}" for n in range(first, first + BATCH))}
+    scheduler._create_taskstate_from_graph(  # noqa: SLF001  the part of update_graph that counts
+        start=0.0, dsk=dsk, keys=set(dsk), ordered={key: i for i, key in enumerate(dsk)},
+        client="client", annotations_by_type={}, global_annotations=None,
+        stimulus_id=f"update-graph-{first}", submitting_task=None,
+        span_metadata={"collections": []},
+    )
+    return list(dsk)
+
+
+def finish(scheduler: Any) -> int:
+    """Send the message of a finished task until nothing is processing; returns how many."""
+    handle = scheduler.stream_handlers["task-finished"]
+    done = 0
+    while any(ws.processing for ws in scheduler.workers.values()):
+        for ws in list(scheduler.workers.values()):
+            for ts in list(ws.processing):
+                handle(
+                    key=ts.key, worker=ws.address, stimulus_id=f"task-finished-{done}",
+                    run_id=ts.run_id, nbytes=28, type=b"int", typename="int", metadata={},
+                    thread=1, status="OK",
+                    startstops=[{"action": "compute", "start": 1.0, "stop": 1.001}],
+                )
+                done += 1
+    return done
+
+
+def replay(scheduler: Any, tasks: int, flush: Any) -> None:
+    """Take that many tasks through their whole lives."""
+    for first in range(0, tasks, BATCH):
+        keys = submit(scheduler, first)
+        if finish(scheduler) != len(keys):
+            raise RuntimeError("not every task was finished")
+        scheduler.client_releases_keys(keys=keys, client="client", stimulus_id=f"release-{first}")
+        flush()
+    if scheduler.tasks:
+        raise RuntimeError("not every task was forgotten")
+
+
+def counted(action: Any) -> None:
+    """Call something from within libc's `lfind`, which is all that valgrind counts."""
+    failures: list[BaseException] = []
+
+    def compare(*_: Any) -> int:
+        try:
+            action()
+        except BaseException as error:  # noqa: BLE001  C cannot take it: raised again below
+            failures.append(error)
+        return 0
+
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    one, item = ctypes.c_size_t(1), ctypes.create_string_buffer(8)
+    ctypes.CDLL(None).lfind(item, item, ctypes.byref(one), ctypes.c_size_t(1), kind(compare))
+    if failures:
+        raise failures[0]
+
+
+async def attach(scheduler: Any, variant: str, runs: str) -> Any:
+    """Attach what the variant says; returns what flushes within the count."""
+    if variant == "empty":
+        from distributed.diagnostics.plugin import SchedulerPlugin
+
+        class Empty(SchedulerPlugin):
+            def transition(self, *args: Any, **kwargs: Any) -> None:
+                pass
+
+        scheduler.add_plugin(Empty())
+    if variant in ("none", "empty"):
+        return lambda: None
+    from dask_strata.config import read_settings
+    from dask_strata.recorder.scheduler import SchedulerRecorder
+
+    # Its own thread wakes once an hour, so that what it does is done here or not at all.
+    recorder = SchedulerRecorder(
+        read_settings(
+            runs=runs, flush_interval=3600, tap="plugin" if variant == "plugin" else "auto"
+        ),
+        "instructions",
+    )
+    await recorder.start(scheduler)
+    scheduler.add_plugin(recorder)
+    return recorder._engine.flush if variant == "encoding" else lambda: None  # noqa: SLF001
+
+
+async def child(variant: str, tasks: int) -> None:
+    """Do the work of one variant; this is what runs under valgrind."""
+    import gc
+    import logging
+
+    from distributed import Scheduler
+
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+
+    with tempfile.TemporaryDirectory() as runs:
+        async with Scheduler(
+            protocol="inproc", dashboard=False, dashboard_address=":0", validate=False
+        ) as scheduler:
+            flush = await attach(scheduler, variant, runs)
+            add_workers(scheduler)
+            replay(scheduler, BATCH, flush)  # so that caches are warm
+            before = scheduler.transition_counter
+            gc.collect()
+            counted(lambda: replay(scheduler, tasks, flush))
+            print(json.dumps({"transitions": scheduler.transition_counter - before}), flush=True)
+            os._exit(0)  # closing would look for the workers that are not there
+
+
+def count(variant: str, tasks: int) -> dict[str, int]:
+    """Run one variant under valgrind; returns instructions and transitions."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "callgrind.out"
+        done = subprocess.run(
+            ["valgrind", "--tool=callgrind", "--toggle-collect=lfind",
+             f"--callgrind-out-file={out}", sys.executable, __file__, "--child", variant,
+             "--tasks", str(tasks)],
+            capture_output=True, text=True, check=False,
+            env=os.environ | {"PYTHONHASHSEED": "0", "TMPDIR": scratch},
+        )
+        totals = [
+            line for line in (out.read_text() if out.exists() else "").splitlines()
+            if line.startswith(("totals:", "summary:"))
+        ]
+        if done.returncode or not totals:
+            raise RuntimeError(f"{variant} did not work:\n{done.stderr[-3000:]}")
+        answer = json.loads(done.stdout.splitlines()[-1])
+        return answer | {"instructions": int(totals[-1].split()[1])}
+
+
+def render(found: dict[str, dict[str, int]]) -> str:
+    """Return the counts and their ratios as text."""
+    lines = [f"{'variant':<12}{'instructions':>16}{'transitions':>14}{'each':>10}{'ratio':>9}"]
+    base = found.get("none", {}).get("instructions")
+    for variant, numbers in found.items():
+        total, transitions = numbers["instructions"], numbers["transitions"]
+        ratio = f"{total / base:.4f}" if base else "-"
+        lines.append(
+            f"{variant:<12}{total:>16,}{transitions:>14,}{total / transitions:>10,.0f}{ratio:>9}"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--tasks", type=int, default=3000, help="a multiple of 1,000 (default: %(default)s)")
+    add("--variants", default=",".join(VARIANTS), help="which, with commas")
+    add("--jobs", type=int, default=1, help="how many at once; they do not disturb each other")
+    add("--json", type=Path, help="write the counts to this file")
+    add("--child", choices=VARIANTS, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.child:
+        asyncio.run(child(options.child, options.tasks))
+        return 0
+    variants = options.variants.split(",")
+    if unknown := [v for v in variants if v not in VARIANTS]:
+        parser.error(f"no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}")
+    if shutil.which("valgrind") is None:
+        print("Error: valgrind is missing: apt-get install valgrind", file=sys.stderr)
+        return 1
+    with ThreadPoolExecutor(options.jobs) as pool:
+        numbers = list(pool.map(lambda v: count(v, options.tasks), variants))
+    found = dict(zip(variants, numbers, strict=True))
+    print(render(found))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,159 @@
+"""Is the record whole? Dask's own counters against the rows, gaps, damage, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Literal
+
+from dask_strata.store.reader import segment_state
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked.
+
+    ``severity`` is ok (counted, and it is all there), note (worth knowing, nothing is
+    missing) or missing.
+    """
+
+    severity: Literal["ok", "note", "missing"]
+    process: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome: whether the record is whole, and everything that was looked at."""
+
+    ok: bool
+    findings: tuple[Finding, ...]
+
+    @property
+    def missing(self) -> tuple[Finding, ...]:
+        """What is missing."""
+        return tuple(f for f in self.findings if f.severity == "missing")
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for a first screen."""
+        if self.ok:
+            rows = sum(1 for f in self.findings if f.severity == "ok")
+            return f"nothing is missing: {rows} counters of Dask's agree with the rows on record"
+        first = self.missing[0]
+        more = len(self.missing) - 1
+        return f"{first.process}: {first.text}" + (f" (and {more} more)" if more else "")
+
+
+def check(run: Run) -> Check:
+    """Compare what is on record with what Dask counted, and list all that is missing."""
+    findings = [
+        *_counters(run), *_segments(run), *_losses(run), *_unrecorded_workers(run),
+    ]
+    return Check(all(f.severity != "missing" for f in findings), tuple(findings))
+
+
+_TABLE = {
+    "scheduler.transitions": "scheduler_transitions",
+    "worker.transitions": "worker_transitions",
+}
+
+
+def _counters(run: Run) -> Iterator[Finding]:
+    for name, table in _TABLE.items():
+        rows = run.rows(
+            f"""
+            with last as (
+                select process, arg_max(value, seq) as value, arg_max(recorded, seq) as recorded,
+                       arg_max(final, seq) as final, max(time) as time
+                from counters where name = ? group by process
+            ), found as (select process, count(*) as n from {table} group by process)
+            select l.process, l.value, l.recorded, l.final, l.time, coalesce(f.n, 0) as n
+            from last l left join found f on f.process = l.process order by l.process
+            """,  # noqa: S608  names are ours
+            name,
+        )
+        for row in rows:
+            yield _compare(name, row)
+
+
+def _compare(name: str, row: dict[str, Any]) -> Finding:
+    process, value, n = row["process"], row["value"], row["n"]
+    kind = name.rpartition(".")[2]
+    if row["final"] and value == n:
+        return Finding("ok", process, f"Dask counted {value:,} {kind}, {n:,} are on record")
+    if row["final"]:
+        return Finding(
+            "missing", process, f"Dask counted {value:,} {kind}, {n:,} are on record: {value - n:+,}"
+        )
+    if value > n:
+        return Finding(
+            "missing", process,
+            f"by {clock(row['time'])} Dask had counted {value:,} {kind}, {n:,} are on record",
+        )
+    return Finding(
+        "ok", process,
+        f"all {value:,} {kind} that Dask had counted by {clock(row['time'])} are on record",
+    )
+
+
+def _segments(run: Run) -> Iterator[Finding]:
+    if not any(s.process.startswith("scheduler") for s in run.segments):
+        yield Finding("missing", "scheduler", "there is no record of the scheduler")
+    interval = run.flush_interval_seconds
+    last = {
+        row["process"]: row["time"]
+        for row in run.rows("select process, max(time) as time from overheads group by process")
+    }
+    for segment in run.segments:
+        state = segment_state(segment)
+        if state == "recording":
+            yield Finding("note", segment.process, "is still being recorded")
+        elif state == "cut":
+            since = last.get(segment.process)
+            when = f" after {clock(since)}" if since else ""
+            yield Finding(
+                "missing", segment.process,
+                f"was cut off{when}: it ended without a last row. At most what it saw in its "
+                f"last {interval:g} s is lost",
+            )
+        for damage in segment.damages:
+            yield Finding("missing", segment.process, f"part of {segment.path.name} is damaged: {damage}")
+        if segment.lost_rows:
+            yield Finding(
+                "missing", segment.process,
+                f"{segment.lost_rows:,} rows are missing in the middle of {segment.path.name}",
+            )
+
+
+def _losses(run: Run) -> Iterator[Finding]:
+    for row in run.rows(
+        "select process, what, reason, sum(count) as n, min(time) as time from losses "
+        "where what not in ('segment') and not (what = 'rows' and reason = 'a frame is missing') "
+        "group by all order by time"
+    ):
+        count = "" if row["n"] is None else f"{int(row['n']):,} "
+        when = f" since {clock(row['time'])}" if row["time"] else ""
+        yield Finding("missing", row["process"], f"{count}{row['what']}: {row['reason']}{when}")
+
+
+def _unrecorded_workers(run: Run) -> Iterator[Finding]:
+    for row in run.rows(
+        "select worker, name, n_attempts from workers where process is null order by worker"
+    ):
+        yield Finding(
+            "missing", "workers",
+            f"worker {row['worker']} ({row['name']}) has no record of its own; the scheduler saw "
+            f"{row['n_attempts']:,} attempts on it",
+        )
+
+
+def clock(time: Any) -> str:
+    """Return a time of day in UTC, to the millisecond."""
+    if isinstance(time, int):
+        time = datetime.fromtimestamp(time / 1e9, tz=timezone.utc)
+    return f"{time:%H:%M:%S.%f}"[:-3] + " UTC"

@@ -1,0 +1,48 @@
+"""Runs in a folder, at a glance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dask_strata.errors import StrataError
+from dask_strata.run import open_run
+from dask_strata.store.reader import find_runs
+
+_SCHEMA = pa.schema([
+    ("run", pa.string()), ("name", pa.string()), ("state", pa.string()),
+    ("start", pa.timestamp("ms", "UTC")), ("duration_seconds", pa.float64()),
+    ("tasks", pa.int64()), ("errors", pa.int64()), ("size_bytes", pa.int64()),
+    ("problem", pa.string()),
+])
+
+
+def list_runs(runs: Path) -> pa.Table:
+    """Return one row a run; one that cannot be read has its problem in its row."""
+    return pa.Table.from_pylist([_row(path) for path in find_runs(runs)], schema=_SCHEMA)
+
+
+def _row(path: Path) -> dict[str, Any]:
+    size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+    row: dict[str, Any] = {"run": path.name, "size_bytes": size}
+    try:
+        run = open_run(path)
+        facts = run.rows("""
+            select min(time) as start, (max(epoch_ns(time)) - min(epoch_ns(time))) / 1e9 as duration
+            from (select time from scheduler_transitions union all by name
+                  select time from scheduler_samples union all by name
+                  select start as time from processes where start is not null union all by name
+                  select stop as time from processes where role = 'scheduler' and stop is not null)
+        """)[0]
+        counts = run.rows(
+            "select count(*) as n, count(*) filter (state = 'erred') as erred from tasks"
+        )[0]
+        row |= {
+            "name": run.manifest.name, "state": run.state, "start": facts["start"],
+            "duration_seconds": facts["duration"], "tasks": counts["n"], "errors": counts["erred"],
+        }
+    except StrataError as error:
+        row["problem"] = error.message
+    return row

@@ -1,0 +1,58 @@
+"""The metadata map: what there is to know about a run, and how much of it is on record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dask_strata.schema import TABLES
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+STEPS = {1: "Launch", 2: "Submit", 3: "Schedule", 4: "Execute", 5: "Run"}
+
+#: The cells in order: step, layer, level, what must be on record.
+CELLS = (
+    (1, "job", "job", "launcher, machine, network, file systems, limits, command"),
+    (1, "job", "config", "Dask's settings and their sources, versions of packages"),
+    (2, "workflow system", "client", "script, git, connections, submissions and their lines"),
+    (2, "workflow system", "task graph", "tasks, dependencies, layers, annotations"),
+    (3, "workflow system", "scheduler", "transitions, workers, stealing, events, load"),
+    (4, "workflow system", "worker", "transitions, attempts, transfers, spills, load"),
+)
+
+#: Levels of the map that this version has no tables for.
+NOT_YET = (
+    (5, "system", "process", "Darshan logs, I/O, memory and CPU of processes"),
+    (5, "system", "thread", "CPU, I/O and files of each attempt"),
+    (5, "system", "coroutine", "Yappi profiles"),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: what it promises, and the rows on record by table."""
+
+    step: int
+    layer: str
+    level: str
+    promise: str
+    rows: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """All rows of the cell."""
+        return sum(self.rows.values())
+
+
+def metadata_map(run: Run) -> tuple[Cell, ...]:
+    """Return the cells of the map with their counts; derived tables count too."""
+    cells = []
+    for step, layer, level, promise in CELLS:
+        names = [
+            name for name, table in TABLES.items()
+            if (table.step, table.layer, table.level) == (step, layer, level)
+        ]
+        cells.append(Cell(step, layer, level, promise, {name: len(run[name]) for name in names}))
+    return tuple(cells)

@@ -1,0 +1,172 @@
+"""Everything about one task, in time order, from all layers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run, Task
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened: when, in which layer, where, and what."""
+
+    time: datetime | None
+    layer: str
+    where: str
+    what: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Story:
+    """One task: what it is, and everything that happened to it."""
+
+    key: str
+    key_type: str
+    facts: dict[str, Any]
+    dependencies: tuple[str, ...]
+    dependents: tuple[str, ...]
+    events: tuple[Event, ...]
+
+
+#: Order of events of the same moment, from cause to effect.
+_ORDER = {"client": 0, "graph": 1, "scheduler": 2, "worker": 3, "transfer": 4}
+
+
+def story(task: Task) -> Story:
+    """Tell the story of one task."""
+    events = [
+        *_submissions(task), *_scheduler(task), *_reports(task), *_worker(task),
+        *_transfers(task), *_spills(task), *_steals(task),
+    ]
+    events.sort(key=lambda e: (e.time is None, e.time, _ORDER.get(e.layer, 9)))
+    return Story(
+        task.key, task.key_type, task.facts, tuple(task.dependencies), tuple(task.dependents),
+        tuple(events),
+    )
+
+
+def _submissions(task: Task) -> Iterator[Event]:
+    run = task.run
+    for row in task.rows("graph_tasks"):
+        for s in run.rows("select * from submissions where submission = ?", row["submission"]):
+            parts = [f"one of {s['n_tasks']:,} tasks"]
+            if row["priority"]:
+                parts.append(f"priority {row['priority']}")
+            if row["annotations"]:
+                parts.append(f"annotations {row['annotations']}")
+            if row["definition_bytes"] is not None:
+                parts.append(f"definition {row['definition_bytes']:,} bytes")
+            yield Event(s["time"], "graph", s["client"], "submitted", ", ".join(parts))
+            yield from _lines(run, row["submission"])
+
+
+def _lines(run: Run, submission: str) -> Iterator[Event]:
+    """Find the user's line: the client names one key of each submission it made."""
+    rows = run.rows(
+        """
+        select c.* from submissions s join client_submissions c on c.client = s.client
+        join graph_tasks g on g.submission = s.submission
+         and g.key = c.first_key and g.key_type = c.first_key_type
+        where s.submission = ? and g.requested
+        order by abs(epoch_ns(c.time) - epoch_ns(s.time)) limit 1
+        """,
+        submission,
+    )
+    for row in rows:
+        if row["file"]:
+            where = f"{row['file']}:{row['line']} in {row['function']}"
+            yield Event(row["time"], "client", row["client"], where, row["code"] or "")
+
+
+def _scheduler(task: Task) -> Iterator[Event]:
+    for row in sorted(task.rows("scheduler_transitions"), key=lambda r: r["seq"]):
+        parts = [row["stimulus_id"] or ""]
+        if row["nbytes"] is not None:
+            parts.append(f"{row['typename'] or 'result'} of {row['nbytes']:,} bytes")
+        for interval in row["startstops"] or ():
+            seconds = (interval["stop"] - interval["start"]).total_seconds()
+            source = f" from {interval['source']}" if interval["source"] else ""
+            parts.append(f"{interval['action']}{source} {seconds * 1e3:.3f} ms")
+        if row["thread"] is not None:
+            parts.append(f"thread {row['thread']}")
+        if row["suspicious"]:
+            parts.append(f"{row['suspicious']} workers died with it")
+        if row["metadata"]:
+            parts.append(f"metadata {row['metadata']}")
+        if row["exception"]:
+            parts.append(row["exception"])
+        if row["traceback"]:
+            parts.append("\n" + row["traceback"].rstrip())
+        yield Event(
+            row["time"], "scheduler", row["worker"] or "",
+            f"{row['start_state']} → {row['finish_state']}", ", ".join(filter(None, parts)),
+        )
+
+
+def _reports(task: Task) -> Iterator[Event]:
+    for row in task.rows("unmatched_reports"):
+        yield Event(
+            row["time"], "scheduler", row["worker"] or "", f"report of {row['outcome']} changed nothing",
+            ", ".join(filter(None, (row["stimulus_id"], row["exception"]))),
+        )
+
+
+def _worker(task: Task) -> Iterator[Event]:
+    rows = [*task.rows("worker_transitions"), *task.rows("worker_log")]
+    for row in sorted(rows, key=lambda r: (r["process"], r["seq"])):
+        if "event" in row:
+            what, detail = row["event"], row["detail"]
+        else:
+            what = f"{row['start_state']} → {row['finish_state']}"
+            wanted = row["wanted_state"]
+            detail = f"{wanted} was asked for" if wanted != row["finish_state"] else None
+        parts = (row["stimulus_id"], detail)
+        yield Event(row["time"], "worker", row["worker"] or "", what, ", ".join(filter(None, parts)))
+
+
+def _transfers(task: Task) -> Iterator[Event]:
+    sizes = {r["transfer"]: r["nbytes"] for r in task.rows("transfer_keys")}
+    for row in task.transfers:
+        seconds = (row["stop"] - row["start"]).total_seconds()
+        nbytes = sizes.get(row["transfer"])
+        size = "" if nbytes is None else f"{nbytes:,} bytes, "
+        yield Event(
+            row["start"], "transfer", row["destination"] or "a client", f"result sent by {row['source']}",
+            f"{size}one of {row['n_keys']} in {seconds * 1e3:.3f} ms, seen by {row['seen_by']}",
+        )
+
+
+def _spills(task: Task) -> Iterator[Event]:
+    for row in task.rows("spills"):
+        yield Event(
+            row["time"], "worker", row["worker"], row["action"],
+            f"{row['nbytes'] or 0:,} bytes in {row['seconds'] * 1e3:.3f} ms",
+        )
+
+
+def _steals(task: Task) -> Iterator[Event]:
+    for row in task.rows("steals"):
+        yield Event(
+            row["time"], "scheduler", row["source"] or "", f"stealing: {row['outcome']}",
+            f"to {row['destination']}" if row["destination"] else "",
+        )
+
+
+def as_json(told: Story) -> str:
+    """Return a story as JSON, times in ISO 8601."""
+    return json.dumps(
+        {
+            "key": told.key, "key_type": told.key_type, "facts": told.facts,
+            "dependencies": told.dependencies, "dependents": told.dependents,
+            "events": [vars(event) for event in told.events],
+        },
+        default=lambda v: v.isoformat() if hasattr(v, "isoformat") else str(v),
+        ensure_ascii=False, indent=1,
+    )

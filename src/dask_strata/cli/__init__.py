@@ -1,0 +1,98 @@
+"""The command line: one file a verb, no logic. Errors become exit statuses here."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from dask_strata.errors import StrataError
+
+_VERBS = {
+    "record": "run a script, and record every Dask cluster it uses",
+    "demo": "record an image-processing example: the first thing to try",
+    "list": "runs in a folder",
+    "show": "what ran, how long, where the time went, what stands out",
+    "map": "the metadata map, with its counts",
+    "tasks": "one row a task",
+    "story": "everything about one task, in time order",
+    "query": "SQL over all tables",
+    "tables": "the tables and columns of a run",
+    "check": "is the record whole?",
+    "compact": "turn the record into Parquet",
+}
+
+
+class _Told(click.ClickException):
+    """One of our errors, on its way to the terminal."""
+
+    def __init__(self, error: StrataError) -> None:
+        super().__init__(str(error))
+        self.exit_code = error.exit_code
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"Error: {self.message}", file=file, err=True)
+
+
+class _Verbs(click.Group):
+    """Loads a verb when it is asked for, so that `--help` is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}_").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_VERBS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StrataError as error:
+            if ctx.params.get("debug"):
+                raise
+            raise _Told(error) from error
+        except BrokenPipeError:
+            # Whoever reads us has seen enough. Python would complain once more on exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+            raise
+        except Exception as error:  # a user is never shown a traceback unasked
+            if ctx.params.get("debug"):
+                raise
+            raise _Told(StrataError(
+                f"{type(error).__name__}: {error}",
+                hint="This is a mistake in dask-strata. With --debug before the command it shows where.",
+            )) from error
+
+
+@click.group(cls=_Verbs, name="strata", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@click.version_option(package_name="dask-strata", prog_name="dask-strata")
+def cli(debug: bool) -> None:  # noqa: ARG001, FBT001
+    """Record Dask.distributed: every layer of a run, in one folder, and answers from it.
+
+    \b
+    Example:
+      dask-strata record pipeline.py
+      dask-strata show runs/2026-…
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        cli(prog_name="dask-strata", standalone_mode=True)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+

@@ -1,0 +1,30 @@
+"""``dask-strata compact``: turn the record into Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dask_strata.report.words import count, size
+from dask_strata.store.compact import compact
+
+
+@click.command("compact")
+@click.argument("run", type=click.Path(path_type=Path))
+def command(run: Path) -> None:
+    """Write the recorded tables as plain Parquet, and delete the segments that are in it.
+
+    It can be interrupted and repeated; nothing is deleted before it was read back and compared.
+
+    \b
+    Example:
+      dask-strata compact runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
+    """
+    done = compact(run)
+    click.echo(
+        f"{count(done.rows, 'row')}: {size(done.segment_bytes)} of segments, now "
+        f"{size(done.parquet_bytes)} of Parquet in {run / 'parquet'}"
+    )
+    if done.segments_kept:
+        click.echo(f"{count(done.segments_kept, 'segment')} kept: still being written.")

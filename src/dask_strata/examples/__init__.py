@@ -1,0 +1,1 @@
+"""Workflows to try things on: ordinary Dask scripts that know nothing of dask-strata."""

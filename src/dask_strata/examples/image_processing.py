@@ -1,0 +1,182 @@
+"""Find and label the bright objects in a folder of images, with Dask.
+
+The image-processing pipeline of the Dask examples: read, normalise, grayscale, Gaussian
+filter, threshold, label, and save the labels. The images are made first, always the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+#: What the pipeline imports, beside Dask itself.
+NEEDS = ("numpy", "scipy.ndimage", "dask.array", "dask_image.imread", "imageio.v3", "PIL")
+
+#: How much red, green and blue our eyes see in a grey.
+LUMINANCE = (0.299, 0.587, 0.114)
+
+#: Objects are what is brighter than this, between the darkest and the brightest pixel.
+THRESHOLD = 0.35
+
+
+def make_image(number: int, size: int) -> Any:
+    """Return the RGB image of that number: bright blobs on noise, the same every time."""
+    import numpy as np
+    from scipy import ndimage
+
+    random = np.random.default_rng(number)
+    spots = np.zeros((size, size))
+    where = random.integers(0, size, (2, 20 + number % 11))
+    spots[tuple(where)] = 1.0
+    width = max(1.0, size / 85)
+    blobs = np.clip(ndimage.gaussian_filter(spots, width) * 2 * np.pi * width**2, 0, 1)
+    tint = random.uniform(0.6, 1.0, 3)
+    noise = random.normal(0.12, 0.05, (size, size, 3))
+    return (np.clip(0.85 * blobs[..., None] * tint + noise, 0, 1) * 255).astype(np.uint8)
+
+
+def make_images(folder: Path, images: int, size: int) -> None:
+    """Write the images as PNG files, in place of those of an earlier run."""
+    import imageio.v3 as iio
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("image-*.png"):
+        old.unlink()
+    for number in range(images):
+        iio.imwrite(folder / f"image-{number:04d}.png", make_image(number, size))
+
+
+def find_objects(files: Path) -> Any:
+    """Return the labels of the objects in each image of a folder; nothing runs yet."""
+    import dask.array as da
+    import numpy as np
+    from dask_image import imread, ndfilters
+
+    names = sorted(files.glob("image-*.png"))
+    pattern = names[0] if len(names) == 1 else files / "image-*.png"
+    stack = imread.imread(str(pattern)).astype("float32")
+    darkest, brightest = stack.min(), stack.max()
+    normalised = (stack - darkest) / (brightest - darkest)
+    gray = da.tensordot(normalised, np.array(LUMINANCE, "float32"), axes=1)
+    smooth = ndfilters.gaussian_filter(gray, sigma=(0, 2, 2))
+    return (smooth > THRESHOLD).map_blocks(label_image, dtype="uint16")
+
+
+def label_image(bright: Any) -> Any:
+    """Return the number of the object that each pixel of one image belongs to; 0 for none."""
+    from scipy import ndimage
+
+    labels, _ = ndimage.label(bright[0])
+    return labels[None].astype("uint16")
+
+
+def save_labels(labels: Any, path: Path) -> int:
+    """Write the labels of one image as a 16-bit PNG file; return the number of objects."""
+    import imageio.v3 as iio
+
+    iio.imwrite(path, labels[0])
+    return int(labels.max())
+
+
+def process(images: Path, results: Path) -> int:
+    """Run the pipeline on the current client's cluster; return the number of objects."""
+    import dask
+
+    results.mkdir(parents=True, exist_ok=True)
+    for old in results.glob("labels-*.png"):
+        old.unlink()
+    save = dask.delayed(save_labels, pure=False)
+    found = [
+        save(block, results / f"labels-{number:04d}.png")
+        for number, block in enumerate(find_objects(images).to_delayed().ravel())
+    ]
+    return sum(dask.compute(*found))
+
+
+def missing() -> str | None:
+    """Return the first package that is needed and not there."""
+    try:
+        for name in NEEDS:
+            importlib.import_module(name)
+    except ImportError as error:
+        return (error.name or name).partition(".")[0]
+    return None
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least one."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> Any:
+        """Print the line and exit with 2."""
+        self.exit(2, f"Error: {message}. See: python -m {__spec__.name} --help\n")
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Return the options."""
+    name = f"python -m {__spec__.name}"
+    parser = _Parser(
+        prog=name,
+        description=__doc__.partition("\n\n")[0],
+        epilog=f"Example: {name} --images 48 --folder /tmp/images",
+    )
+    add = parser.add_argument
+    add("--images", type=positive, default=24, help="how many images (default: %(default)s)")
+    add("--size", type=positive, default=512, help="their width in pixels (default: %(default)s)")
+    add("--workers", type=positive, default=2, help="worker processes (default: %(default)s)")
+    add("--threads", type=positive, default=2, help="threads of each (default: %(default)s)")
+    add("--folder", type=Path, help="where the images go (default: a new temporary folder)")
+    options = parser.parse_args(argv)
+    if options.size < 64:  # noqa: PLR2004  smaller images have no room for the blobs
+        parser.error(f"argument --size: must be at least 64, not {options.size}")
+    return options
+
+
+def run(options: argparse.Namespace, folder: Path) -> None:
+    """Make the images, process them on a cluster of their own, and say what came of it."""
+    from distributed import Client, LocalCluster
+
+    images, results = folder / "images", folder / "labels"
+    make_images(images, options.images, options.size)
+    print(f"{options.images} images of {options.size} x {options.size} pixels made in {images}")
+    with (
+        LocalCluster(
+            n_workers=options.workers, threads_per_worker=options.threads, processes=True,
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster),
+    ):
+        objects = process(images, results)
+    print(f"{objects} objects found and labelled")
+    print(f"Results are in {results}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the example; return the exit status."""
+    options = parse(argv)
+    package = missing()
+    if package is not None:
+        print(f"Error: {package} is missing: pip install 'dask-strata[demo]'", file=sys.stderr)
+        return 1
+    try:
+        folder = (options.folder or Path(tempfile.mkdtemp(prefix="image-processing-"))).resolve()
+        run(options, folder)
+    except OSError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,56 @@
+"""The schema as text: for the terminal and for the documentation."""
+
+from __future__ import annotations
+
+from dask_strata.errors import UsageError
+from dask_strata.schema import TABLES, Table
+
+
+def schema_text(name: str | None = None) -> str:
+    """Return all tables in a line each, or the columns of one.
+
+    Raises
+    ------
+    UsageError
+        There is no such table.
+    """
+    if name is None:
+        width = max(map(len, TABLES))
+        lines = [f"{t.name:<{width}}  one row per {t.row}" for t in TABLES.values()]
+        return "\n".join([*lines, "", "Columns of one: dask-strata tables TABLE"])
+    if name not in TABLES:
+        raise UsageError(f"There is no table {name}.", hint=f"There are: {', '.join(TABLES)}")
+    table = TABLES[name]
+    rows = column_rows(table)
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows]
+    return "\n".join([f"{table.name}: one row per {table.row}", "", *lines])
+
+
+def column_rows(table: Table) -> list[tuple[str, str, str]]:
+    """Return name, kind and meaning of each column as it is read."""
+    rows = []
+    for column in table.all_columns:
+        unit = f" ({column.unit})" if column.unit else ""
+        rows.append((column.name, column.kind, f"{column.meaning}{unit}"))
+        if column.kind == "key":
+            rows.append((f"{column.name}_type", "text", f"type of the Python object behind {column.name}"))
+    return rows
+
+
+def schema_markdown() -> str:
+    """Return the page of the documentation on all tables."""
+    parts = ["# Tables of a run", "", "Made from `dask_strata.schema` by `python -m dask_strata.report.schema_text`.", ""]
+    for table in TABLES.values():
+        kind = "derived on reading" if table.derived else "recorded"
+        parts += [
+            f"## {table.name}", "",
+            f"One row per {table.row}. Step {table.step}, {table.layer}, {table.level}; {kind}.", "",
+            "| column | kind | meaning |", "|---|---|---|",
+            *(f"| `{a}` | {b} | {c.replace('|', chr(92) + '|')} |" for a, b, c in column_rows(table)), "",
+        ]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(schema_markdown())  # noqa: T201

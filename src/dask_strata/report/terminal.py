@@ -1,0 +1,211 @@
+"""The answers, on a terminal."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from dask_strata.analysis.breakdown import PrefixUse
+from dask_strata.analysis.completeness import Check
+from dask_strata.analysis.mapping import NOT_YET, STEPS, Cell
+from dask_strata.analysis.stories import Story
+from dask_strata.analysis.summary import Summary
+from dask_strata.report.words import count, duration, size, visible
+
+_BAR = 30
+_COLORS = {
+    "compute": "green", "transfer": "red", "deserialize": "yellow", "spill": "magenta", "idle": "bright_black",
+}
+_STATE = {"complete": "green", "recording": "cyan", "cut": "red"}
+
+
+def headline(s: Summary) -> Text:
+    """Return the line with the numbers."""
+    whole = "nothing missing" if s.check.ok else "record incomplete"
+    overhead = "" if s.overhead is None else f"recorder {s.overhead:.1%} of CPU"
+    parts = [
+        count(s.n_tasks, "task"), duration(s.duration_seconds),
+        f"{count(s.n_workers, 'worker')}, {count(s.n_threads, 'thread')}, {count(s.n_hosts, 'host')}",
+        f"{s.n_erred:,} failed" if s.n_erred else "none failed",
+        f"{s.n_unfinished:,} unfinished" if s.n_unfinished else "",
+        overhead, whole,
+    ]
+    return Text(" · ".join(filter(None, parts)))
+
+
+def print_summary(s: Summary, out: Console) -> None:
+    """Print the first screen."""
+    when = f"{s.start:%Y-%m-%d %H:%M:%S} UTC" if s.start else "no start on record"
+    out.print(Text.assemble(
+        (visible(s.name), "bold"), "  ", (s.state, _STATE[s.state]), f"  {when}  ", (s.path, "dim"),
+    ), soft_wrap=True)
+    out.print(headline(s))
+    if s.n_tasks:
+        out.print()
+        out.print(Text(
+            f"worker-seconds  {s.breakdown.total_seconds:,.1f} s of threads "
+            f"(tasks were under way for {duration(s.active_seconds)})", style="bold",
+        ))
+        out.print(_bars(s))
+        out.print()
+        out.print(_prefix_table(s.prefixes))
+    if s.failures:
+        out.print()
+        out.print(Text("failed", style="bold red"))
+        for failure in s.failures[:3]:
+            text = visible(failure.exception)
+            out.print(Text(
+                f"  {failure.count:,} × {visible(failure.prefix)}: {text[:100]}  e.g. {visible(failure.example)[:60]}"
+            ), soft_wrap=True)
+        if len(s.failures) > 3:  # noqa: PLR2004
+            out.print(Text(f"  and {len(s.failures) - 3} more kinds", style="dim"))
+    if s.findings:
+        out.print()
+        out.print(Text("stands out", style="bold"))
+        for finding in s.findings[:5]:
+            out.print(Text(f"  {visible(finding)}"), soft_wrap=True)
+    out.print()
+    out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
+    out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def next_commands(path: str, s: Summary) -> Text:
+    """Return the next commands to type."""
+    run = shlex.quote(path)
+    commands = []
+    if not s.check.ok:
+        commands.append(f"dask-strata check {run}")
+    if s.failures:
+        commands.append(f"dask-strata story {run} {shlex.quote(visible(s.failures[0].example))}")
+    commands += [f"dask-strata tasks {run} --sort compute_seconds", f"dask-strata map {run}"]
+    return Text.assemble(("next     ", "bold"), "\n         ".join(commands[:3]))
+
+
+def _bars(s: Summary) -> RichTable:
+    grid = RichTable.grid(padding=(0, 2))
+    for kind, seconds in s.breakdown.seconds.items():
+        share = s.breakdown.share(kind)
+        full = round(share * _BAR)
+        bar = Text("█" * full, style=_COLORS[kind]) + Text("·" * (_BAR - full), style="bright_black")
+        grid.add_row(f"  {kind}", bar, Text(f"{share:.1%}", justify="right"), Text(duration(seconds), justify="right"))
+    return grid
+
+
+def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
+    table = RichTable(box=None, pad_edge=False, header_style="bold")
+    table.add_column("largest prefixes", overflow="ellipsis", no_wrap=True, max_width=36)
+    for name in ("tasks", "failed", "compute", "median", "max", "transfer", "results"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for p in prefixes[:5]:
+        table.add_row(
+            Text(f"  {visible(p.prefix)}"), f"{p.n_tasks:,}", f"{p.n_erred:,}" if p.n_erred else "",
+            duration(p.compute_seconds), duration(p.median_seconds), duration(p.max_seconds),
+            duration(p.transfer_seconds), size(p.nbytes),
+        )
+    return table
+
+
+def summary_json(s: Summary) -> str:
+    """Return the first screen as JSON."""
+    facts = asdict(s)
+    facts["overhead"] = s.overhead
+    return json.dumps(facts, default=_json, ensure_ascii=False, indent=1)
+
+
+def _json(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def print_check(check: Check, out: Console, *, verbose: bool) -> None:
+    """Print what is missing, or that nothing is."""
+    marks = {"ok": ("ok      ", "green"), "note": ("note    ", "cyan"), "missing": ("MISSING ", "bold red")}
+    for finding in check.findings:
+        if verbose or finding.severity != "ok" or check.ok:
+            out.print(
+                Text.assemble(marks[finding.severity], visible(finding.process), "  ", visible(finding.text)),
+                soft_wrap=True,
+            )
+    verdict = ("The record is whole.", "bold green") if check.ok else (
+        f"The record is not whole: {count(len(check.missing), 'finding')}.", "bold red",
+    )
+    out.print(Text(*verdict))
+
+
+def check_json(check: Check) -> str:
+    """Return a check as JSON."""
+    return json.dumps({"ok": check.ok, "findings": [asdict(f) for f in check.findings]}, indent=1)
+
+
+def print_map(cells: Sequence[Cell], out: Console) -> None:
+    """Print the metadata map with its counts."""
+    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("step", "layer", "level"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("in tables", overflow="fold")
+    for cell in cells:
+        filled = {name: n for name, n in cell.rows.items() if n}
+        empty = [name for name, n in cell.rows.items() if not n]
+        tables = Group(
+            Text(", ".join(f"{name} {n:,}" for name, n in filled.items())),
+            *([Text("nothing: " + ", ".join(empty), style="dim")] if empty else []),
+        )
+        style = "" if cell.total else "bold red"
+        table.add_row(
+            f"{cell.step} {STEPS[cell.step]}", cell.layer, cell.level, Text(f"{cell.total:,}", style=style), tables,
+        )
+    for step, layer, level, promise in NOT_YET:
+        table.add_row(
+            f"{step} {STEPS[step]}", layer, level, Text("–"),
+            Text(f"not recorded by this version: {promise}", style="dim"),
+        )
+    out.print(table)
+
+
+def map_json(cells: Sequence[Cell]) -> str:
+    """Return the map as JSON."""
+    return json.dumps([{**asdict(cell), "total": cell.total} for cell in cells], indent=1)
+
+
+def print_story(told: Story, out: Console) -> None:
+    """Print everything about one task."""
+    out.print(Text(plain_story(told)), soft_wrap=True)
+
+
+def plain_story(told: Story) -> str:
+    """Return the story of one task as plain text."""
+    facts = told.facts
+    lines = [f"{visible(told.key)}  ({told.key_type})"]
+    if facts:
+        lines.append("  " + " · ".join(filter(None, (
+            facts["state"], f"prefix {visible(facts['prefix'])}" if facts["prefix"] else "",
+            facts["function"] and visible(facts["function"]),
+            count(facts["n_attempts"], "attempt"),
+            f"compute {duration(facts['compute_seconds'])}" if facts["compute_seconds"] is not None else "",
+            f"result {size(facts['nbytes'])}" if facts["nbytes"] is not None else "",
+        ))))
+    for name, keys in (("needs", told.dependencies), ("needed by", told.dependents)):
+        if keys:
+            more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""  # noqa: PLR2004
+            lines.append(f"  {name} {', '.join(visible(k) for k in keys[:5])}{more}")
+    previous: datetime | None = None
+    for event in told.events:
+        when = f"{event.time:%Y-%m-%d %H:%M:%S.%f}" if event.time else "time unknown".ljust(26)
+        gap = (event.time - previous).total_seconds() if previous and event.time else 0.0
+        previous = event.time or previous
+        head = f"{when}  {f'+{duration(gap)}':>10}  {event.layer:<9}  {visible(event.what)}"
+        if event.where:
+            head += f"  [{visible(event.where)}]"
+        lines.append(head)
+        if event.detail:
+            detail = visible(event.detail, keep_lines=True)
+            lines += [" " * 40 + line for line in detail.splitlines()]
+    return "\n".join(lines)

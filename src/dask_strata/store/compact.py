@@ -1,0 +1,137 @@
+"""Turning segments into Parquet: once, again, or after being interrupted.
+
+The Parquet of each table is read back and compared before any segment is deleted, and the
+segment of a process that may still write is never deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dask_strata.errors import StrataError
+from dask_strata.store.manifest import PARQUET, SEGMENTS, SUFFIX
+from dask_strata.store.reader import INDEX, Record, parquet_folder, read_record, segment_state
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What was done: rows in Parquet, and bytes before and after."""
+
+    rows: int
+    segment_bytes: int
+    parquet_bytes: int
+    segments_kept: int
+
+
+def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> Compaction:
+    """Write the run's recorded tables as Parquet, and delete the segments that are in it.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
+    progress : callable, optional
+        Called with the name of each table before it is written.
+
+    Raises
+    ------
+    NotARunError, NewerRunError
+        It is no run, or one of a later version.
+    StrataError
+        The Parquet could not be written or is not what was to be written; nothing has
+        been deleted then.
+    """
+    record = read_record(folder)
+    before = sum(s.size for s in record.segments if s.path.exists())
+    new = folder / f".{PARQUET}-{secrets.token_hex(4)}"
+    try:
+        _write(record, new, progress)
+        _swap(folder, new)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise StrataError(
+            f"{folder} could not be compacted: {error.strerror or error}.",
+            hint="The segments are untouched; make room or check permissions, and try again.",
+        ) from error
+    kept = _delete_segments(record)
+    after = sum(f.stat().st_size for f in (folder / PARQUET).rglob("*") if f.is_file())
+    return Compaction(sum(map(len, record.tables.values())), before, after, kept)
+
+
+def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
+    rows: dict[str, int] = {}
+    for name, table in record.tables.items():
+        if not len(table):
+            continue
+        progress(name)
+        path = new / name / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        write_parquet(table, path)
+        back = pq.read_table(path)
+        if not back.cast(table.schema).equals(table):
+            raise StrataError(
+                f"The Parquet of {name} is not equal to what was recorded; nothing was deleted.",
+                hint="Please report this with the versions of dask-strata and pyarrow.",
+            )
+        rows[name] = len(table)
+    new.mkdir(parents=True, exist_ok=True)
+    segments: list[dict[str, Any]] = []
+    for segment in record.segments:
+        facts = asdict(segment)
+        del facts["path"]
+        facts["header"] = {k: v for k, v in segment.header.items() if k != "tables"}
+        segments.append(facts)
+    (new / INDEX).write_text(
+        json.dumps({"tables": rows, "segments": segments}, indent=1) + "\n", encoding="utf-8"
+    )
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    """Write a table so that other tools read it and it takes little room."""
+    plain = {f.name: f.type for f in table.schema if not pa.types.is_nested(f.type)}
+    numbers = [n for n, t in plain.items() if pa.types.is_timestamp(t) or pa.types.is_integer(t)]
+    pq.write_table(
+        table, path, compression="zstd", compression_level=9, version="2.6",
+        use_dictionary=[n for n, t in plain.items() if n not in numbers],
+        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None,
+        store_schema=True, write_statistics=True,
+    )
+
+
+def _swap(folder: Path, new: Path) -> None:
+    """Put the new Parquet in place; at every moment one complete Parquet can be found."""
+    current = parquet_folder(folder)
+    target = folder / PARQUET
+    if current is not None and current != target:
+        current.rename(target)
+    if target.exists():
+        old = folder / f"{PARQUET}.old"
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+        new.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        new.rename(target)
+
+
+def _delete_segments(record: Record) -> int:
+    kept = 0
+    for segment in record.segments:
+        path = record.folder / SEGMENTS / f"{segment.process}{SUFFIX}"
+        if not path.exists():
+            continue
+        if segment_state(segment) == "recording" or path.stat().st_size != segment.size:
+            kept += 1
+            continue
+        os.unlink(path)
+    return kept

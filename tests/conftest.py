@@ -1,0 +1,102 @@
+"""What the tests share: real clusters, the real command, no mocks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from dask_strata import Run, open_run
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60, what: str = "the condition") -> Any:
+    """Wait for a condition to hold and return what it returned; fail when it does not."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds} s in vain for {what}")
+        time.sleep(0.05)
+    return value
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Folder for runs."""
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def strata(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the dask-strata command in the test's own folder."""
+
+    def run(*arguments: Any, check: bool = False, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        kwargs.setdefault("cwd", tmp_path)
+        kwargs.setdefault("timeout", 180)
+        done = subprocess.run(
+            [sys.executable, "-m", "dask_strata", *map(str, arguments)],
+            capture_output=True, text=True, check=False, **kwargs,
+        )
+        if check and done.returncode:
+            pytest.fail(f"{arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        return done
+
+    return run
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., Path]:
+    """Write a script and return its path."""
+
+    def write(text: str, name: str = "script.py") -> Path:
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of two worker processes with nannies, two threads each."""
+    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    """A client of the cluster."""
+    with Client(cluster) as made:
+        yield made
+
+
+def runs_in(folder: Path) -> list[Run]:
+    """Return the runs in a folder, opened."""
+    return [open_run(path.parent) for path in sorted(folder.glob("*/run.json"))]
+
+
+def rows(run: Run, query: str) -> list[dict[str, Any]]:
+    """Return the answer to a query as mappings."""
+    return run.sql(query).to_arrow().to_pylist()
+
+
+def assert_whole(run: Run) -> None:
+    """Assert that Dask's counters agree with the rows on record, in every process."""
+    check = run.check()
+    assert check.ok, check.missing
+    counted = [f for f in check.findings if f.severity == "ok"]
+    assert counted, "no counter was compared"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("DASK_DASK_STRATA", "DASK_DISTRIBUTED")):
+            monkeypatch.delenv(name)
