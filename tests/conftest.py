@@ -17,7 +17,9 @@ from distributed import Client, LocalCluster
 from dask_strata import Run, open_run
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60, what: str = "the condition") -> Any:
+def wait_until(
+    condition: Callable[[], Any], seconds: float = 60, what: str = "the condition"
+) -> Any:
     """Wait for a condition to hold and return what it returned; fail when it does not."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -37,12 +39,17 @@ def runs(tmp_path: Path) -> Path:
 def strata(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the dask-strata command in the test's own folder."""
 
-    def run(*arguments: Any, check: bool = False, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: Any, check: bool = False, **kwargs: Any
+    ) -> subprocess.CompletedProcess[str]:
         kwargs.setdefault("cwd", tmp_path)
         kwargs.setdefault("timeout", 180)
         done = subprocess.run(
             [sys.executable, "-m", "dask_strata", *map(str, arguments)],
-            capture_output=True, text=True, check=False, **kwargs,
+            capture_output=True,
+            text=True,
+            check=False,
+            **kwargs,
         )
         if check and done.returncode:
             pytest.fail(f"{arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")

@@ -23,7 +23,11 @@ except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "0+unknown"
 
 _HOMES = {
-    "Run": "run", "Task": "run", "open_run": "run", "record": "api", "StrataError": "errors",
+    "Run": "run",
+    "Task": "run",
+    "open_run": "run",
+    "record": "api",
+    "StrataError": "errors",
 }
 
 

@@ -75,7 +75,10 @@ class record:  # noqa: N801  reads as a verb: `with record(...)`
         return self._run
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self._session.client.sync(self._session.end)
         self._settle()
@@ -86,7 +89,10 @@ class record:  # noqa: N801  reads as a verb: `with record(...)`
         return self._run
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         await self._session.end()
         self._settle()
@@ -129,7 +135,8 @@ def record_command(
     if not outcome.runs:
         err.print(
             "dask-strata: nothing was recorded: the script started no Dask cluster and connected "
-            "to none that could be recorded here.", soft_wrap=True,
+            "to none that could be recorded here.",
+            soft_wrap=True,
         )
     for folder in outcome.runs:
         _conclude(folder, chosen, err, quiet=quiet)

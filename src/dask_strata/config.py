@@ -60,22 +60,41 @@ class Setting:
 
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("enabled", True, _flag, "Whether a preload records at all."),
+    Setting("enabled", default=True, read=_flag, meaning="Whether a preload records at all."),
     Setting("runs", "runs", _text, "Folder that runs are made in."),
     Setting("name", None, _text, "Name of the run; the script's name by default."),
     Setting(
-        "flush-interval", "100ms", _seconds,
-        "How often records are handed to the operating system: what a killed process loses at most.",
+        "flush-interval",
+        "100ms",
+        _seconds,
+        "How often records reach the operating system: what a killed process loses at most.",
     ),
     Setting("sample-interval", "500ms", _seconds, "How often state over time is sampled."),
-    Setting("code", True, _flag, "Whether script text and source lines are recorded."),
-    Setting("settings", True, _flag, "Whether Dask's configuration and package versions are recorded."),
     Setting(
-        "tap", "auto", _tap,
+        "code",
+        default=True,
+        read=_flag,
+        meaning="Whether script text and source lines are recorded.",
+    ),
+    Setting(
+        "settings",
+        default=True,
+        read=_flag,
+        meaning="Whether Dask's configuration and package versions are recorded.",
+    ),
+    Setting(
+        "tap",
+        "auto",
+        _tap,
         "How transitions are taken: auto (from Dask's own logs where they are as expected, "
         "which costs least) or plugin (public plugin calls only).",
     ),
-    Setting("compact", True, _flag, "Whether `dask-strata record` ends by writing Parquet."),
+    Setting(
+        "compact",
+        default=True,
+        read=_flag,
+        meaning="Whether `dask-strata record` ends by writing Parquet.",
+    ),
     Setting("session", None, _text, "Set by `dask-strata record` to find its runs again."),
 )
 
@@ -124,7 +143,9 @@ def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> 
         )
         config = found or {}
     if not isinstance(config, Mapping):
-        raise SettingError(f"{NAMESPACE} in Dask's configuration must be a mapping, not {config!r}.")
+        raise SettingError(
+            f"{NAMESPACE} in Dask's configuration must be a mapping, not {config!r}."
+        )
     known = {setting.name: setting for setting in SETTINGS}
     given = {str(name).replace("_", "-"): value for name, value in config.items()}
     given |= {n.replace("_", "-"): v for n, v in overrides.items() if v is not None}
@@ -134,7 +155,8 @@ def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> 
             close = difflib.get_close_matches(name, known, n=1)
             raise SettingError(
                 f"Unknown setting {NAMESPACE}.{name} in Dask's configuration.",
-                hint=f"Did you mean {NAMESPACE}.{close[0]}?" if close
+                hint=f"Did you mean {NAMESPACE}.{close[0]}?"
+                if close
                 else f"Known settings: {', '.join(known)}.",
             )
     for name, setting in known.items():

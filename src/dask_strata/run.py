@@ -21,7 +21,14 @@ from dask_strata.derive import QUERIES
 from dask_strata.errors import QueryError, UnknownTaskError
 from dask_strata.schema import DERIVED, TABLES, split_wire_key, wire_key
 from dask_strata.store.manifest import Manifest
-from dask_strata.store.reader import Record, Segment, arrow_schema, fingerprint, read_record, segment_state
+from dask_strata.store.reader import (
+    Record,
+    Segment,
+    arrow_schema,
+    fingerprint,
+    read_record,
+    segment_state,
+)
 
 #: Processes on other hosts are shifted only by more than this many uncertainties.
 _SIGNIFICANT = 1.0
@@ -64,9 +71,9 @@ class TableView:
 
     def to_polars(self) -> Any:
         """Return the rows as a `polars.DataFrame`; needs polars."""
-        import polars
+        import polars as pl
 
-        return polars.from_arrow(self._arrow)
+        return pl.from_arrow(self._arrow)
 
     def to_dask(self, npartitions: int = 1) -> Any:
         """Return the rows as a Dask DataFrame; needs ``dask[dataframe]``."""
@@ -331,16 +338,15 @@ class Run:
                 f"key_type={kinds[0]!r} in Python.",
             )
         if not kinds:
-            raise UnknownTaskError(
-                f"No task {text} is on record.", hint=self._hint_for(text)
-            )
+            raise UnknownTaskError(f"No task {text} is on record.", hint=self._hint_for(text))
         return Task(self, text, kinds[0])
 
     def _key_types(self, text: str) -> list[str]:
         found = self.rows(
             "select distinct key_type from (select key, key_type from tasks union all "
             "select key, key_type from graph_tasks union all "
-            "select key, key_type from worker_transitions) where key = ? order by 1", text,
+            "select key, key_type from worker_transitions) where key = ? order by 1",
+            text,
         )
         return [row["key_type"] for row in found]
 
@@ -348,7 +354,8 @@ class Run:
         found = self.rows(
             "select distinct key from tasks where contains(key, ?) "
             "or jaro_winkler_similarity(key[:200], ?) > 0.8 limit 3",
-            text, text[:200],
+            text,
+            text[:200],
         )
         if found:
             return "Did you mean " + " or ".join(row["key"][:200] for row in found) + "?"
@@ -396,7 +403,8 @@ class Task:
         """Return the rows of a table that are about this task, in the table's order."""
         return self.run.rows(
             f'select * from {table} where "{column}" = ? and "{column}_type" = ?',  # noqa: S608  names are ours
-            self.key, self.key_type,
+            self.key,
+            self.key_type,
         )
 
     @property
@@ -442,17 +450,22 @@ class Task:
 
 
 _READS = {
-    duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.RELATION,
+    duckdb.StatementType.SELECT,
+    duckdb.StatementType.EXPLAIN,
+    duckdb.StatementType.RELATION,
 }
 
 
 def _connect() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={
-        "enable_external_access": "false",
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "python_enable_replacements": "false",
-    })
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "enable_external_access": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+        },
+    )
     connection.execute("set timezone = 'UTC'")
     return connection
 
@@ -495,7 +508,8 @@ def _merge_processes(table: pa.Table) -> pa.Table:
 def _align(record: Record, offsets: dict[str, int]) -> None:
     if not offsets:
         return
-    for name, table in record.tables.items():
+    for name, recorded in record.tables.items():
+        table = recorded
         processes = table["process"].cast(pa.string()).combine_chunks()
         if not set(pc.unique(processes).to_pylist()) & offsets.keys():
             continue

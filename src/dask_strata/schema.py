@@ -101,8 +101,11 @@ def _c(name: str, kind: Kind, meaning: str, unit: str = "") -> Column:
 
 _JOB = (
     Table(
-        "processes", "process on record (client, scheduler, worker, nanny)",
-        1, "job", "job",
+        "processes",
+        "process on record (client, scheduler, worker, nanny)",
+        1,
+        "job",
+        "job",
         (
             _c("role", "text", "client, scheduler, worker or nanny"),
             _c("address", "text", "address in Dask, or the client's id"),
@@ -113,18 +116,24 @@ _JOB = (
             _c("memory_limit_bytes", "bytes", "memory limit that Dask enforces"),
             _START,
             _STOP,
-            _c("exit_reason", "text", "why the recording of this process ended; null if it was cut"),
+            _c(
+                "exit_reason", "text", "why the recording of this process ended; null if it was cut"
+            ),
             _c("python", "text", "version of Python"),
             _c("dask", "text", "version of dask"),
             _c("distributed", "text", "version of distributed"),
             _c("transport", "text", "how its records got to the folder: file or comm"),
             _c("tap", "text", "how transitions were taken: log or plugin"),
         ),
-        prov="agent", events=False,
+        prov="agent",
+        events=False,
     ),
     Table(
-        "job", "fact of the job layer: launcher, machine, file systems, limits",
-        1, "job", "job",
+        "job",
+        "fact of the job layer: launcher, machine, file systems, limits",
+        1,
+        "job",
+        "job",
         (
             _c("name", "text", "what is stated"),
             _c("value", "long", "its value, as text"),
@@ -133,8 +142,11 @@ _JOB = (
         events=False,
     ),
     Table(
-        "config", "effective setting of a process",
-        1, "job", "config",
+        "config",
+        "effective setting of a process",
+        1,
+        "job",
+        "config",
         (
             _c("name", "text", "dotted name in Dask's configuration"),
             _c("value", "text", "its value as JSON; secrets are redacted"),
@@ -143,8 +155,11 @@ _JOB = (
         events=False,
     ),
     Table(
-        "packages", "installed package of a process",
-        1, "job", "config",
+        "packages",
+        "installed package of a process",
+        1,
+        "job",
+        "config",
         (
             _c("name", "text", "name of the distribution"),
             _c("version", "text", "its version"),
@@ -155,8 +170,11 @@ _JOB = (
 
 _CLIENT = (
     Table(
-        "script", "fact on the client's script: path, text, hash, argv, git commit",
-        2, "workflow system", "client",
+        "script",
+        "fact on the client's script: path, text, hash, argv, git commit",
+        2,
+        "workflow system",
+        "client",
         (
             _c("name", "text", "what is stated"),
             _c("value", "long", "its value, as text"),
@@ -164,8 +182,11 @@ _CLIENT = (
         events=False,
     ),
     Table(
-        "clients", "connect or disconnect of a client, as the scheduler saw it",
-        2, "workflow system", "client",
+        "clients",
+        "connect or disconnect of a client, as the scheduler saw it",
+        2,
+        "workflow system",
+        "client",
         (
             _TIME,
             _c("client", "text", "Dask's id of the client"),
@@ -174,8 +195,11 @@ _CLIENT = (
         prov="agent",
     ),
     Table(
-        "submissions", "graph handed to the scheduler",
-        2, "workflow system", "client",
+        "submissions",
+        "graph handed to the scheduler",
+        2,
+        "workflow system",
+        "client",
         (
             _c("submission", "text", "id of the submission"),
             _TIME,
@@ -189,8 +213,11 @@ _CLIENT = (
         prov="activity",
     ),
     Table(
-        "client_submissions", "graph sent by a client, as that client saw it",
-        2, "workflow system", "client",
+        "client_submissions",
+        "graph sent by a client, as that client saw it",
+        2,
+        "workflow system",
+        "client",
         (
             _TIME,
             _c("client", "text", "Dask's id of the client"),
@@ -205,8 +232,11 @@ _CLIENT = (
         prov="activity",
     ),
     Table(
-        "graph_layers", "layer of a graph as the user wrote it, before optimisation",
-        2, "workflow system", "task graph",
+        "graph_layers",
+        "layer of a graph as the user wrote it, before optimisation",
+        2,
+        "workflow system",
+        "task graph",
         (
             _TIME,
             _c("client", "text", "Dask's id of the client"),
@@ -219,8 +249,11 @@ _CLIENT = (
         ),
     ),
     Table(
-        "graph_tasks", "task of a submission, as it was about to run",
-        2, "workflow system", "task graph",
+        "graph_tasks",
+        "task of a submission, as it was about to run",
+        2,
+        "workflow system",
+        "task graph",
         (
             _c("submission", "text", "submission it came with"),
             _KEY,
@@ -235,8 +268,11 @@ _CLIENT = (
         ),
     ),
     Table(
-        "graph_edges", "dependency of a task of a submission",
-        2, "workflow system", "task graph",
+        "graph_edges",
+        "dependency of a task of a submission",
+        2,
+        "workflow system",
+        "task graph",
         (
             _c("submission", "text", "submission it came with"),
             _KEY,
@@ -248,8 +284,11 @@ _CLIENT = (
 
 _SCHEDULER = (
     Table(
-        "scheduler_transitions", "change of a task's state on the scheduler",
-        3, "workflow system", "scheduler",
+        "scheduler_transitions",
+        "change of a task's state on the scheduler",
+        3,
+        "workflow system",
+        "scheduler",
         (
             _TIME,
             _KEY,
@@ -271,8 +310,11 @@ _SCHEDULER = (
         prov="activity",
     ),
     Table(
-        "unmatched_reports", "report of a finished or failed task that changed no state",
-        3, "workflow system", "scheduler",
+        "unmatched_reports",
+        "report of a finished or failed task that changed no state",
+        3,
+        "workflow system",
+        "scheduler",
         (
             _TIME,
             _KEY,
@@ -287,8 +329,11 @@ _SCHEDULER = (
         prov="activity",
     ),
     Table(
-        "worker_events", "worker added, removed, killed, restarted, paused, closed, retired",
-        3, "workflow system", "scheduler",
+        "worker_events",
+        "worker added, removed, killed, restarted, paused, closed, retired",
+        3,
+        "workflow system",
+        "scheduler",
         (
             _TIME,
             _WORKER,
@@ -300,8 +345,11 @@ _SCHEDULER = (
         prov="agent",
     ),
     Table(
-        "steals", "decision of work stealing",
-        3, "workflow system", "scheduler",
+        "steals",
+        "decision of work stealing",
+        3,
+        "workflow system",
+        "scheduler",
         (
             _TIME,
             _KEY,
@@ -313,8 +361,11 @@ _SCHEDULER = (
         prov="activity",
     ),
     Table(
-        "log_events", "event that anyone logged with Dask",
-        3, "workflow system", "scheduler",
+        "log_events",
+        "event that anyone logged with Dask",
+        3,
+        "workflow system",
+        "scheduler",
         (
             _TIME,
             _c("topic", "text", "topic it was logged under"),
@@ -322,8 +373,11 @@ _SCHEDULER = (
         ),
     ),
     Table(
-        "worker_samples", "sample of a worker's state over time",
-        4, "workflow system", "worker",
+        "worker_samples",
+        "sample of a worker's state over time",
+        4,
+        "workflow system",
+        "worker",
         (
             _TIME,
             _WORKER,
@@ -341,8 +395,18 @@ _SCHEDULER = (
             _c("cpu_percent", "float", "CPU use of the process", "percent of one core"),
             _c("read_bytes_per_second", "float", "disk reads of the host", "bytes per second"),
             _c("write_bytes_per_second", "float", "disk writes of the host", "bytes per second"),
-            _c("net_read_bytes_per_second", "float", "network reads of the host", "bytes per second"),
-            _c("net_write_bytes_per_second", "float", "network writes of the host", "bytes per second"),
+            _c(
+                "net_read_bytes_per_second",
+                "float",
+                "network reads of the host",
+                "bytes per second",
+            ),
+            _c(
+                "net_write_bytes_per_second",
+                "float",
+                "network writes of the host",
+                "bytes per second",
+            ),
             _c("num_fds", "int", "open file descriptors"),
             _c("loop_lag_seconds", "seconds", "how late the event loop ran a callback"),
             _c("transfer_incoming", "int", "incoming transfers under way"),
@@ -350,8 +414,11 @@ _SCHEDULER = (
         ),
     ),
     Table(
-        "scheduler_samples", "sample of the scheduler's state over time",
-        3, "workflow system", "scheduler",
+        "scheduler_samples",
+        "sample of the scheduler's state over time",
+        3,
+        "workflow system",
+        "scheduler",
         (
             _TIME,
             _c("tasks", "int", "tasks that the scheduler knows"),
@@ -369,8 +436,11 @@ _SCHEDULER = (
 
 _WORKER_TABLES = (
     Table(
-        "worker_transitions", "change of a task's state on a worker",
-        4, "workflow system", "worker",
+        "worker_transitions",
+        "change of a task's state on a worker",
+        4,
+        "workflow system",
+        "worker",
         (
             _TIME,
             _WORKER,
@@ -383,8 +453,11 @@ _WORKER_TABLES = (
         prov="activity",
     ),
     Table(
-        "worker_log", "other entry in a worker's own log",
-        4, "workflow system", "worker",
+        "worker_log",
+        "other entry in a worker's own log",
+        4,
+        "workflow system",
+        "worker",
         (
             _TIME,
             _WORKER,
@@ -396,8 +469,11 @@ _WORKER_TABLES = (
         prov="activity",
     ),
     Table(
-        "transfer_ends", "transfer between two ends, as one end saw it",
-        4, "workflow system", "worker",
+        "transfer_ends",
+        "transfer between two ends, as one end saw it",
+        4,
+        "workflow system",
+        "worker",
         (
             _c("number", "int", "number of this row among those of its process"),
             _c("end", "text", "incoming or outgoing"),
@@ -412,8 +488,11 @@ _WORKER_TABLES = (
         prov="activity",
     ),
     Table(
-        "transfer_end_keys", "result in a transfer, as one end saw it",
-        4, "workflow system", "worker",
+        "transfer_end_keys",
+        "result in a transfer, as one end saw it",
+        4,
+        "workflow system",
+        "worker",
         (
             _c("number", "int", "the transfer's number in `transfer_ends`, same process"),
             _KEY,
@@ -422,8 +501,11 @@ _WORKER_TABLES = (
         prov="relation",
     ),
     Table(
-        "spills", "write to or read from disk by Dask's own memory management",
-        4, "workflow system", "worker",
+        "spills",
+        "write to or read from disk by Dask's own memory management",
+        4,
+        "workflow system",
+        "worker",
         (
             _TIME,
             _WORKER,
@@ -439,8 +521,11 @@ _WORKER_TABLES = (
 
 _RECORD = (
     Table(
-        "clock_offsets", "measurement of a process's clock against the scheduler's",
-        4, "record", "record",
+        "clock_offsets",
+        "measurement of a process's clock against the scheduler's",
+        4,
+        "record",
+        "record",
         (
             _TIME,
             _c("offset_seconds", "seconds", "to add to this process's clock"),
@@ -448,8 +533,11 @@ _RECORD = (
         ),
     ),
     Table(
-        "counters", "Dask's own counter and the rows on record, read at the same moment",
-        3, "record", "record",
+        "counters",
+        "Dask's own counter and the rows on record, read at the same moment",
+        3,
+        "record",
+        "record",
         (
             _TIME,
             _c("name", "text", "what was counted"),
@@ -459,19 +547,29 @@ _RECORD = (
         ),
     ),
     Table(
-        "overheads", "what recording itself cost a process, up to then",
-        3, "record", "record",
+        "overheads",
+        "what recording itself cost a process, up to then",
+        3,
+        "record",
+        "record",
         (
             _TIME,
             _c("cpu_seconds", "seconds", "CPU time of the recorder's thread"),
-            _c("process_cpu_seconds", "seconds", "CPU time of the whole process since recording began"),
+            _c(
+                "process_cpu_seconds",
+                "seconds",
+                "CPU time of the whole process since recording began",
+            ),
             _c("written_bytes", "bytes", "bytes handed to the folder"),
             _c("rows", "int", "rows handed to the folder"),
         ),
     ),
     Table(
-        "losses", "anything that is known to be missing, dropped or not understood",
-        3, "record", "record",
+        "losses",
+        "anything that is known to be missing, dropped or not understood",
+        3,
+        "record",
+        "record",
         (
             _TIME,
             _c("what", "text", "table or thing concerned"),
@@ -484,8 +582,11 @@ _RECORD = (
 
 _DERIVED = (
     Table(
-        "attempts", "stay of a task in processing on a worker",
-        4, "workflow system", "worker",
+        "attempts",
+        "stay of a task in processing on a worker",
+        4,
+        "workflow system",
+        "worker",
         (
             _c("attempt", "int", "number of the attempt in this run"),
             _KEY,
@@ -507,11 +608,15 @@ _DERIVED = (
             _c("run_id", "int", "Dask's number of this attempt"),
             _STIMULUS,
         ),
-        prov="activity", derived=True,
+        prov="activity",
+        derived=True,
     ),
     Table(
-        "phases", "interval of an attempt (Dask's startstops)",
-        4, "workflow system", "worker",
+        "phases",
+        "interval of an attempt (Dask's startstops)",
+        4,
+        "workflow system",
+        "worker",
         (
             _c("attempt", "int", "attempt that it belongs to"),
             _KEY,
@@ -523,11 +628,15 @@ _DERIVED = (
             _c("seconds", "seconds", "how long it took"),
             _c("source", "text", "where a transfer came from"),
         ),
-        prov="activity", derived=True,
+        prov="activity",
+        derived=True,
     ),
     Table(
-        "tasks", "life of a key, from its first transition until it was forgotten",
-        3, "workflow system", "scheduler",
+        "tasks",
+        "life of a key, from its first transition until it was forgotten",
+        3,
+        "workflow system",
+        "scheduler",
         (
             _KEY,
             _c("life", "int", "number of this life: a forgotten key may be submitted again"),
@@ -550,11 +659,15 @@ _DERIVED = (
             _c("n_dependents", "int", "tasks that need it"),
             _c("exception", "long", "text of the exception, if it failed"),
         ),
-        prov="activity", derived=True,
+        prov="activity",
+        derived=True,
     ),
     Table(
-        "transfers", "physical transfer between two ends, counted once",
-        4, "workflow system", "worker",
+        "transfers",
+        "physical transfer between two ends, counted once",
+        4,
+        "workflow system",
+        "worker",
         (
             _c("transfer", "int", "number of the transfer in this run"),
             _START,
@@ -566,21 +679,29 @@ _DERIVED = (
             _c("seen_by", "text", "source, destination or both"),
             _c("n_keys", "int", "results in it"),
         ),
-        prov="activity", derived=True,
+        prov="activity",
+        derived=True,
     ),
     Table(
-        "transfer_keys", "result in a physical transfer",
-        4, "workflow system", "worker",
+        "transfer_keys",
+        "result in a physical transfer",
+        4,
+        "workflow system",
+        "worker",
         (
             _c("transfer", "int", "transfer it was in"),
             _KEY,
             _c("nbytes", "bytes", "size of the result"),
         ),
-        prov="relation", derived=True,
+        prov="relation",
+        derived=True,
     ),
     Table(
-        "config_differences", "setting that is not the same in all processes",
-        1, "job", "config",
+        "config_differences",
+        "setting that is not the same in all processes",
+        1,
+        "job",
+        "config",
         (
             _c("name", "text", "dotted name in Dask's configuration"),
             _c("value", "text", "a value of it, as JSON; null where it is not set"),
@@ -590,8 +711,11 @@ _DERIVED = (
         derived=True,
     ),
     Table(
-        "package_mismatches", "package that has not the same version in all processes",
-        1, "job", "config",
+        "package_mismatches",
+        "package that has not the same version in all processes",
+        1,
+        "job",
+        "config",
         (
             _c("name", "text", "name of the distribution, or python"),
             _c("version", "text", "a version of it; null where it is not installed"),
@@ -601,8 +725,11 @@ _DERIVED = (
         derived=True,
     ),
     Table(
-        "workers", "worker, from its first sign of life to its end",
-        3, "workflow system", "scheduler",
+        "workers",
+        "worker, from its first sign of life to its end",
+        3,
+        "workflow system",
+        "scheduler",
         (
             _WORKER,
             _c("name", "text", "name of the worker"),
@@ -616,7 +743,8 @@ _DERIVED = (
             _c("n_attempts", "int", "attempts on it"),
             _c("compute_seconds", "seconds", "time in tasks' functions on it"),
         ),
-        prov="agent", derived=True,
+        prov="agent",
+        derived=True,
     ),
 )
 
@@ -645,7 +773,7 @@ def wire_key(key: Any) -> str:
     '\x00str\x00\x00odd'
     """
     if key.__class__ is str:
-        return f"{_MARK}str{_MARK}{key}" if key.startswith(_MARK) else key  # type: ignore[no-any-return]
+        return f"{_MARK}str{_MARK}{key}" if key.startswith(_MARK) else key
     return f"{_MARK}{type(key).__name__}{_MARK}{key}"
 
 

@@ -52,7 +52,10 @@ class Check:
 def check(run: Run) -> Check:
     """Compare what is on record with what Dask counted, and list all that is missing."""
     findings = [
-        *_counters(run), *_segments(run), *_losses(run), *_unrecorded_workers(run),
+        *_counters(run),
+        *_segments(run),
+        *_losses(run),
+        *_unrecorded_workers(run),
     ]
     return Check(all(f.severity != "missing" for f in findings), tuple(findings))
 
@@ -88,15 +91,19 @@ def _compare(name: str, row: dict[str, Any]) -> Finding:
         return Finding("ok", process, f"Dask counted {value:,} {kind}, {n:,} are on record")
     if row["final"]:
         return Finding(
-            "missing", process, f"Dask counted {value:,} {kind}, {n:,} are on record: {value - n:+,}"
+            "missing",
+            process,
+            f"Dask counted {value:,} {kind}, {n:,} are on record: {value - n:+,}",
         )
     if value > n:
         return Finding(
-            "missing", process,
+            "missing",
+            process,
             f"by {clock(row['time'])} Dask had counted {value:,} {kind}, {n:,} are on record",
         )
     return Finding(
-        "ok", process,
+        "ok",
+        process,
         f"all {value:,} {kind} that Dask had counted by {clock(row['time'])} are on record",
     )
 
@@ -117,15 +124,19 @@ def _segments(run: Run) -> Iterator[Finding]:
             since = last.get(segment.process)
             when = f" after {clock(since)}" if since else ""
             yield Finding(
-                "missing", segment.process,
+                "missing",
+                segment.process,
                 f"was cut off{when}: it ended without a last row. At most what it saw in its "
                 f"last {interval:g} s is lost",
             )
         for damage in segment.damages:
-            yield Finding("missing", segment.process, f"part of {segment.path.name} is damaged: {damage}")
+            yield Finding(
+                "missing", segment.process, f"part of {segment.path.name} is damaged: {damage}"
+            )
         if segment.lost_rows:
             yield Finding(
-                "missing", segment.process,
+                "missing",
+                segment.process,
                 f"{segment.lost_rows:,} rows are missing in the middle of {segment.path.name}",
             )
 
@@ -146,7 +157,8 @@ def _unrecorded_workers(run: Run) -> Iterator[Finding]:
         "select worker, name, n_attempts from workers where process is null order by worker"
     ):
         yield Finding(
-            "missing", "workers",
+            "missing",
+            "workers",
             f"worker {row['worker']} ({row['name']}) has no record of its own; the scheduler saw "
             f"{row['n_attempts']:,} attempts on it",
         )

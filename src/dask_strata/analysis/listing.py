@@ -11,12 +11,19 @@ from dask_strata.errors import StrataError
 from dask_strata.run import open_run
 from dask_strata.store.reader import find_runs
 
-_SCHEMA = pa.schema([
-    ("run", pa.string()), ("name", pa.string()), ("state", pa.string()),
-    ("start", pa.timestamp("ms", "UTC")), ("duration_seconds", pa.float64()),
-    ("tasks", pa.int64()), ("errors", pa.int64()), ("size_bytes", pa.int64()),
-    ("problem", pa.string()),
-])
+_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("name", pa.string()),
+        ("state", pa.string()),
+        ("start", pa.timestamp("ms", "UTC")),
+        ("duration_seconds", pa.float64()),
+        ("tasks", pa.int64()),
+        ("errors", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("problem", pa.string()),
+    ]
+)
 
 
 def list_runs(runs: Path) -> pa.Table:
@@ -40,8 +47,12 @@ def _row(path: Path) -> dict[str, Any]:
             "select count(*) as n, count(*) filter (state = 'erred') as erred from tasks"
         )[0]
         row |= {
-            "name": run.manifest.name, "state": run.state, "start": facts["start"],
-            "duration_seconds": facts["duration"], "tasks": counts["n"], "errors": counts["erred"],
+            "name": run.manifest.name,
+            "state": run.state,
+            "start": facts["start"],
+            "duration_seconds": facts["duration"],
+            "tasks": counts["n"],
+            "errors": counts["erred"],
         }
     except StrataError as error:
         row["problem"] = error.message

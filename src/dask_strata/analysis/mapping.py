@@ -51,7 +51,8 @@ def metadata_map(run: Run) -> tuple[Cell, ...]:
     cells = []
     for step, layer, level, promise in CELLS:
         names = [
-            name for name, table in TABLES.items()
+            name
+            for name, table in TABLES.items()
             if (table.step, table.layer, table.level) == (step, layer, level)
         ]
         cells.append(Cell(step, layer, level, promise, {name: len(run[name]) for name in names}))

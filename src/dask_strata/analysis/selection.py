@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from dask_strata.run import Run
 
 #: Columns of a table for people; the rest is in the other formats.
-BRIEF = ("key", "state", "worker", "n_attempts", "wait_seconds", "transfer_seconds", "compute_seconds", "nbytes", "typename")
+BRIEF = (
+    "key",
+    "state",
+    "worker",
+    "n_attempts",
+    "wait_seconds",
+    "transfer_seconds",
+    "compute_seconds",
+    "nbytes",
+    "typename",
+)
 
 
 @dataclass(frozen=True)
@@ -26,8 +36,14 @@ class Selection:
 
 
 def select_tasks(  # noqa: PLR0913
-    run: Run, *, prefix: str | None = None, worker: str | None = None, state: str | None = None,
-    sort: str | None = None, limit: int = 0, brief: bool = False,
+    run: Run,
+    *,
+    prefix: str | None = None,
+    worker: str | None = None,
+    state: str | None = None,
+    sort: str | None = None,
+    limit: int = 0,
+    brief: bool = False,
 ) -> Selection:
     """Return the rows of `tasks` that were asked for.
 

@@ -42,12 +42,21 @@ _ORDER = {"client": 0, "graph": 1, "scheduler": 2, "worker": 3, "transfer": 4}
 def story(task: Task) -> Story:
     """Tell the story of one task."""
     events = [
-        *_submissions(task), *_scheduler(task), *_reports(task), *_worker(task),
-        *_transfers(task), *_spills(task), *_steals(task),
+        *_submissions(task),
+        *_scheduler(task),
+        *_reports(task),
+        *_worker(task),
+        *_transfers(task),
+        *_spills(task),
+        *_steals(task),
     ]
     events.sort(key=lambda e: (e.time is None, e.time, _ORDER.get(e.layer, 9)))
     return Story(
-        task.key, task.key_type, task.facts, tuple(task.dependencies), tuple(task.dependents),
+        task.key,
+        task.key_type,
+        task.facts,
+        tuple(task.dependencies),
+        tuple(task.dependents),
         tuple(events),
     )
 
@@ -105,15 +114,21 @@ def _scheduler(task: Task) -> Iterator[Event]:
         if row["traceback"]:
             parts.append("\n" + row["traceback"].rstrip())
         yield Event(
-            row["time"], "scheduler", row["worker"] or "",
-            f"{row['start_state']} → {row['finish_state']}", ", ".join(filter(None, parts)),
+            row["time"],
+            "scheduler",
+            row["worker"] or "",
+            f"{row['start_state']} → {row['finish_state']}",
+            ", ".join(filter(None, parts)),
         )
 
 
 def _reports(task: Task) -> Iterator[Event]:
     for row in task.rows("unmatched_reports"):
         yield Event(
-            row["time"], "scheduler", row["worker"] or "", f"report of {row['outcome']} changed nothing",
+            row["time"],
+            "scheduler",
+            row["worker"] or "",
+            f"report of {row['outcome']} changed nothing",
             ", ".join(filter(None, (row["stimulus_id"], row["exception"]))),
         )
 
@@ -128,7 +143,9 @@ def _worker(task: Task) -> Iterator[Event]:
             wanted = row["wanted_state"]
             detail = f"{wanted} was asked for" if wanted != row["finish_state"] else None
         parts = (row["stimulus_id"], detail)
-        yield Event(row["time"], "worker", row["worker"] or "", what, ", ".join(filter(None, parts)))
+        yield Event(
+            row["time"], "worker", row["worker"] or "", what, ", ".join(filter(None, parts))
+        )
 
 
 def _transfers(task: Task) -> Iterator[Event]:
@@ -138,7 +155,10 @@ def _transfers(task: Task) -> Iterator[Event]:
         nbytes = sizes.get(row["transfer"])
         size = "" if nbytes is None else f"{nbytes:,} bytes, "
         yield Event(
-            row["start"], "transfer", row["destination"] or "a client", f"result sent by {row['source']}",
+            row["start"],
+            "transfer",
+            row["destination"] or "a client",
+            f"result sent by {row['source']}",
             f"{size}one of {row['n_keys']} in {seconds * 1e3:.3f} ms, seen by {row['seen_by']}",
         )
 
@@ -146,7 +166,10 @@ def _transfers(task: Task) -> Iterator[Event]:
 def _spills(task: Task) -> Iterator[Event]:
     for row in task.rows("spills"):
         yield Event(
-            row["time"], "worker", row["worker"], row["action"],
+            row["time"],
+            "worker",
+            row["worker"],
+            row["action"],
             f"{row['nbytes'] or 0:,} bytes in {row['seconds'] * 1e3:.3f} ms",
         )
 
@@ -154,7 +177,10 @@ def _spills(task: Task) -> Iterator[Event]:
 def _steals(task: Task) -> Iterator[Event]:
     for row in task.rows("steals"):
         yield Event(
-            row["time"], "scheduler", row["source"] or "", f"stealing: {row['outcome']}",
+            row["time"],
+            "scheduler",
+            row["source"] or "",
+            f"stealing: {row['outcome']}",
             f"to {row['destination']}" if row["destination"] else "",
         )
 
@@ -163,10 +189,14 @@ def as_json(told: Story) -> str:
     """Return a story as JSON, times in ISO 8601."""
     return json.dumps(
         {
-            "key": told.key, "key_type": told.key_type, "facts": told.facts,
-            "dependencies": told.dependencies, "dependents": told.dependents,
+            "key": told.key,
+            "key_type": told.key_type,
+            "facts": told.facts,
+            "dependencies": told.dependencies,
+            "dependents": told.dependents,
             "events": [vars(event) for event in told.events],
         },
         default=lambda v: v.isoformat() if hasattr(v, "isoformat") else str(v),
-        ensure_ascii=False, indent=1,
+        ensure_ascii=False,
+        indent=1,
     )

@@ -91,14 +91,27 @@ def summarize(run: Run) -> Summary:
     """)[0]
     spent, used, failed = breakdown(run), prefixes(run), failures(run)
     return Summary(
-        name=run.manifest.name, run=run.manifest.run, path=str(run.path), state=run.state,
-        start=facts["first"], duration_seconds=facts["duration"] or 0.0,
-        active_seconds=counts["active"], n_tasks=counts["n"], n_erred=counts["erred"],
-        n_unfinished=counts["unfinished"], n_submissions=len(run["submissions"]),
-        n_workers=workers["n"], n_threads=workers["threads"], n_hosts=workers["hosts"],
-        breakdown=spent, prefixes=used, failures=failed,
-        findings=tuple(findings(run, spent, used)), check=check(run),
-        recorder_cpu_seconds=float(cost["own"]), process_cpu_seconds=float(cost["whole"]),
+        name=run.manifest.name,
+        run=run.manifest.run,
+        path=str(run.path),
+        state=run.state,
+        start=facts["first"],
+        duration_seconds=facts["duration"] or 0.0,
+        active_seconds=counts["active"],
+        n_tasks=counts["n"],
+        n_erred=counts["erred"],
+        n_unfinished=counts["unfinished"],
+        n_submissions=len(run["submissions"]),
+        n_workers=workers["n"],
+        n_threads=workers["threads"],
+        n_hosts=workers["hosts"],
+        breakdown=spent,
+        prefixes=used,
+        failures=failed,
+        findings=tuple(findings(run, spent, used)),
+        check=check(run),
+        recorder_cpu_seconds=float(cost["own"]),
+        process_cpu_seconds=float(cost["whole"]),
     )
 
 
@@ -127,7 +140,9 @@ def findings(run: Run, spent: Breakdown, used: tuple[PrefixUse, ...]) -> Iterato
     yield from _stragglers(used)
     yield from _imbalance(run)
     yield from _memory(run)
-    for row in run.rows("select name, count(distinct version) as n from package_mismatches group by name order by name limit 3"):
+    for row in run.rows(
+        "select name, count(distinct version) as n from package_mismatches group by name order by name limit 3"
+    ):
         yield f"{row['name']} has not the same version in all processes (table package_mismatches)"
     lag = run.rows("select max(loop_lag_seconds) as lag from scheduler_samples")[0]["lag"]
     if lag and lag > 1:
@@ -138,7 +153,9 @@ def _lost_workers(run: Run) -> Iterator[str]:
     row = run.rows("select count(*) as n from workers where end_reason like 'unexpected%'")[0]
     if row["n"]:
         yield f"{row['n']} worker{_s(row['n'])} ended unexpectedly (table worker_events)"
-    killed = run.rows("select count(*) as n from worker_events where action = 'memory-limit-kill'")[0]
+    killed = run.rows("select count(*) as n from worker_events where action = 'memory-limit-kill'")[
+        0
+    ]
     if killed["n"]:
         yield f"{killed['n']} worker{_s(killed['n'])} were killed for their memory"
 
@@ -168,7 +185,7 @@ def _imbalance(run: Run) -> Iterator[str]:
         select count(*) as n, max(compute_seconds) as most, avg(coalesce(compute_seconds, 0)) as mean,
                arg_max(name, compute_seconds) as name from workers
     """)[0]
-    if row["n"] > 1 and row["mean"] and row["most"] > 1 and row["most"] > 1.5 * row["mean"]:  # noqa: PLR2004
+    if row["n"] > 1 and row["mean"] and row["most"] > 1 and row["most"] > 1.5 * row["mean"]:
         yield f"worker {row['name']} computed {row['most'] / row['mean']:.1f} times the average"
 
 

@@ -31,7 +31,7 @@ class _Told(click.ClickException):
 
     def __init__(self, error: StrataError) -> None:
         super().__init__(str(error))
-        self.exit_code = error.exit_code
+        self.exit_code = error.exit_code  # type: ignore[misc]  # click reads it from the instance
 
     def show(self, file: Any = None) -> None:
         click.echo(f"Error: {self.message}", file=file, err=True)
@@ -69,16 +69,18 @@ class _Verbs(click.Group):
         except Exception as error:  # a user is never shown a traceback unasked
             if ctx.params.get("debug"):
                 raise
-            raise _Told(StrataError(
-                f"{type(error).__name__}: {error}",
-                hint="This is a mistake in dask-strata. With --debug before the command it shows where.",
-            )) from error
+            raise _Told(
+                StrataError(
+                    f"{type(error).__name__}: {error}",
+                    hint="This is a mistake in dask-strata: dask-strata --debug COMMAND shows where.",
+                )
+            ) from error
 
 
 @click.group(cls=_Verbs, name="strata", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.version_option(package_name="dask-strata", prog_name="dask-strata")
-def cli(debug: bool) -> None:  # noqa: ARG001, FBT001
+def cli(debug: bool) -> None:  # noqa: FBT001
     """Record Dask.distributed: every layer of a run, in one folder, and answers from it.
 
     \b
@@ -94,5 +96,3 @@ def main() -> None:
         cli(prog_name="dask-strata", standalone_mode=True)
     except KeyboardInterrupt:
         sys.exit(130)
-
-

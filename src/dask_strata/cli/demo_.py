@@ -10,7 +10,13 @@ _EXAMPLE = "dask_strata.examples.image_processing"
 
 
 @click.command("demo", context_settings={"ignore_unknown_options": True})
-@click.option("-o", "--output", "runs", metavar="RUNS", help="Folder that the run's folder is made in.  [default: runs]")
+@click.option(
+    "-o",
+    "--output",
+    "runs",
+    metavar="RUNS",
+    help="Folder that the run's folder is made in.  [default: runs]",
+)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, runs: str | None, options: tuple[str, ...]) -> None:

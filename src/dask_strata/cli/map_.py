@@ -12,7 +12,9 @@ from dask_strata.run import open_run
 
 @click.command("map")
 @click.argument("run")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
 def command(run: str, form: str) -> None:
     """Show the metadata map: what is on record, by step and layer, and in which tables.
 

@@ -9,20 +9,43 @@ import click
 from dask_strata.api import record_command
 
 
-@click.command("record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-o", "--output", "runs", metavar="RUNS", help="Folder that the run's folder is made in.  [default: runs]")
+@click.command(
+    "record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "-o",
+    "--output",
+    "runs",
+    metavar="RUNS",
+    help="Folder that the run's folder is made in.  [default: runs]",
+)
 @click.option("-m", "--module", metavar="MODULE", help="Run this module, as python -m does.")
 @click.option("--name", help="Name of the run.  [default: the script's]")
 @click.option("--no-code", is_flag=True, help="Leave out script text and source lines.")
 @click.option("--no-compact", is_flag=True, help="Do not write Parquet at the end.")
-@click.option("--flush-interval", metavar="TIME", help="What a killed process loses at most.  [default: 100ms]")
-@click.option("--sample-interval", metavar="TIME", help="How often state over time is sampled.  [default: 500ms]")
+@click.option(
+    "--flush-interval",
+    metavar="TIME",
+    help="What a killed process loses at most.  [default: 100ms]",
+)
+@click.option(
+    "--sample-interval",
+    metavar="TIME",
+    help="How often state over time is sampled.  [default: 500ms]",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Only say where the run is.")
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 @click.pass_context
 def command(  # noqa: PLR0913
-    ctx: click.Context, module: str | None, command_line: tuple[str, ...], *, no_code: bool,
-    no_compact: bool, quiet: bool, **settings: Any,
+    ctx: click.Context,
+    /,
+    module: str | None,
+    command_line: tuple[str, ...],
+    *,
+    no_code: bool,
+    no_compact: bool,
+    quiet: bool,
+    **settings: Any,
 ) -> None:
     """Run an unchanged script, and record every Dask cluster and client it uses.
 

@@ -12,7 +12,9 @@ from dask_strata.run import open_run
 
 @click.command("show")
 @click.argument("run")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 def command(run: str, form: str) -> None:
     """Show what ran, how long, where the time went and what stands out.
 

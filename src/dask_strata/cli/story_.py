@@ -13,8 +13,12 @@ from dask_strata.run import open_run
 @click.command("story")
 @click.argument("run")
 @click.argument("key")
-@click.option("--key-type", help="Type of the key (str, tuple, int, …), where two keys have the same text.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--key-type", help="Type of the key (str, tuple, int, …), where two keys have the same text."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 def command(run: str, key: str, key_type: str | None, form: str) -> None:
     """Tell everything about one task, in time order, from all layers.
 

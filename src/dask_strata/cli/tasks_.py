@@ -14,15 +14,29 @@ from dask_strata.run import open_run
 @click.command("tasks")
 @click.argument("run")
 @click.option("--prefix", help="Only tasks of this prefix.")
-@click.option("--worker", help="Only tasks whose last attempt was on this worker (address or name).")
+@click.option(
+    "--worker", help="Only tasks whose last attempt was on this worker (address or name)."
+)
 @click.option("--state", help="Only tasks in this state: memory, erred, released, processing, …")
-@click.option("--sort", metavar="COL", help="Sort by this column, largest first; -COL for smallest first.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many rows; 0 for all. By default 50 in a table.")
+@click.option(
+    "--sort", metavar="COL", help="Sort by this column, largest first; -COL for smallest first."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help="At most so many rows; 0 for all. By default 50 in a table.",
+)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
-def command(  # noqa: PLR0913
-    run: str, prefix: str | None, worker: str | None, state: str | None, sort: str | None,
-    limit: int | None, form: str, output: Path | None,
+def command(  # noqa: PLR0913, PLR0917
+    run: str,
+    prefix: str | None,
+    worker: str | None,
+    state: str | None,
+    sort: str | None,
+    limit: int | None,
+    form: str,
+    output: Path | None,
 ) -> None:
     """Show one row a task.
 
@@ -36,7 +50,13 @@ def command(  # noqa: PLR0913
     if limit is None:
         limit = 50 if brief else 0
     found = select_tasks(
-        open_run(run), prefix=prefix, worker=worker, state=state, sort=sort, limit=limit, brief=brief
+        open_run(run),
+        prefix=prefix,
+        worker=worker,
+        state=state,
+        sort=sort,
+        limit=limit,
+        brief=brief,
     )
     left = found.total - len(found.rows)
     note = f"{left:,} more; --limit 0 shows all" if left else f"{found.total:,} tasks"

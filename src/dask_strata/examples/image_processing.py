@@ -152,7 +152,9 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     print(f"{options.images} images of {options.size} x {options.size} pixels made in {images}")
     with (
         LocalCluster(
-            n_workers=options.workers, threads_per_worker=options.threads, processes=True,
+            n_workers=options.workers,
+            threads_per_worker=options.threads,
+            processes=True,
             dashboard_address=":0",
         ) as cluster,
         Client(cluster),

@@ -15,8 +15,8 @@ import distributed
 
 from dask_strata.config import read_settings
 from dask_strata.recorder.engine import Engine, now_ns, once
-from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.script import script_facts
+from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.text import clip, json_text, safe_repr
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch
@@ -94,7 +94,10 @@ class ClientRecorder:
                 continue
             first = wire_key(keys[0])
             row = {
-                "time": time, "client": self._client.id, "first_key": first, "n_keys": len(keys),
+                "time": time,
+                "client": self._client.id,
+                "first_key": first,
+                "n_keys": len(keys),
                 "collection": type(expr).__name__,
             }
             if frames:
@@ -156,6 +159,7 @@ def _layers(expr: Any) -> Iterable[dict[str, Any]]:
         name = getattr(node, "_name", None)
         if isinstance(name, str):
             yield {
-                "layer": name, "type": type(node).__name__,
+                "layer": name,
+                "type": type(node).__name__,
                 "dependencies": json_text([getattr(d, "_name", None) for d in node.dependencies()]),
             }

@@ -133,9 +133,16 @@ class Engine:
         import distributed
 
         self.add(
-            "processes", role=self.role, host=socket.gethostname(), pid=os.getpid(),
-            start=now_ns(), python=sys.version.split()[0], dask=dask.__version__,
-            distributed=distributed.__version__, transport=self.sink.transport, **facts,
+            "processes",
+            role=self.role,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            start=now_ns(),
+            python=sys.version.split()[0],
+            dask=dask.__version__,
+            distributed=distributed.__version__,
+            transport=self.sink.transport,
+            **facts,
         )
         self.flush()
         atexit.register(self.finish, "process exit")
@@ -176,17 +183,20 @@ class Engine:
             table, row = self._waiting.popleft()
             tables.setdefault(table, []).append(row)
         return [
-            batch for table, rows in tables.items()
+            batch
+            for table, rows in tables.items()
             for batch in self._guarded(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
         ]
 
     def _guarded(self, source: Callable[[], Iterable[Any]]) -> list[Any]:
         try:
             return list(source())
-        except Exception as error:  # noqa: BLE001  a recorder that fails must not fail the run
+        except Exception as error:
             name = f"{getattr(source, '__qualname__', 'source')}: {type(error).__name__}: {error}"
             if name not in self._failures:
-                logger.warning("dask-strata lost records of %s: %s", self.process, name, exc_info=True)
+                logger.warning(
+                    "dask-strata lost records of %s: %s", self.process, name, exc_info=True
+                )
             self._failures[name] = self._failures.get(name, 0) + 1
             return []
 
@@ -194,11 +204,23 @@ class Engine:
         dropped = self.sink.dropped_rows - self._reported_drops
         if dropped and self.sink.trouble is None:
             self._reported_drops += dropped
-            self.add("losses", time=now_ns(), what="rows", count=dropped,
-                     reason="could not be written", where=self.process)
+            self.add(
+                "losses",
+                time=now_ns(),
+                what="rows",
+                count=dropped,
+                reason="could not be written",
+                where=self.process,
+            )
         for reason in list(self._failures):
-            self.add("losses", time=now_ns(), what="recorder", count=self._failures.pop(reason),
-                     reason=reason, where=self.process)
+            self.add(
+                "losses",
+                time=now_ns(),
+                what="recorder",
+                count=self._failures.pop(reason),
+                reason=reason,
+                where=self.process,
+            )
 
     def _tell(self) -> None:
         if self.sink.trouble is not None and not self._told:
@@ -206,7 +228,9 @@ class Engine:
             logger.warning(
                 "dask-strata cannot write the records of %s: %s. The workflow goes on; "
                 "`dask-strata check %s` will say what is missing.",
-                self.process, self.sink.trouble, self.folder,
+                self.process,
+                self.sink.trouble,
+                self.folder,
             )
 
     def _loop(self) -> None:
@@ -227,9 +251,12 @@ class Engine:
 
     def _add_overhead(self) -> None:
         self.add(
-            "overheads", time=now_ns(), cpu_seconds=self._own_cpu,
+            "overheads",
+            time=now_ns(),
+            cpu_seconds=self._own_cpu,
             process_cpu_seconds=time.process_time() - self._cpu_at_start,
-            written_bytes=self.sink.written_bytes, rows=self.rows,
+            written_bytes=self.sink.written_bytes,
+            rows=self.rows,
         )
 
     def finish(self, reason: str) -> None:

@@ -60,8 +60,12 @@ class EventSource:
         # worker which said that it was closing.
         reason = f"announced: {said}" if said else f"{why}: {stimulus_id}" if why else stimulus_id
         self._engine.add(
-            "worker_events", time=now_ns(), worker=worker, action="remove",
-            reason=reason, stimulus_id=stimulus_id,
+            "worker_events",
+            time=now_ns(),
+            worker=worker,
+            action="remove",
+            reason=reason,
+            stimulus_id=stimulus_id,
         )
 
     def __call__(self) -> Iterable[Batch]:
@@ -75,10 +79,13 @@ class EventSource:
                 steals.extend(_steals(time, message))
             elif isinstance(message, dict):
                 self._about_worker(time, topic, message)
-        yield Batch.of_rows("log_events", [
-            {"time": time, "topic": _topic(topic), "message": json_text(message)}
-            for time, topic, message in events
-        ])
+        yield Batch.of_rows(
+            "log_events",
+            [
+                {"time": time, "topic": _topic(topic), "message": json_text(message)}
+                for time, topic, message in events
+            ],
+        )
         if steals:
             yield Batch.of_rows("steals", steals)
 
@@ -97,9 +104,14 @@ class EventSource:
         else:
             reason = message.get("reason") or json_text(message)
         self._engine.add(
-            "worker_events", time=time, worker=_topic(worker), action=action,
+            "worker_events",
+            time=time,
+            worker=_topic(worker),
+            action=action,
             reason=clip(str(reason), 10_000),
-            stimulus_id=message.get("stimulus_id") if isinstance(message.get("stimulus_id"), str) else None,
+            stimulus_id=message.get("stimulus_id")
+            if isinstance(message.get("stimulus_id"), str)
+            else None,
         )
 
 
@@ -116,8 +128,11 @@ def _steals(time: int, message: Any) -> Iterable[dict[str, Any]]:
         for entry in rest[0]:
             if isinstance(entry, (list, tuple)) and len(entry) == 8:  # noqa: PLR2004
                 yield {
-                    "time": time, "key": wire_key(entry[2]), "source": entry[4],
-                    "destination": entry[6], "outcome": "request",
+                    "time": time,
+                    "key": wire_key(entry[2]),
+                    "source": entry[4],
+                    "destination": entry[6],
+                    "outcome": "request",
                 }
         return
     if what == "reschedule" and rest and isinstance(rest[0], bool):
@@ -126,12 +141,19 @@ def _steals(time: int, message: Any) -> Iterable[dict[str, Any]]:
     if len(rest) == 5:  # noqa: PLR2004
         key, _, source, destination, stimulus = rest
         yield {
-            "time": time, "key": wire_key(key), "source": source, "destination": destination,
-            "outcome": outcome, "stimulus_id": stimulus,
+            "time": time,
+            "key": wire_key(key),
+            "source": source,
+            "destination": destination,
+            "outcome": outcome,
+            "stimulus_id": stimulus,
         }
     elif len(rest) == 4:  # noqa: PLR2004
         key, _, source, stimulus = rest
         yield {
-            "time": time, "key": wire_key(key), "source": source, "outcome": outcome,
+            "time": time,
+            "key": wire_key(key),
+            "source": source,
+            "outcome": outcome,
             "stimulus_id": stimulus,
         }

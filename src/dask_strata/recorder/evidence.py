@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path  # noqa: TC003 - with the fields of a named tuple it is there at run time
+from pathlib import Path
 from typing import NamedTuple
 
 COMMAND_SECONDS = 5.0

@@ -93,7 +93,12 @@ class GraphSource:
         known = scheduler.tasks
         rows = [
             (
-                key, ts.run_spec, ts.priority, ts.annotations, ts.prefix, ts.group,
+                key,
+                ts.run_spec,
+                ts.priority,
+                ts.annotations,
+                ts.prefix,
+                ts.group,
                 [d.key for d in ts.dependencies] if ts.dependencies else (),
             )
             for key in tasks
@@ -102,8 +107,12 @@ class GraphSource:
         self._count += 1
         computation = scheduler.computations[-1] if scheduler.computations else None
         facts = {
-            "submission": f"{self._run}-{self._count}", "time": now_ns(), "client": client,
-            "n_tasks": len(rows), "n_keys": len(keys), "stimulus_id": stimulus_id,
+            "submission": f"{self._run}-{self._count}",
+            "time": now_ns(),
+            "client": client,
+            "n_tasks": len(rows),
+            "n_keys": len(keys),
+            "stimulus_id": stimulus_id,
             "span": _span(scheduler, known, rows),
             "code": _code(computation),
         }
@@ -119,26 +128,35 @@ class GraphSource:
                 edges = [(row[0], dependency) for row in rows for dependency in row[6]]
                 if edges:
                     tasks, dependencies = zip(*edges, strict=True)
-                    yield Batch("graph_edges", len(edges), {
-                        "submission": facts["submission"],
-                        "key": wire_keys(tasks), "dependency": wire_keys(dependencies),
-                    })
+                    yield Batch(
+                        "graph_edges",
+                        len(edges),
+                        {
+                            "submission": facts["submission"],
+                            "key": wire_keys(tasks),
+                            "dependency": wire_keys(dependencies),
+                        },
+                    )
 
     @staticmethod
     def _tasks(submission: str, rows: list[tuple[Any, ...]], requested: frozenset[Any]) -> Batch:
         keys, specs, priorities, annotations, prefixes, groups, _ = zip(*rows, strict=True)
         functions: dict[int, str] = {}
-        return Batch("graph_tasks", len(rows), {
-            "submission": submission,
-            "key": wire_keys(keys),
-            "prefix": [p.name for p in prefixes],
-            "group": [_group_name(g) for g in groups],
-            "function": [function_name(spec, functions) for spec in specs],
-            "requested": [key in requested for key in keys],
-            "priority": [None if p is None else str(p) for p in priorities],
-            "annotations": [json_text(a) if a else None for a in annotations],
-            "definition_bytes": [definition_bytes(spec) for spec in specs],
-        })
+        return Batch(
+            "graph_tasks",
+            len(rows),
+            {
+                "submission": submission,
+                "key": wire_keys(keys),
+                "prefix": [p.name for p in prefixes],
+                "group": [_group_name(g) for g in groups],
+                "function": [function_name(spec, functions) for spec in specs],
+                "requested": [key in requested for key in keys],
+                "priority": [None if p is None else str(p) for p in priorities],
+                "annotations": [json_text(a) if a else None for a in annotations],
+                "definition_bytes": [definition_bytes(spec) for spec in specs],
+            },
+        )
 
 
 def _group_name(group: Any) -> str:
@@ -158,12 +176,19 @@ def _code(computation: Any) -> str | None:
     if computation is None or not computation.code:
         return None
     frames = [frame for code in computation.code for frame in code]
-    return clip(json_text([
-        {
-            "file": getattr(f, "filename", None), "line": getattr(f, "lineno_frame", None),
-            "code": clip(getattr(f, "code", None) or safe_repr(f), 10_000),
-        }
-        for f in frames
-    ])) if frames else None
-
-
+    return (
+        clip(
+            json_text(
+                [
+                    {
+                        "file": getattr(f, "filename", None),
+                        "line": getattr(f, "lineno_frame", None),
+                        "code": clip(getattr(f, "code", None) or safe_repr(f), 10_000),
+                    }
+                    for f in frames
+                ]
+            )
+        )
+        if frames
+        else None
+    )

@@ -72,7 +72,11 @@ def _target(module: str | None, command_line: list[str]) -> list[str]:
     if script.is_dir() and not (script / "__main__.py").is_file():
         raise UsageError(f"{script} is a folder without a __main__.py.")
     if not script.exists():
-        hint = f"Options of dask-strata come before the script: {script}" if str(script).startswith("-") else None
+        hint = (
+            f"Options of dask-strata come before the script: {script}"
+            if str(script).startswith("-")
+            else None
+        )
         raise UsageError(f"There is no script {script}.", hint=hint)
     return command_line
 
@@ -84,7 +88,8 @@ def _variables(settings: Settings, runs: Path, session: str) -> dict[str, str]:
     ours: dict[str, Any] = {**settings.as_config(), "runs": str(runs), "session": session}
     variables = {
         f"DASK_DASK_STRATA__{name.upper().replace('-', '_')}": repr(value)
-        for name, value in ours.items() if value is not None
+        for name, value in ours.items()
+        if value is not None
     }
     already = False
     for role in ("scheduler", "client"):
@@ -114,9 +119,15 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
     """
     terminal = sys.stdin is not None and sys.stdin.isatty()
     with _signals(lambda: child, forward_interrupt=not terminal):
-        child = subprocess.Popen(  # noqa: S603  the user's own command, no shell
-            command, env=environment, preexec_fn=_prepare(own_group=not terminal)  # noqa: PLW1509  we have one thread
-        ) if os.name == "posix" else subprocess.Popen(command, env=environment)  # noqa: S603
+        child = (
+            subprocess.Popen(  # noqa: S603  the user's own command, no shell
+                command,
+                env=environment,
+                preexec_fn=_prepare(own_group=not terminal),  # noqa: PLW1509  we have one thread
+            )
+            if os.name == "posix"
+            else subprocess.Popen(command, env=environment)  # noqa: S603  as above
+        )
         status = child.wait()
     return 128 - status if status < 0 else status
 

@@ -74,8 +74,12 @@ class NannyRecorder:
 
     def _add(self, action: str, reason: str) -> None:
         self._engine.add(
-            "worker_events", time=now_ns(), worker=self._address, name=str(self._nanny.name),
-            action=action, reason=reason,
+            "worker_events",
+            time=now_ns(),
+            worker=self._address,
+            name=str(self._nanny.name),
+            action=action,
+            reason=reason,
         )
 
     def close(self) -> None:

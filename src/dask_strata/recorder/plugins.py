@@ -15,7 +15,7 @@ def dumps_worker_plugin(spec: dict[str, Any]) -> bytes:
     """Return the worker's plugin, ready for `Scheduler.register_worker_plugin`."""
     from distributed.diagnostics.plugin import WorkerPlugin
 
-    class StrataWorkerPlugin(WorkerPlugin):  # type: ignore[misc]
+    class StrataWorkerPlugin(WorkerPlugin):
         def setup(self, worker: Any) -> None:
             import logging
 
@@ -29,7 +29,7 @@ def dumps_worker_plugin(spec: dict[str, Any]) -> bytes:
                     "dask-strata does not record this worker: %s: %s", type(error).__name__, error
                 )
 
-        def teardown(self, worker: Any) -> None:
+        def teardown(self, worker: Any) -> None:  # noqa: ARG002  as Dask calls it
             recorder, self.recorder = self.recorder, None
             if recorder is not None:
                 recorder.close()
@@ -41,7 +41,7 @@ def dumps_nanny_plugin(spec: dict[str, Any]) -> bytes:
     """Return the nanny's plugin, ready for `Scheduler.register_nanny_plugin`."""
     from distributed.diagnostics.plugin import NannyPlugin
 
-    class StrataNannyPlugin(NannyPlugin):  # type: ignore[misc]
+    class StrataNannyPlugin(NannyPlugin):
         restart = False
 
         def setup(self, nanny: Any) -> None:
@@ -57,7 +57,7 @@ def dumps_nanny_plugin(spec: dict[str, Any]) -> bytes:
                     "dask-strata does not record this nanny: %s: %s", type(error).__name__, error
                 )
 
-        def teardown(self, nanny: Any) -> None:
+        def teardown(self, nanny: Any) -> None:  # noqa: ARG002  as Dask calls it
             recorder, self.recorder = self.recorder, None
             if recorder is not None:
                 recorder.close()

@@ -1,5 +1,6 @@
-"""The scheduler's recorder: makes the run's folder, sees the graph and every transition,
-and hands the recorders of workers and nannies out through Dask's own plugins.
+"""The scheduler's recorder: makes the run's folder, sees the graph and every transition.
+
+It hands the recorders of workers and nannies out through Dask's own plugins.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-import dask_strata
 from dask_strata.config import Settings
 from dask_strata.recorder.engine import Engine, now_ns, once
 from dask_strata.recorder.events import EventSource
-from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.graph import GraphSource
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.plugins import dumps_nanny_plugin, dumps_worker_plugin
+from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.taps import UnexpectedLogError
 from dask_strata.recorder.transitions import PluginSource, TransitionSource
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id, run_folder_name
@@ -41,7 +42,7 @@ def plugin_name(run: str) -> str:
     return f"dask-strata-{run}"
 
 
-class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
+class SchedulerRecorder(SchedulerPlugin):
     """Records one scheduler, and through it a whole cluster.
 
     Register it with the scheduler (`Client.register_plugin`, or a preload). It attaches
@@ -70,8 +71,12 @@ class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
         created = now_ns()
         self.folder = Path(self.settings.runs) / run_folder_name(name, self.run, created)
         self._manifest = Manifest(
-            run=self.run, name=name, created_ns=created, version=dask_strata.__version__,
-            session=settings.session, flush_interval_seconds=settings.flush_interval,
+            run=self.run,
+            name=name,
+            created_ns=created,
+            version=version("dask-strata"),
+            session=settings.session,
+            flush_interval_seconds=settings.flush_interval,
         )
         self._engine: Engine | None = None
 
@@ -111,13 +116,16 @@ class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
         scheduler.stream_handlers[self.name] = self._take_frame
         scheduler.handlers[self.name] = self._take_frame_rpc
         engine.start(
-            address=scheduler.address, name=getattr(scheduler, "name", None),
+            address=scheduler.address,
+            name=getattr(scheduler, "name", None),
             tap=self._transitions.name,
         )
         self._there_already(scheduler)
         engine.samplers.append(once(lambda: add_statics(engine)))
         spec = {
-            "run": self.run, "folder": str(self.folder), "settings": self.settings.as_config(),
+            "run": self.run,
+            "folder": str(self.folder),
+            "settings": self.settings.as_config(),
         }
         scheduler.task_metadata.setdefault(METADATA, {})[self.run] = spec
         await scheduler.register_worker_plugin(
@@ -134,7 +142,8 @@ class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
             except UnexpectedLogError as error:
                 logger.warning("dask-strata uses plugin calls on this version of Dask: %s", error)
         source = PluginSource(scheduler, time.time)
-        self.transition = source.transition
+        # The instance hides the class's method that does nothing.
+        self.__dict__["transition"] = source.transition
         return source
 
     def _there_already(self, scheduler: Any) -> None:
@@ -147,13 +156,20 @@ class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
 
     def _worker_row(self, address: str, ws: Any, action: str, stimulus_id: str | None) -> None:
         self._engine.add(  # type: ignore[union-attr]
-            "worker_events", time=now_ns(), worker=address, name=str(ws.name), action=action,
-            stimulus_id=stimulus_id, reason=f"{ws.nthreads} threads, {ws.memory_limit} bytes, pid {ws.pid}",
+            "worker_events",
+            time=now_ns(),
+            worker=address,
+            name=str(ws.name),
+            action=action,
+            stimulus_id=stimulus_id,
+            reason=f"{ws.nthreads} threads, {ws.memory_limit} bytes, pid {ws.pid}",
         )
 
     # Calls by Dask, on the event loop.
 
-    def update_graph(self, scheduler: Any, *, client: str, tasks: Any, keys: Any, **kwargs: Any) -> None:
+    def update_graph(
+        self, scheduler: Any, *, client: str, tasks: Any, keys: Any, **kwargs: Any
+    ) -> None:
         """Take a submission."""
         if self.recording:
             self._graph.submitted(scheduler, client, tasks, keys, kwargs.get("stimulus_id"))
@@ -224,8 +240,12 @@ class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
 
     def _add_count(self, value: int, *, final: bool) -> None:
         self._engine.add(  # type: ignore[union-attr]
-            "counters", time=now_ns(), name="scheduler.transitions", value=value,
-            recorded=self._transitions.recorded, final=final,
+            "counters",
+            time=now_ns(),
+            name="scheduler.transitions",
+            value=value,
+            recorded=self._transitions.recorded,
+            final=final,
         )
 
     def _sample(self) -> None:
@@ -236,19 +256,33 @@ class SchedulerRecorder(SchedulerPlugin):  # type: ignore[misc]
             memory, load = ws.memory, float(ws.occupancy)
             occupancy += load
             add(
-                "worker_samples", time=now, worker=ws.address, seen_by="scheduler",
-                status=ws.status.name, processing=len(ws.processing), in_memory=len(ws.has_what),
-                occupancy_seconds=load, managed_bytes=memory.managed,
-                unmanaged_bytes=memory.unmanaged, spilled_bytes=memory.spilled,
-                rss_bytes=memory.process, executing=ws.metrics.get("task_counts", {}).get("executing"),
+                "worker_samples",
+                time=now,
+                worker=ws.address,
+                seen_by="scheduler",
+                status=ws.status.name,
+                processing=len(ws.processing),
+                in_memory=len(ws.has_what),
+                occupancy_seconds=load,
+                managed_bytes=memory.managed,
+                unmanaged_bytes=memory.unmanaged,
+                spilled_bytes=memory.spilled,
+                rss_bytes=memory.process,
+                executing=ws.metrics.get("task_counts", {}).get("executing"),
                 ready=ws.metrics.get("task_counts", {}).get("ready"),
                 cpu_percent=ws.metrics.get("cpu"),
             )
         add(
-            "scheduler_samples", time=now, tasks=len(scheduler.tasks), queued=len(scheduler.queued),
-            no_worker=len(scheduler.unrunnable), workers=len(scheduler.workers),
-            clients=len(scheduler.clients), occupancy_seconds=occupancy,
-            rss_bytes=int(recent["memory"]), cpu_percent=recent["cpu"],
+            "scheduler_samples",
+            time=now,
+            tasks=len(scheduler.tasks),
+            queued=len(scheduler.queued),
+            no_worker=len(scheduler.unrunnable),
+            workers=len(scheduler.workers),
+            clients=len(scheduler.clients),
+            occupancy_seconds=occupancy,
+            rss_bytes=int(recent["memory"]),
+            cpu_percent=recent["cpu"],
             loop_lag_seconds=self._lag.measure(),
         )
 
@@ -292,7 +326,7 @@ def _restore(settings: Settings, manifest: Manifest, folder: str) -> SchedulerRe
     return recorder
 
 
-class Detacher(SchedulerPlugin):  # type: ignore[misc]
+class Detacher(SchedulerPlugin):
     """Detaches the recorder of a run when it is registered; a message, in Dask's terms.
 
     Parameters

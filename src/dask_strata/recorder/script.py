@@ -26,7 +26,7 @@ def script_facts(*, code: bool) -> Iterator[tuple[str, str]]:
     """
     yield "argv", json_text([redact_text(a) for a in sys.argv])
     yield "command", json_text([redact_text(a) for a in getattr(sys, "orig_argv", sys.argv)])
-    yield "cwd", os.getcwd()
+    yield "cwd", str(Path.cwd())
     yield "executable", sys.executable
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
@@ -71,7 +71,10 @@ def _run_git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(  # noqa: S603  a fixed command, no shell
             ["git", "-C", str(folder), *arguments],  # noqa: S607  the user's own git
-            capture_output=True, timeout=_GIT_SECONDS, check=False, stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
         )
     except (OSError, subprocess.SubprocessError):

@@ -24,9 +24,9 @@ def run_name(settings: Settings) -> str:
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name.startswith("distributed.cli"):
-        return spec.name.rpartition(".")[2].replace("_", "-")
+        return str(spec.name).rpartition(".")[2].replace("_", "-")
     if spec is not None:
-        return spec.name.removesuffix(".__main__").rpartition(".")[2]  # type: ignore[no-any-return]
+        return str(spec.name).removesuffix(".__main__").rpartition(".")[2]
     path = getattr(main, "__file__", None) or (sys.argv[0] if sys.argv else "")
     return Path(path).stem or "interactive"
 

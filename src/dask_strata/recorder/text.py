@@ -34,10 +34,10 @@ def safe_repr(value: Any, limit: int = LIMIT) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return the value as JSON; what JSON does not know stands there as text.
+    r"""Return the value as JSON; what JSON does not know stands there as text.
 
     >>> json_text({("x", 0): {1, }, "n": None})
-    '{"(\\'x\\', 0)": [1], "n": null}'
+    '{"(\'x\', 0)": [1], "n": null}'
     """
     try:
         return clip(json.dumps(value, default=_plain, ensure_ascii=False))
@@ -66,6 +66,4 @@ def _simplify(value: Any, depth: int) -> Any:
 
 def wire_keys(keys: Any) -> list[str]:
     """Return the wire text of each key; fast for the usual case of text keys."""
-    return [
-        k if k.__class__ is str and k[:1] != "\x00" else wire_key(k) for k in keys
-    ]
+    return [k if k.__class__ is str and k[:1] != "\x00" else wire_key(k) for k in keys]

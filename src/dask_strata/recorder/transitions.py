@@ -19,8 +19,17 @@ from dask_strata.store.frames import Batch, Sparse
 
 #: Columns that most transitions have no value in.
 _DETAILS = (
-    "worker", "thread", "nbytes", "typename", "startstops", "metadata", "run_id",
-    "exception", "traceback", "blame", "suspicious",
+    "worker",
+    "thread",
+    "nbytes",
+    "typename",
+    "startstops",
+    "metadata",
+    "run_id",
+    "exception",
+    "traceback",
+    "blame",
+    "suspicious",
 )
 
 
@@ -59,7 +68,8 @@ class TransitionSource:
         from distributed.scheduler import Transition
 
         if Transition._fields[:3] != ("key", "start", "finish") or Transition._fields[4:] != (
-            "stimulus_id", "timestamp",
+            "stimulus_id",
+            "timestamp",
         ):
             raise UnexpectedLogError(f"Transition is {Transition._fields}")
         self._scheduler = scheduler
@@ -93,6 +103,9 @@ class TransitionSource:
         """Return Dask's own count of transitions since recording began."""
         return int(self._scheduler.transition_counter - self._first)
 
+    def _report_of(self, key: Any, stimulus_id: str) -> tuple[bool, dict[str, Any]] | None:
+        return self._pending.pop((key, stimulus_id), None)
+
     def __call__(self) -> Iterable[Batch]:
         """Return what happened since the last call."""
         old = list(self._pending)
@@ -103,15 +116,16 @@ class TransitionSource:
         entries = self._log.take()
         if entries:
             keys, starts, finishes, _, stimuli, times = map(list, zip(*entries, strict=True))
-            pop = self._pending.pop
             yield _batch(
-                self._scheduler, self._removed, (keys, starts, finishes, stimuli, times),
-                lambda i: pop((keys[i], stimuli[i]), None),
+                self._scheduler,
+                self._removed,
+                (keys, starts, finishes, stimuli, times),
+                lambda i: self._report_of(keys[i], stimuli[i]),
             )
             self.recorded += len(entries)
         # A report's transition is in the same step of the event loop: one that is still
         # here after a whole interval had none.
-        unmatched = [report for k in old if (report := self._pending.pop(k, None)) is not None]
+        unmatched = [report for k in old if (report := self._report_of(*k)) is not None]
         if unmatched:
             yield unmatched_batch(unmatched)
 
@@ -139,14 +153,18 @@ def _batch(
             worker.put(i, None if on is None else on.address)
         if finish == "erred":
             _put_failure(details, i, tasks.get(keys[i]))
-    return Batch("scheduler_transitions", len(keys), {
-        "time": [to_ns(t) for t in times],
-        "key": wire_keys(keys),
-        "start_state": starts,
-        "finish_state": finishes,
-        "stimulus_id": stimuli,
-        **details,
-    })
+    return Batch(
+        "scheduler_transitions",
+        len(keys),
+        {
+            "time": [to_ns(t) for t in times],
+            "key": wire_keys(keys),
+            "start_state": starts,
+            "finish_state": finishes,
+            "stimulus_id": stimuli,
+            **details,
+        },
+    )
 
 
 def _put_report(details: dict[str, Sparse], i: int, finished: bool, m: dict[str, Any]) -> None:  # noqa: FBT001
@@ -178,16 +196,23 @@ def _put_failure(details: dict[str, Sparse], i: int, ts: Any) -> None:
 def unmatched_batch(reports: list[tuple[bool, dict[str, Any]]]) -> Batch:
     """Return the batch of reports that changed no state."""
     now = now_ns()
-    return Batch.of_rows("unmatched_reports", [
-        {
-            "time": now, "key": wire_key(m["key"]), "worker": m.get("worker"),
-            "stimulus_id": m["stimulus_id"], "outcome": "finished" if finished else "erred",
-            "run_id": m.get("run_id"), "nbytes": m.get("nbytes"),
-            "startstops": intervals(m.get("startstops")),
-            "exception": text_or_none(m.get("exception_text")),
-        }
-        for finished, m in reports
-    ])
+    return Batch.of_rows(
+        "unmatched_reports",
+        [
+            {
+                "time": now,
+                "key": wire_key(m["key"]),
+                "worker": m.get("worker"),
+                "stimulus_id": m["stimulus_id"],
+                "outcome": "finished" if finished else "erred",
+                "run_id": m.get("run_id"),
+                "nbytes": m.get("nbytes"),
+                "startstops": intervals(m.get("startstops")),
+                "exception": text_or_none(m.get("exception_text")),
+            }
+            for finished, m in reports
+        ],
+    )
 
 
 class PluginSource:
@@ -229,7 +254,9 @@ class PluginSource:
             return
         keys, starts, finishes, stimuli, times, kwargs = map(list, zip(*calls, strict=True))
         yield _batch(
-            self._scheduler, self._removed, (keys, starts, finishes, stimuli, times),
+            self._scheduler,
+            self._removed,
+            (keys, starts, finishes, stimuli, times),
             lambda i: (finishes[i] != "erred", kwargs[i]) if "startstops" in kwargs[i] else None,
         )
         self.recorded += len(calls)

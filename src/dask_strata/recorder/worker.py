@@ -13,8 +13,8 @@ from distributed.core import Status
 
 from dask_strata.config import read_settings
 from dask_strata.recorder.engine import Engine, now_ns, once, to_ns
-from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.lag import LoopLag
+from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.taps import LogTap
 from dask_strata.recorder.text import clip, safe_repr, wire_keys
 from dask_strata.schema import wire_key
@@ -26,10 +26,18 @@ logger = logging.getLogger("dask_strata")
 _REDUNDANT = frozenset({"put-in-memory", "ensure-task-exists"})
 
 #: Entries that begin with their name; in all others it comes behind the key.
-_NAME_FIRST = frozenset({
-    "free-keys", "gather-dependencies", "request-dep", "receive-dep", "receive-dep-failed",
-    "busy-gather", "network-failure", "remove-worker",
-})
+_NAME_FIRST = frozenset(
+    {
+        "free-keys",
+        "gather-dependencies",
+        "request-dep",
+        "receive-dep",
+        "receive-dep-failed",
+        "busy-gather",
+        "network-failure",
+        "remove-worker",
+    }
+)
 
 _TRANSITION_LENGTH = 7
 _ENDED = (Status.closed, Status.failed)
@@ -61,9 +69,7 @@ class WorkerRecorder:
             worker.loop.add_callback(worker.batched_stream.send, message)
 
         settings = read_settings(spec["settings"])
-        self._engine = engine = Engine(
-            "worker", spec["run"], Path(spec["folder"]), settings, send
-        )
+        self._engine = engine = Engine("worker", spec["run"], Path(spec["folder"]), settings, send)
         self._log = LogTap(worker.state, "log")
         self._incoming = LogTap(worker, "transfer_incoming_log")
         self._outgoing = LogTap(worker, "transfer_outgoing_log")
@@ -78,8 +84,11 @@ class WorkerRecorder:
         engine.on_finish.append(self._detach)
         engine.ended = lambda: "closed" if worker.status in _ENDED else None
         engine.start(
-            address=self._address, name=str(worker.name), nthreads=worker.state.nthreads,
-            memory_limit_bytes=worker.memory_manager.memory_limit or None, tap="log",
+            address=self._address,
+            name=str(worker.name),
+            nthreads=worker.state.nthreads,
+            memory_limit_bytes=worker.memory_manager.memory_limit or None,
+            tap="log",
         )
 
     def close(self) -> None:
@@ -109,12 +118,19 @@ class WorkerRecorder:
         if transitions:
             self._recorded += len(transitions)
             keys, starts, wanted, finals, _, stimuli, times = zip(*transitions, strict=True)
-            yield Batch("worker_transitions", len(transitions), {
-                "time": [to_ns(t) for t in times], "worker": self._address,
-                "key": wire_keys(keys), "start_state": list(starts),
-                "wanted_state": list(wanted), "finish_state": list(finals),
-                "stimulus_id": list(stimuli),
-            })
+            yield Batch(
+                "worker_transitions",
+                len(transitions),
+                {
+                    "time": [to_ns(t) for t in times],
+                    "worker": self._address,
+                    "key": wire_keys(keys),
+                    "start_state": list(starts),
+                    "wanted_state": list(wanted),
+                    "finish_state": list(finals),
+                    "stimulus_id": list(stimuli),
+                },
+            )
         if others:
             rows = [_log_row(entry, self._address) for entry in others]
             yield Batch.of_rows("worker_log", rows)
@@ -124,7 +140,9 @@ class WorkerRecorder:
         if delay != self._delay:
             self._delay = delay
             self._engine.add(
-                "clock_offsets", time=now_ns(), offset_seconds=delay,
+                "clock_offsets",
+                time=now_ns(),
+                offset_seconds=delay,
                 uncertainty_seconds=self._worker.latency / 2,
             )
         ends, rows = [], []
@@ -152,9 +170,12 @@ class WorkerRecorder:
 
     def _add_count(self, *, final: bool) -> None:
         self._engine.add(
-            "counters", time=now_ns(), name="worker.transitions",
+            "counters",
+            time=now_ns(),
+            name="worker.transitions",
             value=self._worker.state.transition_counter - self._first,
-            recorded=self._recorded, final=final,
+            recorded=self._recorded,
+            final=final,
         )
 
     def _sample(self) -> None:
@@ -162,16 +183,25 @@ class WorkerRecorder:
         managed, spilled = _data_bytes(worker)
         rss = int(recent["memory"])
         self._engine.add(
-            "worker_samples", time=now_ns(), worker=self._address, seen_by="worker",
-            status=worker.status.name, executing=worker.state.executing_count,
-            ready=len(worker.state.ready), in_memory=len(worker.data), managed_bytes=managed,
+            "worker_samples",
+            time=now_ns(),
+            worker=self._address,
+            seen_by="worker",
+            status=worker.status.name,
+            executing=worker.state.executing_count,
+            ready=len(worker.state.ready),
+            in_memory=len(worker.data),
+            managed_bytes=managed,
             unmanaged_bytes=None if managed is None else max(0, rss - managed),
-            spilled_bytes=spilled, rss_bytes=rss, cpu_percent=recent["cpu"],
+            spilled_bytes=spilled,
+            rss_bytes=rss,
+            cpu_percent=recent["cpu"],
             read_bytes_per_second=recent.get("host_disk_io.read_bps"),
             write_bytes_per_second=recent.get("host_disk_io.write_bps"),
             net_read_bytes_per_second=recent.get("host_net_io.read_bps"),
             net_write_bytes_per_second=recent.get("host_net_io.write_bps"),
-            num_fds=recent.get("num_fds"), loop_lag_seconds=self._lag.measure(),
+            num_fds=recent.get("num_fds"),
+            loop_lag_seconds=self._lag.measure(),
             transfer_incoming=worker.state.transfer_incoming_count,
             transfer_outgoing=worker.transfer_outgoing_count,
         )
@@ -190,7 +220,10 @@ def _data_bytes(worker: Any) -> tuple[int | None, int | None]:
 def _log_row(entry: tuple[Any, ...], worker: str) -> dict[str, Any]:
     """Read one entry of the worker's log; their forms differ, the last two items are the same."""
     *what, stimulus, when = entry
-    row: dict[str, Any] = {"worker": worker, "stimulus_id": stimulus if isinstance(stimulus, str) else safe_repr(stimulus)}
+    row: dict[str, Any] = {
+        "worker": worker,
+        "stimulus_id": stimulus if isinstance(stimulus, str) else safe_repr(stimulus),
+    }
     row["time"] = to_ns(when) if isinstance(when, float) else now_ns()
     if what and isinstance(what[0], str) and what[0] in _NAME_FIRST:
         row["event"], rest = what[0], what[1:]
@@ -199,7 +232,9 @@ def _log_row(entry: tuple[Any, ...], worker: str) -> dict[str, Any]:
     else:
         row["event"], rest = "other", what
     if rest:
-        row["detail"] = clip(", ".join(r if isinstance(r, str) else safe_repr(r, 10_000) for r in rest))
+        row["detail"] = clip(
+            ", ".join(r if isinstance(r, str) else safe_repr(r, 10_000) for r in rest)
+        )
     return row
 
 
@@ -213,9 +248,14 @@ def _transfer_row(end: str, entry: dict[str, Any], worker: str, delay: float) ->
     if end == "outgoing":
         delay = (start + stop) / 2 - entry["middle"]
     return {
-        "end": end, "start": to_ns(start - delay), "stop": to_ns(stop - delay), "worker": worker,
-        "peer": entry["who"], "total_bytes": entry["total"],
-        "compressed_bytes": entry.get("compressed"), "n_keys": len(entry["keys"]),
+        "end": end,
+        "start": to_ns(start - delay),
+        "stop": to_ns(stop - delay),
+        "worker": worker,
+        "peer": entry["who"],
+        "total_bytes": entry["total"],
+        "compressed_bytes": entry.get("compressed"),
+        "n_keys": len(entry["keys"]),
     }
 
 
@@ -245,11 +285,17 @@ class SpillTap:
         kind = type(slow)
 
         def note(action: str, key: Any, weight: Any, began: float) -> None:
-            rows.append({
-                "time": now_ns(), "worker": address, "key": wire_key(key), "action": action,
-                "nbytes": getattr(weight, "memory", None), "disk_bytes": getattr(weight, "disk", None),
-                "seconds": time.perf_counter() - began,
-            })
+            rows.append(
+                {
+                    "time": now_ns(),
+                    "worker": address,
+                    "key": wire_key(key),
+                    "action": action,
+                    "nbytes": getattr(weight, "memory", None),
+                    "disk_bytes": getattr(weight, "disk", None),
+                    "seconds": time.perf_counter() - began,
+                }
+            )
 
         class Recorded(kind):  # type: ignore[misc, valid-type]
             def __setitem__(self, key: Any, value: object) -> None:
@@ -281,5 +327,3 @@ class SpillTap:
         if self._slow is not None and self._slow.__class__ is self._recorded:
             self._slow.__class__ = self._kind
             self._slow = None
-
-

@@ -29,25 +29,39 @@ def schema_text(name: str | None = None) -> str:
 
 def column_rows(table: Table) -> list[tuple[str, str, str]]:
     """Return name, kind and meaning of each column as it is read."""
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for column in table.all_columns:
         unit = f" ({column.unit})" if column.unit else ""
         rows.append((column.name, column.kind, f"{column.meaning}{unit}"))
         if column.kind == "key":
-            rows.append((f"{column.name}_type", "text", f"type of the Python object behind {column.name}"))
+            rows.append(
+                (f"{column.name}_type", "text", f"type of the Python object behind {column.name}")
+            )
     return rows
 
 
 def schema_markdown() -> str:
     """Return the page of the documentation on all tables."""
-    parts = ["# Tables of a run", "", "Made from `dask_strata.schema` by `python -m dask_strata.report.schema_text`.", ""]
+    parts = [
+        "# Tables of a run",
+        "",
+        "Made from `dask_strata.schema` by `python -m dask_strata.report.schema_text`.",
+        "",
+    ]
     for table in TABLES.values():
         kind = "derived on reading" if table.derived else "recorded"
         parts += [
-            f"## {table.name}", "",
-            f"One row per {table.row}. Step {table.step}, {table.layer}, {table.level}; {kind}.", "",
-            "| column | kind | meaning |", "|---|---|---|",
-            *(f"| `{a}` | {b} | {c.replace('|', chr(92) + '|')} |" for a, b, c in column_rows(table)), "",
+            f"## {table.name}",
+            "",
+            f"One row per {table.row}. Step {table.step}, {table.layer}, {table.level}; {kind}.",
+            "",
+            "| column | kind | meaning |",
+            "|---|---|---|",
+            *(
+                f"| `{a}` | {b} | {c.replace('|', chr(92) + '|')} |"
+                for a, b, c in column_rows(table)
+            ),
+            "",
         ]
     return "\n".join(parts)
 

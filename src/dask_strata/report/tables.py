@@ -122,10 +122,12 @@ def _csv(table: pa.Table) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.column_names)
     for row in _plain_rows(table):
-        writer.writerow([
-            json.dumps(v, ensure_ascii=False) if isinstance(v, (list, dict)) else v
-            for v in row.values()
-        ])
+        writer.writerow(
+            [
+                json.dumps(v, ensure_ascii=False) if isinstance(v, (list, dict)) else v
+                for v in row.values()
+            ]
+        )
     return text.getvalue()
 
 
@@ -140,7 +142,9 @@ def _plain_table(table: pa.Table) -> str:
     names = table.column_names
     rows = [[_cell(v) for v in row.values()] for row in _plain_rows(table)]
     widths = [max(map(len, cells)) for cells in zip(names, *rows, strict=True)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in (names, *rows)]
+    lines = [
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in (names, *rows)
+    ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -22,7 +22,11 @@ from dask_strata.report.words import count, duration, size, visible
 
 _BAR = 30
 _COLORS = {
-    "compute": "green", "transfer": "red", "deserialize": "yellow", "spill": "magenta", "idle": "bright_black",
+    "compute": "green",
+    "transfer": "red",
+    "deserialize": "yellow",
+    "spill": "magenta",
+    "idle": "bright_black",
 }
 _STATE = {"complete": "green", "recording": "cyan", "cut": "red"}
 
@@ -32,11 +36,15 @@ def headline(s: Summary) -> Text:
     whole = "nothing missing" if s.check.ok else "record incomplete"
     overhead = "" if s.overhead is None else f"recorder {s.overhead:.1%} of CPU"
     parts = [
-        count(s.n_tasks, "task"), duration(s.duration_seconds),
-        f"{count(s.n_workers, 'worker')}, {count(s.n_threads, 'thread')}, {count(s.n_hosts, 'host')}",
+        count(s.n_tasks, "task"),
+        duration(s.duration_seconds),
+        count(s.n_workers, "worker"),
+        count(s.n_threads, "thread"),
+        count(s.n_hosts, "host"),
         f"{s.n_erred:,} failed" if s.n_erred else "none failed",
         f"{s.n_unfinished:,} unfinished" if s.n_unfinished else "",
-        overhead, whole,
+        overhead,
+        whole,
     ]
     return Text(" · ".join(filter(None, parts)))
 
@@ -44,16 +52,26 @@ def headline(s: Summary) -> Text:
 def print_summary(s: Summary, out: Console) -> None:
     """Print the first screen."""
     when = f"{s.start:%Y-%m-%d %H:%M:%S} UTC" if s.start else "no start on record"
-    out.print(Text.assemble(
-        (visible(s.name), "bold"), "  ", (s.state, _STATE[s.state]), f"  {when}  ", (s.path, "dim"),
-    ), soft_wrap=True)
+    out.print(
+        Text.assemble(
+            (visible(s.name), "bold"),
+            "  ",
+            (s.state, _STATE[s.state]),
+            f"  {when}  ",
+            (s.path, "dim"),
+        ),
+        soft_wrap=True,
+    )
     out.print(headline(s))
     if s.n_tasks:
         out.print()
-        out.print(Text(
-            f"worker-seconds  {s.breakdown.total_seconds:,.1f} s of threads "
-            f"(tasks were under way for {duration(s.active_seconds)})", style="bold",
-        ))
+        out.print(
+            Text(
+                f"worker-seconds  {s.breakdown.total_seconds:,.1f} s of threads "
+                f"(tasks were under way for {duration(s.active_seconds)})",
+                style="bold",
+            )
+        )
         out.print(_bars(s))
         out.print()
         out.print(_prefix_table(s.prefixes))
@@ -62,9 +80,13 @@ def print_summary(s: Summary, out: Console) -> None:
         out.print(Text("failed", style="bold red"))
         for failure in s.failures[:3]:
             text = visible(failure.exception)
-            out.print(Text(
-                f"  {failure.count:,} × {visible(failure.prefix)}: {text[:100]}  e.g. {visible(failure.example)[:60]}"
-            ), soft_wrap=True)
+            out.print(
+                Text(
+                    f"  {failure.count:,} × {visible(failure.prefix)}: {text[:100]}"
+                    f"  e.g. {visible(failure.example)[:60]}"
+                ),
+                soft_wrap=True,
+            )
         if len(s.failures) > 3:  # noqa: PLR2004
             out.print(Text(f"  and {len(s.failures) - 3} more kinds", style="dim"))
     if s.findings:
@@ -94,8 +116,15 @@ def _bars(s: Summary) -> RichTable:
     for kind, seconds in s.breakdown.seconds.items():
         share = s.breakdown.share(kind)
         full = round(share * _BAR)
-        bar = Text("█" * full, style=_COLORS[kind]) + Text("·" * (_BAR - full), style="bright_black")
-        grid.add_row(f"  {kind}", bar, Text(f"{share:.1%}", justify="right"), Text(duration(seconds), justify="right"))
+        bar = Text("█" * full, style=_COLORS[kind]) + Text(
+            "·" * (_BAR - full), style="bright_black"
+        )
+        grid.add_row(
+            f"  {kind}",
+            bar,
+            Text(f"{share:.1%}", justify="right"),
+            Text(duration(seconds), justify="right"),
+        )
     return grid
 
 
@@ -106,9 +135,14 @@ def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
         table.add_column(name, justify="right", no_wrap=True)
     for p in prefixes[:5]:
         table.add_row(
-            Text(f"  {visible(p.prefix)}"), f"{p.n_tasks:,}", f"{p.n_erred:,}" if p.n_erred else "",
-            duration(p.compute_seconds), duration(p.median_seconds), duration(p.max_seconds),
-            duration(p.transfer_seconds), size(p.nbytes),
+            Text(f"  {visible(p.prefix)}"),
+            f"{p.n_tasks:,}",
+            f"{p.n_erred:,}" if p.n_erred else "",
+            duration(p.compute_seconds),
+            duration(p.median_seconds),
+            duration(p.max_seconds),
+            duration(p.transfer_seconds),
+            size(p.nbytes),
         )
     return table
 
@@ -126,15 +160,26 @@ def _json(value: Any) -> Any:
 
 def print_check(check: Check, out: Console, *, verbose: bool) -> None:
     """Print what is missing, or that nothing is."""
-    marks = {"ok": ("ok      ", "green"), "note": ("note    ", "cyan"), "missing": ("MISSING ", "bold red")}
+    marks = {
+        "ok": ("ok      ", "green"),
+        "note": ("note    ", "cyan"),
+        "missing": ("MISSING ", "bold red"),
+    }
     for finding in check.findings:
         if verbose or finding.severity != "ok" or check.ok:
             out.print(
-                Text.assemble(marks[finding.severity], visible(finding.process), "  ", visible(finding.text)),
+                Text.assemble(
+                    marks[finding.severity], visible(finding.process), "  ", visible(finding.text)
+                ),
                 soft_wrap=True,
             )
-    verdict = ("The record is whole.", "bold green") if check.ok else (
-        f"The record is not whole: {count(len(check.missing), 'finding')}.", "bold red",
+    verdict = (
+        ("The record is whole.", "bold green")
+        if check.ok
+        else (
+            f"The record is not whole: {count(len(check.missing), 'finding')}.",
+            "bold red",
+        )
     )
     out.print(Text(*verdict))
 
@@ -160,11 +205,18 @@ def print_map(cells: Sequence[Cell], out: Console) -> None:
         )
         style = "" if cell.total else "bold red"
         table.add_row(
-            f"{cell.step} {STEPS[cell.step]}", cell.layer, cell.level, Text(f"{cell.total:,}", style=style), tables,
+            f"{cell.step} {STEPS[cell.step]}",
+            cell.layer,
+            cell.level,
+            Text(f"{cell.total:,}", style=style),
+            tables,
         )
     for step, layer, level, promise in NOT_YET:
         table.add_row(
-            f"{step} {STEPS[step]}", layer, level, Text("–"),
+            f"{step} {STEPS[step]}",
+            layer,
+            level,
+            Text("–"),
             Text(f"not recorded by this version: {promise}", style="dim"),
         )
     out.print(table)
@@ -185,13 +237,24 @@ def plain_story(told: Story) -> str:
     facts = told.facts
     lines = [f"{visible(told.key)}  ({told.key_type})"]
     if facts:
-        lines.append("  " + " · ".join(filter(None, (
-            facts["state"], f"prefix {visible(facts['prefix'])}" if facts["prefix"] else "",
-            facts["function"] and visible(facts["function"]),
-            count(facts["n_attempts"], "attempt"),
-            f"compute {duration(facts['compute_seconds'])}" if facts["compute_seconds"] is not None else "",
-            f"result {size(facts['nbytes'])}" if facts["nbytes"] is not None else "",
-        ))))
+        lines.append(
+            "  "
+            + " · ".join(
+                filter(
+                    None,
+                    (
+                        facts["state"],
+                        f"prefix {visible(facts['prefix'])}" if facts["prefix"] else "",
+                        facts["function"] and visible(facts["function"]),
+                        count(facts["n_attempts"], "attempt"),
+                        f"compute {duration(facts['compute_seconds'])}"
+                        if facts["compute_seconds"] is not None
+                        else "",
+                        f"result {size(facts['nbytes'])}" if facts["nbytes"] is not None else "",
+                    ),
+                )
+            )
+        )
     for name, keys in (("needs", told.dependencies), ("needed by", told.dependents)):
         if keys:
             more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""  # noqa: PLR2004

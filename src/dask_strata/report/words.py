@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def visible(text: str, *, keep_lines: bool = False) -> str:
@@ -45,11 +47,12 @@ def size(nbytes: float | None) -> str:
         return "–"
     if nbytes < 1024:  # noqa: PLR2004
         return f"{nbytes:.0f} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
+    units = ["TiB", "GiB", "MiB", "KiB"]
+    nbytes /= 1024
+    while nbytes >= 1024 and len(units) > 1:  # noqa: PLR2004
         nbytes /= 1024
-        if nbytes < 1024:  # noqa: PLR2004
-            break
-    return f"{nbytes:.1f} {unit}"
+        units.pop()
+    return f"{nbytes:.1f} {units[-1]}"
 
 
 def count(n: int, thing: str) -> str:

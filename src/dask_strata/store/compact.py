@@ -7,7 +7,6 @@ segment of a process that may still write is never deleted.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Callable
@@ -101,10 +100,15 @@ def write_parquet(table: pa.Table, path: Path) -> None:
     plain = {f.name: f.type for f in table.schema if not pa.types.is_nested(f.type)}
     numbers = [n for n, t in plain.items() if pa.types.is_timestamp(t) or pa.types.is_integer(t)]
     pq.write_table(
-        table, path, compression="zstd", compression_level=9, version="2.6",
+        table,
+        path,
+        compression="zstd",
+        compression_level=9,
+        version="2.6",
         use_dictionary=[n for n, t in plain.items() if n not in numbers],
         column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None,
-        store_schema=True, write_statistics=True,
+        store_schema=True,
+        write_statistics=True,
     )
 
 
@@ -133,5 +137,5 @@ def _delete_segments(record: Record) -> int:
         if segment_state(segment) == "recording" or path.stat().st_size != segment.size:
             kept += 1
             continue
-        os.unlink(path)
+        path.unlink()
     return kept

@@ -97,7 +97,7 @@ def _positions(column: list[Any], values: list[Any]) -> bytes:
     return positions.tobytes()
 
 
-def _encode_column(kind: Kind, column: list[Any] | Sparse | str | int | float) -> Any:
+def _encode_column(kind: Kind, column: list[Any] | Sparse | str | float) -> Any:
     if isinstance(column, Sparse):
         return [SPARSE, column.rows, column.values] if column.rows else None
     if not isinstance(column, list):
@@ -175,7 +175,10 @@ class Encoder:
         ).pack
         self._compressor = zstandard.ZstdCompressor(level=3)
         self._header = {
-            **header, "format": FORMAT_VERSION, "process": process, "tables": _LAYOUT,
+            **header,
+            "format": FORMAT_VERSION,
+            "process": process,
+            "tables": _LAYOUT,
         }
         self.seq = 0
 
@@ -189,14 +192,16 @@ class Encoder:
         body = []
         for batch in batches:
             get = batch.columns.get
-            body.append([
-                _TABLE_NUMBER[batch.table],
-                batch.n,
+            body.append(
                 [
-                    None if (column := get(name)) is None else _encode_column(kind, column)
-                    for name, kind in _TABLE_COLUMNS[batch.table]
-                ],
-            ])
+                    _TABLE_NUMBER[batch.table],
+                    batch.n,
+                    [
+                        None if (column := get(name)) is None else _encode_column(kind, column)
+                        for name, kind in _TABLE_COLUMNS[batch.table]
+                    ],
+                ]
+            )
             self.seq += batch.n
         return self._frame([first, body])
 
@@ -266,7 +271,7 @@ def unpack(payload: bytes) -> Any:
     try:
         size = zstandard.frame_content_size(payload)
         if not 0 <= size <= MAX_UNPACKED_BYTES:
-            raise FrameError(f"a frame claims to hold {size} bytes")
+            raise FrameError(f"a frame claims to hold {size} bytes")  # noqa: TRY301  passed on below
         raw = zstandard.ZstdDecompressor().decompress(payload)
         return msgpack.unpackb(raw, strict_map_key=False, raw=False)
     except FrameError:
@@ -275,7 +280,9 @@ def unpack(payload: bytes) -> Any:
         raise FrameError(f"{type(error).__name__}: {error}") from error
 
 
-def decode(body: Any, layout: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int, int, dict[str, list[Any]]]]:
+def decode(
+    body: Any, layout: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, int, int, dict[str, list[Any]]]]:
     """Yield table, first seq, number of rows and columns of each batch of a frame.
 
     Parameters

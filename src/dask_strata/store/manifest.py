@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 from dataclasses import asdict, dataclass, field
@@ -39,7 +38,7 @@ class Manifest:
         (folder / SEGMENTS).mkdir(exist_ok=True)
         temporary = folder / f".{MANIFEST}.{secrets.token_hex(4)}"
         temporary.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, folder / MANIFEST)
+        temporary.replace(folder / MANIFEST)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -59,7 +58,7 @@ class Manifest:
             what = "no such folder" if not folder.exists() else f"no {MANIFEST} in it"
             raise NotARunError(
                 f"{folder} is not a run: {what}.",
-                hint="Give the folder of one run; `dask-strata list RUNS` shows the runs in a folder.",
+                hint="Give the folder of one run; `dask-strata list RUNS` shows which there are.",
             ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise NotARunError(f"{path} cannot be read: {error}.") from None

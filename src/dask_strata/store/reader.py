@@ -33,8 +33,15 @@ _INTERVALS = pa.list_(
     pa.struct([("action", pa.string()), ("start", _TIME), ("stop", _TIME), ("source", pa.string())])
 )
 _ARROW: dict[Kind, pa.DataType] = {
-    "time": _TIME, "seconds": pa.float64(), "bytes": pa.int64(), "int": pa.int64(),
-    "float": pa.float64(), "bool": pa.bool_(), "text": _TEXT, "long": pa.string(), "key": _TEXT,
+    "time": _TIME,
+    "seconds": pa.float64(),
+    "bytes": pa.int64(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "text": _TEXT,
+    "long": pa.string(),
+    "key": _TEXT,
     "intervals": _INTERVALS,
 }
 
@@ -43,13 +50,23 @@ def arrow_schema(table: Table) -> pa.Schema:
     """Return the Arrow schema of a table; each field carries its meaning and unit."""
     fields = []
     for column in table.all_columns:
-        about = {"meaning": column.meaning, **({"unit": column.unit} if column.unit else {})}
+        about = {"meaning": column.meaning}
+        if column.unit:
+            about["unit"] = column.unit
         fields.append(pa.field(column.name, _ARROW[column.kind], metadata=about))
         if column.kind == "key":
-            fields.append(pa.field(f"{column.name}_type", _TEXT, metadata={
-                "meaning": f"type of the Python object that {column.name} is the text of",
-            }))
-    return pa.schema(fields, metadata={"row": table.row, "layer": table.layer, "level": table.level})
+            fields.append(
+                pa.field(
+                    f"{column.name}_type",
+                    _TEXT,
+                    metadata={
+                        "meaning": f"type of the Python object that {column.name} is the text of",
+                    },
+                )
+            )
+    return pa.schema(
+        fields, metadata={"row": table.row, "layer": table.layer, "level": table.level}
+    )
 
 
 @dataclass
@@ -193,7 +210,10 @@ def read_record(folder: Path) -> Record:
     manifest = Manifest.read(folder)
     index = read_index(folder)
     rows = {name: _Rows(table) for name, table in RECORDED.items()}
-    segments = [Segment(**{**s, "path": folder / SEGMENTS / f"{s['process']}{SUFFIX}"}) for s in index["segments"]]
+    segments = [
+        Segment(**{**s, "path": folder / SEGMENTS / f"{s['process']}{SUFFIX}"})
+        for s in index["segments"]
+    ]
     covered = {s.process: s for s in segments}
     for path in sorted((folder / SEGMENTS).glob(f"*{SUFFIX}")):
         known = covered.get(path.stem)
@@ -212,7 +232,13 @@ def read_record(folder: Path) -> Record:
                 unreadable.append((name, index["tables"][name], str(error).splitlines()[0]))
     _add_losses(segments, covered, rows)
     for name, count, reason in unreadable:
-        _add_loss(rows, what=name, count=count, reason=f"its Parquet cannot be read: {reason}", where=PARQUET)
+        _add_loss(
+            rows,
+            what=name,
+            count=count,
+            reason=f"its Parquet cannot be read: {reason}",
+            where=PARQUET,
+        )
     tables = {name: collected.table() for name, collected in rows.items()}
     for name, found in compacted.items():
         tables[name] = pa.concat_tables([found, tables[name]]).unify_dictionaries()
@@ -244,7 +270,9 @@ def _read_segment(path: Path, offset: int, rows: Mapping[str, _Rows]) -> Segment
         if isinstance(payload, Damage):
             position += payload.length
             if position > offset:
-                segment.damages.append(f"{payload.length} bytes at {payload.offset}: {payload.reason}")
+                segment.damages.append(
+                    f"{payload.length} bytes at {payload.offset}: {payload.reason}"
+                )
             continue
         position += len(payload) + 12
         try:
@@ -286,15 +314,23 @@ def _add_losses(
     for segment in segments:
         if segment.process in covered:
             continue
-        about = {"time": int(segment.modified * 1e9), "where": segment.path.name, "process": segment.process}
+        about: dict[str, Any] = {
+            "time": int(segment.modified * 1e9),
+            "where": segment.path.name,
+            "process": segment.process,
+        }
         for damage in segment.damages:
             _add_loss(rows, what="segment", reason=damage, **about)
         if segment.lost_rows:
-            _add_loss(rows, what="rows", count=segment.lost_rows, reason="a frame is missing", **about)
+            _add_loss(
+                rows, what="rows", count=segment.lost_rows, reason="a frame is missing", **about
+            )
     for name, collected in rows.items():
         if collected.unusable:
             _add_loss(
-                rows, what=name, count=collected.unusable,
+                rows,
+                what=name,
+                count=collected.unusable,
                 reason="values of the wrong type were read as null",
             )
 
