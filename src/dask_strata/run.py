@@ -200,10 +200,8 @@ class Run:
                     times = [f.name for f in table.schema if pa.types.is_timestamp(f.type)]
                     casts = ", ".join(f'"{t}"::timestamptz as "{t}"' for t in times)
                     connection.register(f"_{name}", table)
-                    connection.execute(
-                        f"create temp view {name} as select *"
-                        f"{f' replace ({casts})' if casts else ''} from _{name}"
-                    )
+                    view = f" replace ({casts})" if casts else ""
+                    connection.execute(f"create temp view {name} as select *{view} from _{name}")  # noqa: S608  names are ours
                 connection.execute("set lock_configuration = true")
                 self._sql = connection
             return self._sql

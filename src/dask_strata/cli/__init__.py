@@ -72,7 +72,7 @@ class _Verbs(click.Group):
             raise _Told(
                 StrataError(
                     f"{type(error).__name__}: {error}",
-                    hint="This is a mistake in dask-strata: dask-strata --debug COMMAND shows where.",
+                    hint="A mistake in dask-strata: `dask-strata --debug COMMAND` shows where.",
                 )
             ) from error
 

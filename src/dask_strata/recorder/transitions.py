@@ -125,7 +125,7 @@ class TransitionSource:
             self.recorded += len(entries)
         # A report's transition is in the same step of the event loop: one that is still
         # here after a whole interval had none.
-        unmatched = [report for k in old if (report := self._report_of(*k)) is not None]
+        unmatched = [r for k in old if (r := self._report_of(*k)) is not None]
         if unmatched:
             yield unmatched_batch(unmatched)
 

@@ -57,11 +57,12 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
         _write(record, new, progress)
         _swap(folder, new)
     except OSError as error:
-        shutil.rmtree(new, ignore_errors=True)
         raise StrataError(
             f"{folder} could not be compacted: {error.strerror or error}.",
             hint="The segments are untouched; make room or check permissions, and try again.",
         ) from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
     kept = _delete_segments(record)
     after = sum(f.stat().st_size for f in (folder / PARQUET).rglob("*") if f.is_file())
     return Compaction(sum(map(len, record.tables.values())), before, after, kept)

@@ -1,0 +1,236 @@
+"""Sinks, reading, compaction: nothing is lost silently, nothing is deleted unverified."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from dask_strata import open_run
+from dask_strata.errors import NewerRunError, NotARunError, StrataError
+from dask_strata.schema import RECORDED, TABLES
+from dask_strata.store import compact as compact_module
+from dask_strata.store.compact import compact
+from dask_strata.store.reader import arrow_schema
+from dask_strata.store.writer import BACKLOG_BYTES, CallSink, FileSink
+
+from .synthetic import Process, new_run, small_run
+
+
+def contents(run_folder: Path) -> dict[str, list]:
+    """Return all rows of all recorded tables."""
+    run = open_run(run_folder)
+    return {
+        name: sorted(
+            run[name].to_arrow().to_pylist(), key=lambda r: (r["process"] or "", r.get("seq") or 0)
+        )
+        for name in RECORDED
+    }
+
+
+def test_a_file_sink_reports_a_removed_file_and_drops_within_a_bound(tmp_path: Path) -> None:
+    """When the file is removed the sink says so, keeps a bounded backlog and counts the rest."""
+    sink = FileSink(tmp_path / "x.seg", b"header")
+    assert sink.trouble is None
+    (tmp_path / "x.seg").unlink()
+    for _ in range(10):
+        sink.write(b"\0" * (BACKLOG_BYTES // 4), 7)
+    assert "removed" in sink.trouble
+    assert sink.dropped_rows == 7 * 6
+    sink.close()
+    assert sink.dropped_rows == 7 * 10
+
+
+def test_a_call_sink_keeps_frames_until_they_can_be_sent() -> None:
+    """Frames that cannot be sent are sent later, in order, and none is dropped meanwhile."""
+    sent, broken = [], [True]
+
+    def send(frame: bytes) -> None:
+        if broken:
+            raise ConnectionError("no comm")
+        sent.append(frame)
+
+    sink = CallSink(send, b"h")
+    sink.write(b"1", 1)
+    assert "no comm" in sink.trouble
+    broken.clear()
+    sink.write(b"2", 1)
+    assert sent == [b"h", b"1", b"2"]
+    assert (sink.trouble, sink.dropped_rows) == (None, 0)
+
+
+def test_each_process_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """A segment that exists is never written to by another process."""
+    FileSink(tmp_path / "x.seg", b"one").close()
+    with pytest.raises(FileExistsError):
+        FileSink(tmp_path / "x.seg", b"two")
+
+
+def test_tables_have_the_schema_whether_empty_or_not(tmp_path: Path) -> None:
+    """Every table of the schema can be read, with its columns and their meaning."""
+    run = open_run(small_run(tmp_path / "r"))
+    for name, table in TABLES.items():
+        schema = run[name].schema
+        assert schema == arrow_schema(table)
+        assert all(field.metadata[b"meaning"] for field in schema)
+
+
+def test_compaction_keeps_every_row(tmp_path: Path) -> None:
+    """Compacted, a run has the same rows, as Parquet that plain pyarrow reads, and no segments."""
+    folder = small_run(tmp_path / "r")
+    before = contents(folder)
+    done = compact(folder)
+    assert contents(folder) == before
+    ends = len(before["processes"])  # a process has a row for its start and one for its end
+    assert done.rows == sum(map(len, before.values())) + ends
+    assert not list((folder / "segments").iterdir())
+    assert len(pq.read_table(folder / "parquet" / "scheduler_transitions")) == 6
+    again = contents(folder)
+    compact(folder)
+    assert contents(folder) == again == before
+
+
+def test_a_process_that_writes_on_is_read_behind_its_parquet(tmp_path: Path) -> None:
+    """What comes after a compaction is read from the segment, once, with what is in Parquet."""
+    folder = new_run(tmp_path / "r")
+    process = Process(folder, "scheduler-1")
+    process.write("job", [{"name": "a", "value": "1"}])
+    compact(folder)
+    assert list((folder / "segments").iterdir()), "a segment that may grow is kept"
+    process.write("job", [{"name": "b", "value": "2"}])
+    process.end()
+    names = open_run(folder)["job"].to_arrow()["name"].to_pylist()
+    assert names == ["a", "b"]
+    compact(folder)
+    assert open_run(folder)["job"].to_arrow()["name"].to_pylist() == ["a", "b"]
+    assert not list((folder / "segments").iterdir())
+
+
+@pytest.mark.parametrize("step", ["write_parquet", "_swap", "_delete_segments"])
+def test_an_interrupted_compaction_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Interrupted at any step, the run reads the same as before, and compacts later."""
+    folder = small_run(tmp_path / "r")
+    before = contents(folder)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compact_module, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            compact(folder)
+    assert contents(folder) == before
+    compact(folder)
+    assert contents(folder) == before
+    assert sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")) == [
+        "parquet",
+        "run.json",
+        "segments",
+    ]
+
+
+def test_a_compaction_interrupted_between_two_renames_is_found(tmp_path: Path) -> None:
+    """With the old Parquet moved away and the new one not yet in place, nothing is lost."""
+    folder = small_run(tmp_path / "r")
+    compact(folder)
+    before = contents(folder)
+    (folder / "parquet").rename(folder / "parquet.old")
+    assert contents(folder) == before
+    compact(folder)
+    assert contents(folder) == before
+    assert (folder / "parquet").is_dir()
+
+
+def test_parquet_that_is_not_what_was_recorded_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the Parquet differs from the record, compaction ends with an error and keeps all."""
+    folder = small_run(tmp_path / "r")
+    before = contents(folder)
+    with monkeypatch.context() as patch:
+        write = compact_module.write_parquet
+        patch.setattr(compact_module, "write_parquet", lambda t, p: write(t.slice(1), p))
+        with pytest.raises(StrataError, match="not equal"):
+            compact(folder)
+    assert contents(folder) == before
+
+
+def test_damaged_parquet_is_reported_and_the_rest_is_read(tmp_path: Path) -> None:
+    """A Parquet file that cannot be read costs its own table, and check says which."""
+    folder = small_run(tmp_path / "r")
+    compact(folder)
+    path = folder / "parquet" / "worker_events" / "part-0.parquet"
+    path.write_bytes(path.read_bytes()[:-30])
+    run = open_run(folder)
+    assert len(run["scheduler_transitions"]) == 6
+    assert len(run["worker_events"]) == 0
+    assert any("worker_events" in f.text for f in run.check().missing)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda f: shutil.rmtree(f), "no such folder"),
+        (lambda f: (f / "run.json").unlink(), "no run.json"),
+        (lambda f: (f / "run.json").write_text("{"), "damaged"),
+        (lambda f: (f / "run.json").write_text("[1]"), "damaged"),
+        (lambda f: (f / "run.json").write_bytes(b"\xff\xfe\0"), "cannot be read"),
+        (lambda f: (f / "run.json").write_text("[" * 100_000), "damaged"),
+    ],
+)
+def test_what_is_no_run_is_refused_in_a_sentence(tmp_path: Path, harm, said: str) -> None:
+    """A folder that is no run, or has a damaged manifest, is refused with the reason."""
+    folder = small_run(tmp_path / "r")
+    harm(folder)
+    with pytest.raises(NotARunError, match=said):
+        open_run(folder)
+
+
+def test_a_newer_run_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """A run in a later format is refused, and the error says to upgrade."""
+    folder = small_run(tmp_path / "r")
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**facts, "format": 99, "later": True}))
+    with pytest.raises(NewerRunError, match="format 99") as caught:
+        open_run(folder)
+    assert "pip install" in caught.value.hint
+
+
+def test_empty_cut_and_foreign_segments_cost_only_themselves(tmp_path: Path) -> None:
+    """An empty, a cut and a foreign file among the segments are reported, the rest is read."""
+    folder = small_run(tmp_path / "r")
+    segments = folder / "segments"
+    (segments / "worker-2.seg").write_bytes(b"")
+    (segments / "worker-3.seg").write_bytes(b"<html>" * 100)
+    whole = (segments / "worker-1.seg").read_bytes()
+    (segments / "worker-4.seg").write_bytes(whole[:-9])
+    run = open_run(folder)
+    assert len(run["tasks"]) == 2
+    said = {f.process: f.text for f in run.check().missing}
+    assert "empty" in said["worker-2"]
+    assert "damaged" in said["worker-3"]
+    assert "worker-4" in said
+    assert not run.check().ok
+
+
+def test_a_missing_frame_is_counted(tmp_path: Path) -> None:
+    """Rows of a frame that was destroyed in the middle are counted as lost."""
+    folder = new_run(tmp_path / "r")
+    process = Process(folder, "scheduler-1")
+    sizes = []
+    for i in range(4):
+        sizes.append(process.sink.written_bytes)
+        process.write("job", [{"name": f"n{i}-{k}", "value": "v"} for k in range(5)])
+    process.end()
+    path = folder / "segments" / "scheduler-1.seg"
+    data = bytearray(path.read_bytes())
+    data[sizes[1] + 20] ^= 0xFF
+    path.write_bytes(bytes(data))
+    run = open_run(folder)
+    assert len(run["job"]) == 15
+    assert any("5 rows are missing" in f.text for f in run.check().missing)
