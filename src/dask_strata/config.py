@@ -7,6 +7,7 @@ with ``dask.config.set`` or as options of ``dask-strata record``.
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,6 +15,10 @@ from typing import Any
 from dask_strata.errors import SettingError
 
 NAMESPACE = "dask_strata"
+
+logger = logging.getLogger(NAMESPACE)
+
+_told: set[str] = set()
 
 
 def _seconds(value: Any) -> float:
@@ -133,8 +138,10 @@ def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> 
     Raises
     ------
     SettingError
-        A setting is unknown, or its value cannot be used.
+        A value cannot be used, or a setting is unknown. Of one in Dask's own configuration,
+        which may be meant for another version, there is only a warning.
     """
+    lenient = config is None
     if config is None:
         import dask
 
@@ -149,20 +156,24 @@ def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> 
     known = {setting.name: setting for setting in SETTINGS}
     given = {str(name).replace("_", "-"): value for name, value in config.items()}
     given |= {n.replace("_", "-"): v for n, v in overrides.items() if v is not None}
+    for name in [name for name in given if name not in known]:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = (
+            f"Did you mean {NAMESPACE}.{close[0]}?"
+            if close
+            else f"Known settings: {', '.join(known)}."
+        )
+        problem = f"Unknown setting {NAMESPACE}.{name}."
+        if not lenient or name.replace("-", "_") in overrides:
+            raise SettingError(problem, hint=hint)
+        if name not in _told and "session" not in given:  # `dask-strata record` has said it
+            _told.add(name)
+            logger.warning("dask-strata: %s It is left out. %s", problem, hint)
     values = {}
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            raise SettingError(
-                f"Unknown setting {NAMESPACE}.{name} in Dask's configuration.",
-                hint=f"Did you mean {NAMESPACE}.{close[0]}?"
-                if close
-                else f"Known settings: {', '.join(known)}.",
-            )
     for name, setting in known.items():
         value = given.get(name, setting.default)
         try:
             values[name.replace("-", "_")] = setting.read(value)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             raise SettingError(f"{NAMESPACE}.{name}: {value!r} {error}.") from None
     return Settings(**values)

@@ -175,7 +175,7 @@ def test_damaged_parquet_is_reported_and_the_rest_is_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda f: shutil.rmtree(f), "no such folder"),
+        (shutil.rmtree, "no such folder"),
         (lambda f: (f / "run.json").unlink(), "no run.json"),
         (lambda f: (f / "run.json").write_text("{"), "damaged"),
         (lambda f: (f / "run.json").write_text("[1]"), "damaged"),

@@ -93,7 +93,8 @@ def _compare(name: str, row: dict[str, Any]) -> Finding:
         return Finding(
             "missing",
             process,
-            f"Dask counted {value:,} {kind}, {n:,} are on record: {value - n:+,}",
+            f"Dask counted {value:,} {kind}, {n:,} are on record: "
+            + (f"{value - n:,} are missing" if value > n else f"{n - value:,} too many"),
         )
     if value > n:
         return Finding(

@@ -96,4 +96,4 @@ def _sorted(table: pa.Table, sort: str) -> pa.Table:
     values = table[column]
     if pa.types.is_dictionary(values.type):
         values = values.cast(pa.string())
-    return table.take(pc.sort_indices(values, sort_keys=[("", order)], null_placement="at_end"))
+    return table.take(pc.sort_indices(values, sort_keys=[("", order)]))

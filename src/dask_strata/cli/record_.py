@@ -19,7 +19,9 @@ from dask_strata.api import record_command
     metavar="RUNS",
     help="Folder that the run's folder is made in.  [default: runs]",
 )
-@click.option("-m", "--module", metavar="MODULE", help="Run this module, as python -m does.")
+@click.option(
+    "-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with python -m."
+)
 @click.option("--name", help="Name of the run.  [default: the script's]")
 @click.option("--no-code", is_flag=True, help="Leave out script text and source lines.")
 @click.option("--no-compact", is_flag=True, help="Do not write Parquet at the end.")
@@ -39,9 +41,9 @@ from dask_strata.api import record_command
 def command(  # noqa: PLR0913
     ctx: click.Context,
     /,
-    module: str | None,
     command_line: tuple[str, ...],
     *,
+    module: bool,
     no_code: bool,
     no_compact: bool,
     quiet: bool,
@@ -60,4 +62,8 @@ def command(  # noqa: PLR0913
         settings["code"] = False
     if no_compact:
         settings["compact"] = False
-    ctx.exit(record_command(module, list(command_line), quiet=quiet, **settings))
+    # All that follows SCRIPT or MODULE is theirs, so that -m must not take a value of its own:
+    # click would go on and take options behind it for ours.
+    name, arguments = (command_line[0], command_line[1:]) if command_line else (None, ())
+    target = (name, list(arguments)) if module else (None, list(command_line))
+    ctx.exit(record_command(*target, quiet=quiet, **settings))

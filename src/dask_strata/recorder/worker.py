@@ -113,7 +113,8 @@ class WorkerRecorder:
         for entry in self._log.take():
             if len(entry) == _TRANSITION_LENGTH and isinstance(entry[4], dict):
                 transitions.append(entry)
-            elif len(entry) < 2 or entry[1] not in _REDUNDANT:  # noqa: PLR2004
+            # The second item may be anything: in a cluster of one process also a list.
+            elif not (len(entry) > 1 and isinstance(entry[1], str) and entry[1] in _REDUNDANT):
                 others.append(entry)
         if transitions:
             self._recorded += len(transitions)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+from dask_strata.config import SETTINGS
 from dask_strata.errors import UsageError
 from dask_strata.schema import TABLES, Table
 
@@ -66,5 +69,24 @@ def schema_markdown() -> str:
     return "\n".join(parts)
 
 
+def settings_markdown() -> str:
+    """Return the page of the documentation on all settings."""
+    lines = [
+        "# Settings",
+        "",
+        "Made from `dask_strata.config` by `python -m dask_strata.report.schema_text settings`.",
+        "",
+        "They stand under `dask_strata` in Dask's configuration: in a YAML file, as variables",
+        "(`DASK_DASK_STRATA__FLUSH_INTERVAL=50ms`), with `dask.config.set`, as options of",
+        "`dask-strata record` or as keywords of `dask_strata.record`. Unknown settings are named.",
+        "",
+        "| setting | default | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{s.name}` | `{s.default}` | {s.meaning} |" for s in SETTINGS]
+    return "\n".join([*lines, ""])
+
+
 if __name__ == "__main__":
-    print(schema_markdown())  # noqa: T201
+    page = settings_markdown() if "settings" in sys.argv[1:] else schema_markdown()
+    sys.stdout.write(page)

@@ -21,6 +21,7 @@ from dask_strata.analysis.summary import Summary
 from dask_strata.report.words import count, duration, size, visible
 
 _BAR = 30
+_SHORT_RUN_CPU_SECONDS = 30
 _COLORS = {
     "compute": "green",
     "transfer": "red",
@@ -34,7 +35,7 @@ _STATE = {"complete": "green", "recording": "cyan", "cut": "red"}
 def headline(s: Summary) -> Text:
     """Return the line with the numbers."""
     whole = "nothing missing" if s.check.ok else "record incomplete"
-    overhead = "" if s.overhead is None else f"recorder {s.overhead:.1%} of CPU"
+    overhead = "" if s.overhead is None else f"recorder {_overhead(s, s.overhead)} of CPU"
     parts = [
         count(s.n_tasks, "task"),
         duration(s.duration_seconds),
@@ -47,6 +48,13 @@ def headline(s: Summary) -> Text:
         whole,
     ]
     return Text(" · ".join(filter(None, parts)))
+
+
+def _overhead(s: Summary, share: float) -> str:
+    # In a short run the recorder's start weighs more than it ever will again.
+    if s.process_cpu_seconds < _SHORT_RUN_CPU_SECONDS:
+        return duration(s.recorder_cpu_seconds)
+    return f"{share:.1%}"
 
 
 def print_summary(s: Summary, out: Console) -> None:
