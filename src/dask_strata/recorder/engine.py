@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_strata.config import Settings
+from dask_strata.recorder.pump import Pump
 from dask_strata.store.frames import Batch, Encoder
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, new_run_id
 from dask_strata.store.writer import CallSink, FileSink, Sink
@@ -27,6 +28,9 @@ from dask_strata.store.writer import CallSink, FileSink, Sink
 logger = logging.getLogger("dask_strata")
 
 Source = Callable[[], Iterable[Batch]]
+
+#: How long the end of a recording waits for a disk or network that is stuck.
+_LAST_WRITE_SECONDS = 2
 
 #: Single rows waiting for the next flush; more than this many are dropped and counted.
 MAX_WAITING_ROWS = 1_000_000
@@ -123,9 +127,10 @@ class Engine:
         header = self._encoder.header()
         to_comm = None if send is None else lambda frame: send(self.process, frame)
         self.sink = open_sink(folder, self.process, run, to_comm, header)
-        self._thread = threading.Thread(
-            target=self._loop, name=f"dask-strata-{self.process}", daemon=True
-        )
+        name = f"dask-strata-{self.process}"
+        self._pump = Pump(self.sink, f"{name}-writer", self._tell)
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._pid = os.getpid()
 
     def start(self, **facts: Any) -> None:
         """Begin, with the facts of the row in `processes`."""
@@ -144,6 +149,7 @@ class Engine:
             transport=self.sink.transport,
             **facts,
         )
+        self._pump.start()
         self.flush()
         atexit.register(self.finish, "process exit")
         self._thread.start()
@@ -158,7 +164,9 @@ class Engine:
             )
 
     def flush(self) -> None:
-        """Hand everything seen so far to the sink; from any thread, never raises."""
+        """Hand everything seen so far to the writing thread; from any thread, never raises."""
+        if os.getpid() != self._pid:  # a fork of a recorded process is not recorded
+            return
         with self._flush_lock:
             if self._finished:
                 return
@@ -168,14 +176,21 @@ class Engine:
             self._report_drops()
             batches.extend(self._single_rows())
             batches = [batch for batch in batches if batch.n]
-            if not batches:
+            if batches:
+                self._put(batches)
+
+    def _put(self, batches: list[Batch]) -> None:
+        try:
+            self._pump.put(self._encoder.frame(batches), sum(batch.n for batch in batches))
+        except Exception as error:  # noqa: BLE001  one odd value must not cost the other tables' rows
+            if len(batches) > 1:
+                for batch in batches:
+                    self._put([batch])
                 return
-            rows = sum(batch.n for batch in batches)
-            frame = self._guarded(lambda: (self._encoder.frame(batches),))
-            for encoded in frame:
-                self.rows += rows
-                self.sink.write(encoded, rows)
-            self._tell()
+            reason = f"{batches[0].table} could not be encoded: {type(error).__name__}: {error}"
+            self._failures[reason] = self._failures.get(reason, 0) + batches[0].n
+            return
+        self.rows += sum(batch.n for batch in batches)
 
     def _single_rows(self) -> list[Batch]:
         tables: dict[str, list[dict[str, Any]]] = {}
@@ -189,8 +204,10 @@ class Engine:
         ]
 
     def _guarded(self, source: Callable[[], Iterable[Any]]) -> list[Any]:
+        found: list[Any] = []
         try:
-            return list(source())
+            for item in source():
+                found.append(item)  # noqa: PERF402  what came before a failure is kept
         except Exception as error:
             name = f"{getattr(source, '__qualname__', 'source')}: {type(error).__name__}: {error}"
             if name not in self._failures:
@@ -198,10 +215,10 @@ class Engine:
                     "dask-strata lost records of %s: %s", self.process, name, exc_info=True
                 )
             self._failures[name] = self._failures.get(name, 0) + 1
-            return []
+        return found
 
     def _report_drops(self) -> None:
-        dropped = self.sink.dropped_rows - self._reported_drops
+        dropped = self._pump.dropped_rows - self._reported_drops
         if dropped and self.sink.trouble is None:
             self._reported_drops += dropped
             self.add(
@@ -261,6 +278,8 @@ class Engine:
 
     def finish(self, reason: str) -> None:
         """Write the last rows and let go of everything; once, from any thread."""
+        if os.getpid() != self._pid:
+            return
         with self._flush_lock:
             if self._finished:
                 return
@@ -271,7 +290,7 @@ class Engine:
             self.add("processes", stop=now_ns(), exit_reason=reason)
             self.flush()
             self._finished = True
-            self.sink.close()
+            self._pump.close(_LAST_WRITE_SECONDS)
             self.sources.clear()
             self.samplers.clear()
             self.on_finish.clear()

@@ -188,7 +188,7 @@ class Encoder:
 
     def frame(self, batches: Sequence[Batch]) -> bytes:
         """Return the frame of these batches; none of them is empty."""
-        first = self.seq
+        seq = self.seq
         body = []
         for batch in batches:
             get = batch.columns.get
@@ -202,8 +202,10 @@ class Encoder:
                     ],
                 ]
             )
-            self.seq += batch.n
-        return self._frame([first, body])
+            seq += batch.n
+        frame = self._frame([self.seq, body])
+        self.seq = seq
+        return frame
 
     def _frame(self, body: Any) -> bytes:
         payload = self._compressor.compress(self._pack(body))
