@@ -36,13 +36,13 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
 
 
 def compare(name: str, off: list[float], on: list[float], unit: str) -> dict:
-    """Return the ratio of medians, and the quartiles of the ratios of neighbouring runs."""
+    """Return the ratio of medians, and median and quartiles of neighbouring runs' ratios."""
     pairs = [b / a for a, b in zip(off, on, strict=True) if a > 0]
     without, recorded = statistics.median(off), statistics.median(on)
-    low, _, high = quartiles(pairs) if pairs else (None, None, None)
+    low, middle, high = quartiles(pairs) if pairs else (None, None, None)
     return {
         "what": name, "unit": unit, "without": without, "recorded": recorded,
-        "ratio": recorded / without if without else None, "low": low, "high": high,
+        "ratio": recorded / without if without else None, "low": low, "pairs": middle, "high": high,
         "difference": recorded - without,
     }
 
@@ -88,15 +88,16 @@ def summarise(workload: str, size: str, pairs: list[dict[bool, dict]]) -> dict:
 
 def table(title: str, rows: list[dict]) -> str:
     """Return one table of ratios as text."""
-    lines = [
-        f"{title:<24}{'without':>11}{'recorded':>11}{'ratio':>9}{'quartiles':>17}{'more':>11}"
-    ]
+    heads = (title, "without", "recorded", "ratio", "of pairs", "quartiles", "more")
+    lines = ["{:<24}{:>11}{:>11}{:>9}{:>10}{:>17}{:>11}".format(*heads)]
     for row in rows:
-        spread = "-" if row["low"] is None else f"{row['low']:.3f} - {row['high']:.3f}"
+        unit, middle, spread = row["unit"], "-", "-"
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
+        if row["pairs"] is not None:
+            middle, spread = f"{row['pairs']:.3f}", f"{row['low']:.3f} - {row['high']:.3f}"
         lines.append(
-            f"{row['what']:<24}{row['without']:>8.3f} {row['unit']:<2}{row['recorded']:>8.3f} "
-            f"{row['unit']:<2}{ratio:>9}{spread:>17}{row['difference']:>8.3f} {row['unit']}"
+            f"{row['what']:<24}{row['without']:>8.3f} {unit:<2}{row['recorded']:>8.3f} {unit:<2}"
+            f"{ratio:>9}{middle:>10}{spread:>17}{row['difference']:>8.3f} {unit}"
         )
     return "\n".join(lines)
 

@@ -19,19 +19,17 @@ def folder_bytes(folder: Path, pattern: str) -> int:
 
 def threads(run, window: list[int]) -> dict[str, dict[str, float]]:
     """Return by role the CPU seconds and rows of the recorders' threads in the workload."""
-    roles = {r["process"]: r["role"] for r in run.processes.to_arrow().to_pylist()}
+    processes = run.processes.to_arrow().select(["process", "role"]).to_pylist()
     found = {role: {"cpu": 0.0, "rows": 0} for role in ROLES}
-    overheads = run.overheads.to_arrow()
-    columns = overheads.set_column(
-        overheads.schema.get_field_index("time"), "time", overheads["time"].cast("int64")
-    ).to_pylist()
-    for process, role in roles.items():
-        mine = sorted((r for r in columns if r["process"] == process), key=lambda r: r["time"])
+    overheads = run.overheads.to_arrow().select(["process", "time", "cpu_seconds", "rows"])
+    # As numbers: Arrow makes no Python objects of nanoseconds where there is no pandas.
+    rows = overheads.set_column(1, "time", overheads["time"].cast("int64")).to_pylist()
+    for process, role in ((p["process"], p["role"]) for p in processes):
+        mine = sorted((r for r in rows if r["process"] == process), key=lambda r: r["time"])
         before = [r for r in mine if r["time"] <= window[0]]
-        if not before or not mine or role not in found:
-            continue
-        found[role]["cpu"] += mine[-1]["cpu_seconds"] - before[-1]["cpu_seconds"]
-        found[role]["rows"] += mine[-1]["rows"] - before[-1]["rows"]
+        if before and role in found:
+            found[role]["cpu"] += mine[-1]["cpu_seconds"] - before[-1]["cpu_seconds"]
+            found[role]["rows"] += mine[-1]["rows"] - before[-1]["rows"]
     return found
 
 
@@ -49,7 +47,7 @@ def read_recording(runs: Path, window: list[int]) -> dict:
     problems = [f"the run's state is {run.state}"] if run.state != "complete" else []
     problems += [
         f"lost: {r['what']} {r['reason']} ({r['process'].partition('-')[0]})"
-        for r in run.losses.to_arrow().to_pylist()
+        for r in run.losses.to_arrow().drop_columns(["time"]).to_pylist()
     ]
     segments = folder_bytes(folder, "segments/*.seg")
     biggest = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,7 @@ def test_check_exits_by_its_verdict(run: Path) -> None:
     assert (done.exit_code, "whole" in done.stdout) == (0, True)
     segment = run / "segments" / "scheduler-1.seg"
     segment.write_bytes(segment.read_bytes()[:-5])
+    os.utime(segment, (0, 0))
     done = call("check", run)
     assert done.exit_code == 1
     assert "MISSING" in done.stdout

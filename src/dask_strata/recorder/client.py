@@ -15,6 +15,7 @@ import distributed
 
 from dask_strata.config import read_settings
 from dask_strata.recorder.engine import Engine, now_ns, once
+from dask_strata.recorder.relay import sender
 from dask_strata.recorder.script import script_facts
 from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.text import clip, json_text, safe_repr
@@ -45,10 +46,7 @@ class ClientRecorder:
         self._client = client
         operation = f"dask-strata-{spec['run']}"
 
-        def send(process: str, frame: bytes) -> None:
-            message = {"op": operation, "process": process, "frame": frame}
-            client.loop.add_callback(client._send_to_scheduler, message)  # noqa: SLF001
-
+        send = sender(client.scheduler, operation, client.loop)
         settings = read_settings(spec["settings"])
         self._engine = engine = Engine("client", spec["run"], Path(spec["folder"]), settings, send)
         self._sent: deque[tuple[int, Any, list[Any], list[tuple[str, int, str]]]] = deque()
@@ -82,9 +80,9 @@ class ClientRecorder:
         if self._client.__dict__.get("_graph_to_futures") is self._wrapper:
             del self._client._graph_to_futures  # noqa: SLF001
 
-    def close(self, reason: str = "closed") -> None:
+    async def close(self, reason: str = "closed") -> None:
         """Stop and write what is left."""
-        self._engine.finish(reason)
+        await self._engine.finish_and_wait(reason)
 
     def _submissions(self) -> Iterable[Batch]:
         rows, layers = [], []
@@ -134,32 +132,49 @@ def _user_frames() -> list[tuple[str, int, str]]:
 def _layers(expr: Any) -> Iterable[dict[str, Any]]:
     """Yield the layers of what was handed to Dask, without making any task.
 
-    A `HighLevelGraph` shows its layers, an expression its operands. Anything else is one
-    graph without layers.
+    A `HighLevelGraph` shows its layers, also inside of Dask's expressions that wrap one; any
+    other expression shows its operands. Anything else is one graph without layers.
     """
-    graph = getattr(expr, "hlg", None) or expr
-    layers = getattr(graph, "layers", None)
-    if isinstance(layers, dict):
-        dependencies = getattr(graph, "dependencies", {})
-        for name, layer in layers.items():
-            materialized = getattr(layer, "is_materialized", lambda: True)()
-            annotations = getattr(layer, "annotations", None)
-            yield {
-                "layer": name if isinstance(name, str) else safe_repr(name, 1000),
-                "type": type(layer).__name__,
-                "n_tasks": len(layer) if materialized else None,
-                "dependencies": json_text(sorted(map(str, dependencies.get(name, ())))),
-                "annotations": json_text(annotations) if annotations else None,
-            }
+    if isinstance(getattr(expr, "layers", None), dict):
+        yield from _graph_layers(expr)
         return
     walk = getattr(expr, "walk", None)
-    if walk is None:
+    if walk is None or _is_plain_graph(expr):
         return
     for node in walk():
-        name = getattr(node, "_name", None)
-        if isinstance(name, str):
-            yield {
-                "layer": name,
-                "type": type(node).__name__,
-                "dependencies": json_text([getattr(d, "_name", None) for d in node.dependencies()]),
-            }
+        inner = _wrapped(node)
+        if isinstance(getattr(inner, "layers", None), dict):
+            yield from _graph_layers(inner)
+        elif not type(node).__name__.startswith("_"):  # with one, it only holds others together
+            name = getattr(node, "_name", None)
+            if isinstance(name, str):
+                yield {
+                    "layer": name,
+                    "type": type(node).__name__,
+                    "dependencies": json_text(
+                        [getattr(d, "_name", None) for d in node.dependencies()]
+                    ),
+                }
+
+
+def _wrapped(node: Any) -> Any:
+    """Return the graph that an expression of Dask's was made of, if it was."""
+    return node.operand("dsk") if "dsk" in getattr(node, "_parameters", ()) else None
+
+
+def _is_plain_graph(expr: Any) -> bool:
+    return type(_wrapped(expr)) is dict
+
+
+def _graph_layers(graph: Any) -> Iterable[dict[str, Any]]:
+    dependencies = getattr(graph, "dependencies", {})
+    for name, layer in graph.layers.items():
+        materialized = getattr(layer, "is_materialized", lambda: True)()
+        annotations = getattr(layer, "annotations", None)
+        yield {
+            "layer": name if isinstance(name, str) else safe_repr(name, 1000),
+            "type": type(layer).__name__,
+            "n_tasks": len(layer) if materialized else None,
+            "dependencies": json_text(sorted(map(str, dependencies.get(name, ())))),
+            "annotations": json_text(annotations) if annotations else None,
+        }

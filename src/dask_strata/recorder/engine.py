@@ -7,6 +7,7 @@ one piece. Nothing here raises into Dask or waits for it.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import os
@@ -30,10 +31,10 @@ logger = logging.getLogger("dask_strata")
 Source = Callable[[], Iterable[Batch]]
 
 #: How long the end of a recording waits for a disk or network that is stuck.
-_LAST_WRITE_SECONDS = 2
+_LAST_WRITE_SECONDS = 5
 
 #: Single rows waiting for the next flush; more than this many are dropped and counted.
-MAX_WAITING_ROWS = 1_000_000
+MAX_WAITING_ROWS = 100_000
 
 
 def now_ns() -> int:
@@ -123,7 +124,8 @@ class Engine:
         self._failures: dict[str, int] = {}
         self._cpu_at_start = time.process_time()
         self._own_cpu = 0.0
-        self._encoder = Encoder(self.process, {"role": role, "run": run, "pid": os.getpid()})
+        who = {"role": role, "run": run, "pid": os.getpid(), "host": socket.gethostname()}
+        self._encoder = Encoder(self.process, who)
         header = self._encoder.header()
         to_comm = None if send is None else lambda frame: send(self.process, frame)
         self.sink = open_sink(folder, self.process, run, to_comm, header)
@@ -276,8 +278,13 @@ class Engine:
             rows=self.rows,
         )
 
-    def finish(self, reason: str) -> None:
-        """Write the last rows and let go of everything; once, from any thread."""
+    async def finish_and_wait(self, reason: str) -> None:
+        """Finish on the event loop's thread; it runs on while the last rows are written."""
+        self.finish(reason, wait=False)
+        await asyncio.to_thread(self._join)
+
+    def finish(self, reason: str, *, wait: bool = True) -> None:
+        """Hand over the last rows and let go of everything; once, from any thread."""
         if os.getpid() != self._pid:
             return
         with self._flush_lock:
@@ -290,13 +297,18 @@ class Engine:
             self.add("processes", stop=now_ns(), exit_reason=reason)
             self.flush()
             self._finished = True
-            self._pump.close(_LAST_WRITE_SECONDS)
+            self._pump.close()
             self.sources.clear()
             self.samplers.clear()
             self.on_finish.clear()
         atexit.unregister(self.finish)
-        if threading.current_thread() is not self._thread and self._thread.is_alive():
-            self._thread.join(timeout=5)
+        if wait:
+            self._join()
+
+    def _join(self) -> None:
+        self._pump.join(_LAST_WRITE_SECONDS)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=_LAST_WRITE_SECONDS)
 
     @property
     def finished(self) -> bool:

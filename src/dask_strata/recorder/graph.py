@@ -47,7 +47,7 @@ def definition_bytes(spec: Any) -> int | None:
     """
     if spec is None:
         return None
-    size = sys.getsizeof(spec, 64)
+    size = object.__sizeof__(spec)  # Dask's own __sizeof__ counts the arguments too
     arguments = getattr(spec, "args", None)
     parts = list(arguments) if isinstance(arguments, tuple) else []
     keywords = getattr(spec, "kwargs", None)

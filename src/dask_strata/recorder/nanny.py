@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from distributed.core import Status
 
 from dask_strata.config import read_settings
 from dask_strata.recorder.engine import Engine, now_ns, once
+from dask_strata.recorder.relay import sender
 from dask_strata.recorder.statics import add_statics
 
 _ENDED = (Status.closed, Status.failed)
@@ -30,12 +30,7 @@ class NannyRecorder:
     def __init__(self, nanny: Any, spec: dict[str, Any]) -> None:
         self._nanny = nanny
         operation = f"dask-strata-{spec['run']}"
-        loop = asyncio.get_running_loop()
-
-        def send(process: str, frame: bytes) -> None:
-            call = getattr(nanny.scheduler, operation)
-            asyncio.run_coroutine_threadsafe(call(process=process, frame=frame), loop)
-
+        send = sender(nanny.scheduler, operation, nanny.loop)
         self._engine = engine = Engine(
             "nanny", spec["run"], Path(spec["folder"]), read_settings(spec["settings"]), send
         )
@@ -82,10 +77,12 @@ class NannyRecorder:
             reason=reason,
         )
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop, at once if only the recording ends, else when the nanny has closed."""
         if self._nanny.status in (Status.running, Status.init, Status.starting):
-            self._engine.finish("detached")
+            await self._engine.finish_and_wait("detached")
+        elif self._engine.sink.transport == "comm":
+            await self._engine.finish_and_wait("closed")
 
 
 def _describe(code: int) -> str:

@@ -29,10 +29,10 @@ def dumps_worker_plugin(spec: dict[str, Any]) -> bytes:
                     "dask-strata does not record this worker: %s: %s", type(error).__name__, error
                 )
 
-        def teardown(self, worker: Any) -> None:  # noqa: ARG002  as Dask calls it
+        async def teardown(self, worker: Any) -> None:  # noqa: ARG002  as Dask calls it
             recorder, self.recorder = self.recorder, None
             if recorder is not None:
-                recorder.close()
+                await recorder.close()
 
     return _by_value(StrataWorkerPlugin)
 
@@ -57,10 +57,10 @@ def dumps_nanny_plugin(spec: dict[str, Any]) -> bytes:
                     "dask-strata does not record this nanny: %s: %s", type(error).__name__, error
                 )
 
-        def teardown(self, nanny: Any) -> None:  # noqa: ARG002  as Dask calls it
+        async def teardown(self, nanny: Any) -> None:  # noqa: ARG002  as Dask calls it
             recorder, self.recorder = self.recorder, None
             if recorder is not None:
-                recorder.close()
+                await recorder.close()
 
     return _by_value(StrataNannyPlugin)
 

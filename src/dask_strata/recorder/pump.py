@@ -49,10 +49,14 @@ class Pump:
         """Rows that were let go so far, here and in the sink."""
         return self._dropped_rows + self._sink.dropped_rows
 
-    def close(self, seconds: float) -> None:
-        """Write what waits, then close the sink; wait for that for so long at most."""
+    def close(self) -> None:
+        """Write what waits, then close the sink; see `join`."""
         self._queue.put(None)
-        self._thread.join(timeout=seconds)
+
+    def join(self, seconds: float) -> None:
+        """Wait until everything is written, for so long at most."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=seconds)
 
     def _loop(self) -> None:
         while (item := self._queue.get()) is not None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,10 +22,12 @@ from dask_strata.recorder.events import EventSource
 from dask_strata.recorder.graph import GraphSource
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.plugins import dumps_nanny_plugin, dumps_worker_plugin
+from dask_strata.recorder.pump import Pump
 from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.taps import UnexpectedLogError
 from dask_strata.recorder.transitions import PluginSource, TransitionSource
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id, run_folder_name
+from dask_strata.store.writer import RelaySink
 
 logger = logging.getLogger("dask_strata")
 
@@ -103,18 +103,19 @@ class SchedulerRecorder(SchedulerPlugin):
             scheduler={"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()},
         ).write(self.folder)
         self._scheduler = scheduler
-        self._frames: dict[str, deque[bytes]] = {}
+        relay = RelaySink(self.folder / SEGMENTS, SUFFIX)
+        self._relay = Pump(relay, f"{self.name}-relay", lambda: None)
+        self._relay.start()
         self._engine = engine = Engine("scheduler", self.run, self.folder, self.settings)
         self._graph = GraphSource(self.run)
         self._events = EventSource(engine)
         self._lag = LoopLag(scheduler.loop)
         self._transitions = self._tap(scheduler)
-        engine.sources += [self._graph, self._transitions, self._events, self._relayed]
+        engine.sources += [self._graph, self._transitions, self._events]
         engine.samplers += [self._count, self._sample]
         engine.on_finish += [self._detach_taps]
         engine.ended = lambda: "closed" if scheduler.status in _ENDED else None
-        scheduler.stream_handlers[self.name] = self._take_frame
-        scheduler.handlers[self.name] = self._take_frame_rpc
+        scheduler.handlers[self.name] = self._take_frame
         engine.start(
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
@@ -213,22 +214,11 @@ class SchedulerRecorder(SchedulerPlugin):
 
     # Records of others that come over Dask's comms.
 
-    def _take_frame(self, process: str, frame: bytes, **_: Any) -> None:
-        self._frames.setdefault(process, deque()).append(frame)
-
-    async def _take_frame_rpc(self, process: str, frame: bytes) -> None:
-        self._take_frame(process, frame)
-
-    def _relayed(self) -> Iterable[Any]:
-        for process, frames in list(self._frames.items()):
-            if not process.replace("-", "").isalnum():
-                frames.clear()
-                continue
-            data = b"".join(frames.popleft() for _ in range(len(frames)))
-            if data:
-                with (self.folder / SEGMENTS / f"{process}{SUFFIX}").open("ab") as file:
-                    file.write(data)
-        return ()
+    async def _take_frame(self, process: str, frame: bytes) -> None:
+        try:
+            self._relay.put(RelaySink.address(process, bytes(frame)), 0)
+        except (ValueError, TypeError, AttributeError) as error:
+            logger.warning("dask-strata refused a record: %s", error)
 
     # Samples, on the recorder's thread.
 
@@ -298,7 +288,7 @@ class SchedulerRecorder(SchedulerPlugin):
                 await unregister(comm=None, name=self.name)
             except Exception as error:  # noqa: BLE001  a worker that hangs must not keep us here
                 logger.warning("dask-strata: not every recorder could be taken off: %s", error)
-        self._engine.finish(reason)  # type: ignore[union-attr]
+        await self._engine.finish_and_wait(reason)  # type: ignore[union-attr]
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
 
@@ -308,8 +298,8 @@ class SchedulerRecorder(SchedulerPlugin):
         engine.flush()
         self._add_count(self._transitions.counter(), final=True)
         self._transitions.remove()
+        self._relay.close()
         self.__dict__.pop("transition", None)
-        scheduler.stream_handlers.pop(self.name, None)
         scheduler.handlers.pop(self.name, None)
         runs = scheduler.task_metadata.get(METADATA, {})
         runs.pop(self.run, None)

@@ -54,10 +54,10 @@ async def teardown(server: Any) -> None:
     """Detach from a client that closes; servers are left when they have closed."""
     recorder, run = _clients.pop(getattr(server, "id", ""), (None, None))
     try:
+        if recorder is not None:
+            await recorder.close()
         if run is not None:
             await _detach(server, run)
-        if recorder is not None:
-            recorder.close()
     except Exception as error:  # noqa: BLE001  a client must close
         logger.warning("dask-strata: %s: %s", type(error).__name__, error)
 
@@ -193,6 +193,6 @@ class Session:
 
     async def end(self) -> None:
         """Detach, and leave nothing behind. A cluster that is gone has nothing left."""
-        self._recorder.close("detached")
+        await self._recorder.close("detached")
         if self.client.status == "running":
             await _detach(self.client, self._spec["run"])

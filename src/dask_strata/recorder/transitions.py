@@ -7,6 +7,7 @@ of `processing`, with the same key and stimulus, in the same step of the event l
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -186,11 +187,26 @@ def _put_failure(details: dict[str, Sparse], i: int, ts: Any) -> None:
     if ts is None:
         return
     if not details["exception"].rows or details["exception"].rows[-1] != i:
-        details["exception"].put(i, text_or_none(getattr(ts, "exception_text", None)))
+        text = text_or_none(getattr(ts, "exception_text", None)) or _own_exception(ts.exception)
+        details["exception"].put(i, text)
         details["traceback"].put(i, text_or_none(getattr(ts, "traceback_text", None)))
     blame = ts.exception_blame
     details["blame"].put(i, None if blame is None else wire_key(blame.key))
     details["suspicious"].put(i, ts.suspicious)
+
+
+def _own_exception(pickled: Any) -> str | None:
+    """Return the text of an exception that the scheduler made itself, as `KilledWorker`.
+
+    Dask keeps those as bytes and without a text; the ones of workers are never bytes here.
+    """
+    if not isinstance(pickled, bytes):
+        return None
+    try:
+        made = pickle.loads(pickled)  # noqa: S301  made in this process, by the scheduler
+        return clip(f"{type(made).__name__}({str(made)!r})")
+    except Exception as error:  # noqa: BLE001  it is only a text
+        return f"(unreadable: {type(error).__name__})"
 
 
 def unmatched_batch(reports: list[tuple[bool, dict[str, Any]]]) -> Batch:

@@ -14,6 +14,7 @@ from distributed.core import Status
 from dask_strata.config import read_settings
 from dask_strata.recorder.engine import Engine, now_ns, once, to_ns
 from dask_strata.recorder.lag import LoopLag
+from dask_strata.recorder.relay import sender
 from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.taps import LogTap
 from dask_strata.recorder.text import clip, safe_repr, wire_keys
@@ -64,10 +65,7 @@ class WorkerRecorder:
         self._address = worker.address
         operation = f"dask-strata-{spec['run']}"
 
-        def send(process: str, frame: bytes) -> None:
-            message = {"op": operation, "process": process, "frame": frame}
-            worker.loop.add_callback(worker.batched_stream.send, message)
-
+        send = sender(worker.scheduler, operation, worker.loop)
         settings = read_settings(spec["settings"])
         self._engine = engine = Engine("worker", spec["run"], Path(spec["folder"]), settings, send)
         self._log = LogTap(worker.state, "log")
@@ -91,10 +89,16 @@ class WorkerRecorder:
             tap="log",
         )
 
-    def close(self) -> None:
-        """Stop, at once if only the recording ends, else when the worker has closed."""
+    async def close(self) -> None:
+        """Stop, at once if only the recording ends, else when the worker has closed.
+
+        A worker that sends its records over its own connections has none to send the last
+        ones by when it has closed: that one stops before.
+        """
         if self._worker.status in (Status.running, Status.paused):
-            self._engine.finish("detached")
+            await self._engine.finish_and_wait("detached")
+        elif self._engine.sink.transport == "comm":
+            await self._engine.finish_and_wait("closed")
         else:
             self._engine.flush()
             self._add_count(final=True)

@@ -212,6 +212,10 @@ class Encoder:
         return _HEAD.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
+#: What a damaged part at the end of a segment is, when it was not written to its end.
+CUT = "cut in the middle of a frame"
+
+
 @dataclass(frozen=True)
 class Damage:
     """A part of a segment that could not be read."""
@@ -242,12 +246,12 @@ def payloads(data: bytes | memoryview) -> Iterator[bytes | Damage]:
 
 def _check_frame(view: memoryview, offset: int) -> str | None:
     if offset + _HEAD.size > len(view):
-        return "cut in the middle of a frame"
+        return CUT
     magic, length, crc = _HEAD.unpack_from(view, offset)
     if magic != MAGIC:
         return "not the start of a frame"
     if offset + _HEAD.size + length > len(view):
-        return "cut in the middle of a frame"
+        return CUT
     if zlib.crc32(view[offset + _HEAD.size : offset + _HEAD.size + length]) != crc:
         return "checksum does not match"
     return None

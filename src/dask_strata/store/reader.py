@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from dask_strata.schema import RECORDED, TABLES, Column, Kind, Table, split_wire_key
-from dask_strata.store.frames import Damage, FrameError, decode, payloads, unpack
+from dask_strata.store.frames import CUT, Damage, FrameError, decode, payloads, unpack
 from dask_strata.store.manifest import PARQUET, SEGMENTS, SUFFIX, Manifest
 
 #: File in the Parquet folder that says which part of which segment it holds.
@@ -242,15 +241,7 @@ def read_record(folder: Path) -> Record:
     tables = {name: collected.table() for name, collected in rows.items()}
     for name, found in compacted.items():
         tables[name] = pa.concat_tables([found, tables[name]]).unify_dictionaries()
-    for segment in segments:
-        segment.host = segment.host or _host_of(tables["processes"], segment.process)
     return Record(manifest, folder, tables, segments)
-
-
-def _host_of(processes: pa.Table, process: str) -> str | None:
-    rows = processes.filter(pc.equal(processes["process"].cast(pa.string()), process))
-    hosts = [h for h in rows["host"].to_pylist() if h]
-    return hosts[0] if hosts else None
 
 
 def _read_segment(path: Path, offset: int, rows: Mapping[str, _Rows]) -> Segment:
@@ -279,12 +270,19 @@ def _read_segment(path: Path, offset: int, rows: Mapping[str, _Rows]) -> Segment
             body = unpack(payload)
             if isinstance(body, dict):
                 segment.header = segment.header or body
+                segment.host = segment.header.get("host")
                 continue
             if position <= offset:
                 continue
             expected = _add_frame(segment, body, expected, rows)
         except FrameError as error:
             segment.damages.append(f"{len(payload)} bytes before {position}: {error}")
+    if (
+        segment.damages
+        and segment.damages[-1].endswith(CUT)
+        and segment_state(segment) == "recording"
+    ):
+        segment.damages.pop()  # a frame that is just being written
     return segment
 
 
@@ -296,6 +294,8 @@ def _add_frame(
         raise FrameError("the header is missing, so that nothing says which columns these are")
     batches = list(decode(body, layout))
     for table, seq, n, columns in batches:
+        if expected is not None and seq < expected:
+            continue  # sent twice, because the answer to the first time was lost
         if expected is not None and seq > expected:
             segment.lost_rows += seq - expected
         expected = seq + n
@@ -374,8 +374,9 @@ def segment_state(segment: Segment) -> str:
     """Return ended, recording or cut: whether a process has ended, goes on, or was cut off."""
     if segment.end_reason is not None:
         return "ended"
-    if segment.header.get("pid") and segment.host == os.uname().nodename:
-        return "recording" if _alive(int(segment.header["pid"])) else "cut"
+    pid = segment.header.get("pid")
+    if isinstance(pid, int) and pid > 0 and segment.host == os.uname().nodename:
+        return "recording" if _alive(pid) else "cut"
     return "recording" if time.time() - segment.modified < _SILENT_SECONDS else "cut"
 
 

@@ -39,9 +39,8 @@ class Sink(ABC):
         self.dropped_rows = 0
         self.written_bytes = 0
         self.trouble: str | None = None
-        self._backlog: deque[tuple[bytes, int]] = deque()
-        self._backlog_bytes = 0
-        self.write(header, 0)
+        self._backlog: deque[tuple[bytes, int]] = deque([(header, 0)] if header else [])
+        self._backlog_bytes = len(header)
 
     @abstractmethod
     def _put(self, frame: bytes) -> None:
@@ -126,6 +125,43 @@ class FileSink(Sink):
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class RelaySink(Sink):
+    """Appends the frames of other processes, each to a file of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the files.
+    suffix : str
+        Ending of their names.
+    """
+
+    transport = "relay"
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        self._folder, self._suffix = folder, suffix
+        super().__init__(b"")
+
+    @staticmethod
+    def address(process: str, frame: bytes) -> bytes:
+        """Return a frame with the process that it is from in front.
+
+        Raises
+        ------
+        ValueError
+            The name is none that we give to processes; as a file name it could lead anywhere.
+        """
+        if not process.replace("-", "").isalnum() or not process.isascii():
+            raise ValueError(f"no name of a process: {process!r}")
+        return process.encode("ascii") + b"\0" + frame
+
+    def _put(self, frame: bytes) -> None:
+        process, _, data = frame.partition(b"\0")
+        if process:
+            with (self._folder / f"{process.decode('ascii')}{self._suffix}").open("ab") as file:
+                file.write(data)
 
 
 class CallSink(Sink):

@@ -1,0 +1,475 @@
+"""Recording by preload: scheduler and workers started as on a cluster, clients unchanged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from dask_strata import Run
+from tests.conftest import assert_whole, rows, runs_in, wait_until
+
+DASK = Path(sys.executable).with_name("dask")
+PRELOAD = ("--preload", "dask_strata")
+
+Process = subprocess.Popen[bytes]
+
+
+class Deployment:
+    """A scheduler and workers in processes of their own, in one folder.
+
+    Each process is known by its pid and ended by it. What they print is in the folder.
+    """
+
+    def __init__(self, folder: Path, runs: Path) -> None:
+        self.folder, self.runs = folder, runs
+        self.file = folder / "scheduler.json"
+        self.environment: dict[str, str] = {
+            "DASK_DASK_STRATA__RUNS": str(runs),
+            "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "false",
+        }
+        self.processes: list[Process] = []
+
+    def start(self, *command: Any) -> Process:
+        """Start a process."""
+        with (self.folder / f"process-{len(self.processes)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*map(str, command)],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+            )
+        self.processes.append(process)
+        return process
+
+    def scheduler(self, *arguments: Any) -> Process:
+        """Start the scheduler, and wait until it can be connected to."""
+        at = ("--port", 0, "--scheduler-file", self.file, "--dashboard-address", ":0")
+        process = self.start(DASK, "scheduler", *at, *arguments)
+        wait_until(lambda: self.file.exists() and self.file.read_text(), what="the scheduler")
+        return process
+
+    def worker(self, *arguments: Any, before: tuple[Any, ...] = ()) -> Process:
+        """Start a worker of one thread."""
+        at = ("--scheduler-file", self.file, "--dashboard-address", ":0", "--nthreads", 1)
+        local = self.folder / f"local-{len(self.processes)}"
+        return self.start(
+            *before, DASK, "worker", *at, "--local-directory", local, *arguments
+        )
+
+    def client(self) -> Client:
+        """Return a client in this process, of which nobody told us."""
+        return Client(scheduler_file=str(self.file), timeout=30)
+
+    def end(self, process: Process) -> None:
+        """Ask a process to end as batch systems do, and wait until it has."""
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(30)
+                pytest.fail(f"{process.args} did not end:\n{self.said()}")
+
+    def end_all(self) -> None:
+        """End all processes, the scheduler last."""
+        for process in reversed(self.processes):
+            self.end(process)
+
+    def said(self) -> str:
+        """Return what the processes printed."""
+        return "\n".join(p.read_text(errors="replace") for p in self.folder.glob("process-*.log"))
+
+    def run(self) -> Run:
+        """End all processes and return the one run that they leave."""
+        self.end_all()
+        found = runs_in(self.runs)
+        assert len(found) == 1, (found, self.said())
+        return found[0]
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, runs: Path) -> Iterator[Deployment]:
+    """Start processes as on a cluster; all have ended when the test is over."""
+    made = Deployment(tmp_path, runs)
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait(30)
+
+
+def one(run: Run, query: str) -> Any:
+    """Return the one value that is the answer to a query."""
+    (row,) = rows(run, query)
+    (value,) = row.values()
+    return value
+
+
+def assert_all_ended(run: Run) -> None:
+    """Assert that each process on record has written its last row."""
+    assert run.state == "complete"
+    assert not rows(run, "select * from processes where exit_reason is null or stop is null")
+
+
+SCRIPT = """
+    import sys
+    from distributed import Client
+
+    def square(x):
+        return x * x
+
+    if __name__ == "__main__":
+        with Client(scheduler_file=sys.argv[1]) as client:
+            client.wait_for_workers(2)
+            squares = client.map(square, range(30), pure=False)
+            print(client.submit(sum, squares, key="sum").result())
+"""
+
+
+def test_a_deployment_by_hand_is_recorded_with_an_unchanged_client(
+    deployment: Deployment, script: Callable[..., Path]
+) -> None:
+    """Scheduler, a worker with a nanny and one without are on record; the client runs as ever."""
+    deployment.scheduler(*PRELOAD)
+    deployment.worker(*PRELOAD, "--name", "with-nanny")
+    deployment.worker(*PRELOAD, "--name", "without-nanny", "--no-nanny")
+    done = subprocess.run(
+        [sys.executable, script(SCRIPT), deployment.file],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "8555\n", "")
+    run = deployment.run()
+    assert_whole(run)
+    assert_all_ended(run)
+    found = rows(run, "select role, name, transport from processes order by role, name")
+    assert [(r["role"], r["name"]) for r in found if r["role"] != "scheduler"] == [
+        ("nanny", "with-nanny"),
+        ("worker", "with-nanny"),
+        ("worker", "without-nanny"),
+    ]
+    assert {r["transport"] for r in found} == {"file"}
+    assert one(run, "select count(*) from tasks where prefix = 'square' and state = 'memory'") == 30
+    assert one(run, "select count(*) from graph_edges where key = 'sum'") == 30
+    actions = rows(run, "select action from clients where client like 'Client-%' order by time, seq")
+    assert [a["action"] for a in actions] == ["connect", "disconnect"]
+    for process in rows(run, "select worker, count(*) as n from attempts group by worker"):
+        assert process["worker"] in {r["worker"] for r in rows(run, "select worker from workers")}
+
+
+def test_workers_come_late_leave_and_are_retired(deployment: Deployment) -> None:
+    """Arrivals and ends of workers are on record with their reasons, and the result is right."""
+    deployment.scheduler(*PRELOAD)
+    first = deployment.worker("--name", "first", "--no-nanny")
+    with deployment.client() as client:
+        client.wait_for_workers(1)
+        early = [client.submit(pow, i, 2, key=f"early-{i}") for i in range(5)]
+        assert sum(client.gather(early)) == 30
+
+        deployment.worker("--name", "late")
+        client.wait_for_workers(2)
+        held = [client.submit(lambda x: x, i, key=f"held-{i}") for i in range(20)]
+        assert sum(client.gather(held)) == 190
+        slow = [client.submit(time.sleep, 30, key=f"slow-{i}") for i in range(2)]
+        wait_until(
+            lambda: sum(map(len, client.processing().values())) == 2, what="a task on each worker"
+        )
+        addresses = {w["name"]: a for a, w in client.scheduler_info()["workers"].items()}
+
+        deployment.end(first)  # while a task runs on it: the task goes to the other one
+        wait_until(
+            lambda: addresses["first"] not in client.scheduler_info()["workers"],
+            what="the end of the first worker",
+        )
+        client.cancel(slow, force=True)
+        assert sum(client.gather(held)) == 190
+
+        deployment.worker("--name", "last", "--no-nanny")
+        client.wait_for_workers(2)
+        client.retire_workers([addresses["late"]], close_workers=True)
+        wait_until(
+            lambda: addresses["late"] not in client.scheduler_info()["workers"],
+            what="the end of the retired worker",
+        )
+        assert sum(client.gather(held)) == 190
+    run = deployment.run()
+    assert_whole(run)
+    assert_all_ended(run)
+    events = rows(run, "select worker, name, action, reason from worker_events order by time, seq")
+    added = [e["name"] for e in events if e["action"] == "add"]
+    assert added == ["first", "late", "last"]
+    removed = [e["worker"] for e in events if e["action"] == "remove"]
+    assert removed[:2] == [addresses["first"], addresses["late"]]
+    assert len(removed) == 3
+    retired = [e["worker"] for e in events if e["action"] == "retired"]
+    assert set(retired) == {addresses["late"]}
+    ends = {r["name"]: r["end_reason"] for r in rows(run, "select name, end_reason from workers")}
+    assert set(ends) == {"first", "late", "last"}
+    assert all(ends.values())
+    start = {r["name"]: r["start"] for r in rows(run, "select name, start from workers")}
+    assert start["first"] < start["late"] < start["last"]
+    lost = rows(run, "select prefix, worker from attempts where outcome = 'lost'")
+    assert [(r["prefix"], r["worker"]) for r in lost] == [("slow", addresses["first"])]
+
+
+def test_a_worker_that_is_killed_is_restarted_by_its_nanny(deployment: Deployment) -> None:
+    """SIGKILL, the lost attempts and the new process are on record, and the result is right."""
+    deployment.scheduler(*PRELOAD)
+    deployment.worker("--name", "victim")
+    deployment.worker("--name", "other")
+    go = deployment.folder / "go"
+    with deployment.client() as client:
+        client.wait_for_workers(2)
+
+        def wait_for(path: str, i: int) -> int:
+            while not os.path.exists(path):  # noqa: PTH110  the worker has nothing of ours
+                time.sleep(0.02)
+            return i
+
+        by_name = {w["name"]: a for a, w in client.scheduler_info()["workers"].items()}
+        victim = by_name["victim"]
+        pid = client.run(os.getpid, workers=[victim])[victim]
+        waiting = [
+            client.submit(
+                wait_for,
+                str(go),
+                i,
+                key=f"waiting-{i}",
+                workers=["victim"],
+                allow_other_workers=True,
+            )
+            for i in range(3)
+        ]
+        wait_until(lambda: len(client.processing()[victim]) == 3, what="tasks on the victim")
+        wait_until(
+            lambda: client.run(lambda dask_worker: dask_worker.state.executing_count)[victim] == 1,
+            what="a task that executes",
+        )
+        os.kill(pid, signal.SIGKILL)
+        wait_until(
+            lambda: victim not in client.scheduler_info()["workers"]
+            and len(client.scheduler_info()["workers"]) == 2,
+            what="the new process",
+        )
+        go.touch()
+        assert sum(client.gather(waiting)) == 3
+        (new_pid,) = set(client.run(os.getpid, workers=["victim"]).values())
+    run = deployment.run()
+    assert run.state == "complete"
+    events = rows(
+        run,
+        "select e.action, e.reason from worker_events e join processes p using (process) "
+        "where p.role = 'nanny' and e.name = 'victim' order by e.time, e.seq",
+    )
+    assert [(e["action"], e["reason"]) for e in events][:3] == [
+        ("process-start", f"pid {pid}"),
+        ("process-exit", f"pid {pid} was killed by SIGKILL"),
+        ("process-start", f"pid {new_pid}"),
+    ]
+    attempts = rows(run, "select key, worker, outcome from attempts order by key, attempt")
+    assert {a["key"] for a in attempts} == {f"waiting-{i}" for i in range(3)}
+    for i in range(3):
+        first, *_, last = [a for a in attempts if a["key"] == f"waiting-{i}"]
+        assert (first["worker"], first["outcome"]) == (victim, "lost")
+        assert last["outcome"] == "memory"
+        assert last["worker"] != victim
+    # All that is missing is the end of the process that was killed.
+    (killed,) = rows(run, f"select process from processes where pid = {pid}")
+    assert [f.process for f in run.check().missing] == [killed["process"]]
+    assert "cut off" in run.check().missing[0].text
+    assert one(run, f"select count(*) from processes where pid = {new_pid} and exit_reason is null") == 0
+
+
+ADAPTIVE = """
+    import time
+    from distributed import Client, LocalCluster
+
+    def nap(i):
+        time.sleep(0.2)
+        return i
+
+    if __name__ == "__main__":
+        with LocalCluster(
+            n_workers=0, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster, Client(cluster) as client:
+            cluster.adapt(minimum=0, maximum=2, interval="100ms", wait_count=2, target_duration="1s")
+            print(sum(client.gather(client.map(nap, range(30)))))
+            deadline = time.monotonic() + 60
+            while cluster.scheduler.workers and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert not cluster.scheduler.workers
+"""
+
+
+def test_adaptive_scaling_and_environment_variables(
+    script: Callable[..., Path], runs: Path, tmp_path: Path
+) -> None:
+    """By environment variables alone a script is recorded, with workers that scaling adds and retires."""
+    environment = {
+        **os.environ,
+        "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "dask_strata",
+        "DASK_DISTRIBUTED__CLIENT__PRELOAD": "dask_strata",
+        "DASK_DASK_STRATA__RUNS": str(runs),
+        "DASK_DASK_STRATA__NAME": "by variables",
+        "DASK_DASK_STRATA__FLUSH_INTERVAL": "50ms",
+    }
+    path = script(ADAPTIVE)
+    done = subprocess.run(
+        [sys.executable, path],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "435\n"), done.stderr
+    (run,) = runs_in(runs)
+    assert_whole(run)
+    assert_all_ended(run)
+    assert run.manifest.name == "by variables"
+    assert run.flush_interval_seconds == 0.05
+    events = rows(run, "select worker, action from worker_events where worker is not null")
+    added = {e["worker"] for e in events if e["action"] == "add"}
+    assert len(added) == 2
+    for action in ("retired", "remove"):
+        assert {e["worker"] for e in events if e["action"] == action} == added
+    assert not rows(run, "select * from workers where end_reason is null or process is null")
+    assert one(run, "select count(*) from tasks where prefix = 'nap' and state = 'memory'") == 30
+    assert run.script["path"] == str(path)
+
+
+def test_a_configuration_file_is_all_it_takes(
+    deployment: Deployment, script: Callable[..., Path]
+) -> None:
+    """With preloads and settings in a YAML file, `dask scheduler` and `dask worker` are recorded."""
+    config = deployment.folder / "dask.yaml"
+    config.write_text(
+        textwrap.dedent(f"""
+            distributed:
+              scheduler:
+                preload: [dask_strata]
+              worker:
+                preload: [dask_strata]
+              nanny:
+                preload: [dask_strata]
+              client:
+                preload: [dask_strata]
+            dask_strata:
+              runs: {deployment.runs}
+              name: by-file
+              sample-interval: 200ms
+              code: false
+        """)
+    )
+    deployment.environment = {"DASK_CONFIG": str(config)}
+    deployment.scheduler()
+    deployment.worker()
+    deployment.worker("--no-nanny")
+    done = subprocess.run(
+        [sys.executable, script(SCRIPT), deployment.file],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **deployment.environment},
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "8555\n"), done.stderr
+    run = deployment.run()
+    assert_whole(run)
+    assert_all_ended(run)
+    assert run.manifest.name == "by-file"
+    roles = rows(run, "select role, count(*) as n from processes group by role order by role")
+    assert [(r["role"], r["n"]) for r in roles] == [
+        ("client", 1),
+        ("nanny", 1),
+        ("scheduler", 1),
+        ("worker", 2),
+    ]
+    assert "text" not in run.script
+    sources = rows(run, "select distinct source from config where name = 'dask_strata.name'")
+    assert [s["source"] for s in sources] == [str(config)]
+
+
+def test_a_preload_that_is_switched_off_records_nothing(deployment: Deployment) -> None:
+    """With `enabled: false` the preload does nothing at all."""
+    deployment.environment["DASK_DASK_STRATA__ENABLED"] = "false"
+    deployment.scheduler(*PRELOAD)
+    deployment.worker(*PRELOAD, "--no-nanny")
+    with deployment.client() as client:
+        assert client.submit(abs, -1).result() == 1
+    deployment.end_all()
+    assert not deployment.runs.exists()
+
+
+def test_a_folder_that_cannot_be_made_does_not_keep_the_cluster_from_working(
+    deployment: Deployment,
+) -> None:
+    """Where no run can be made the scheduler starts and works, and says once that it is not recorded."""
+    deployment.runs.write_text("a file, where a folder should be")
+    deployment.scheduler(*PRELOAD)
+    deployment.worker(*PRELOAD, "--no-nanny")
+    with deployment.client() as client:
+        assert client.submit(abs, -1).result() == 1
+    deployment.end_all()
+    assert deployment.said().count("dask-strata does not record") == 1
+
+
+@pytest.mark.parametrize("nanny", ["--nanny", "--no-nanny"])
+def test_a_worker_that_does_not_see_the_folder_sends_its_records(
+    deployment: Deployment, nanny: str
+) -> None:
+    """Records of a worker to which the run's folder is missing come over Dask's comms, all of them."""
+    unshare = shutil.which("unshare")
+    probe = [str(unshare), "--mount", "mount", "-t", "tmpfs", "none", str(deployment.folder)]
+    if unshare is None or subprocess.run(probe, check=False, capture_output=True).returncode:
+        pytest.skip("NOT TESTED: this needs `unshare --mount`, which is root's here")
+    deployment.runs.mkdir()
+    deployment.scheduler(*PRELOAD)
+    # The worker has a tmpfs of its own where the folder of runs is for all others.
+    hide = f'mount -t tmpfs none "{deployment.runs}" && exec "$@"'
+    blind = (unshare, "--mount", "sh", "-c", hide, "sh")
+    deployment.worker(nanny, "--name", "blind", before=blind)
+    deployment.worker("--no-nanny", "--name", "sighted")
+    with deployment.client() as client:
+        client.wait_for_workers(2)
+        seen = client.run(os.listdir, str(deployment.runs))
+        names = {a: w["name"] for a, w in client.scheduler_info()["workers"].items()}
+        assert {names[a]: len(entries) for a, entries in seen.items()} == {"blind": 0, "sighted": 1}
+
+        data = [
+            client.submit(bytes, 1000 + i, key=f"data-{i}", workers=[("blind", "sighted")[i % 2]])
+            for i in range(40)
+        ]
+        assert len(client.submit(b"".join, data, key="all", workers=["blind"]).result()) == 40780
+        assert client.run(os.listdir, str(deployment.runs)) == seen
+    run = deployment.run()
+    found = rows(run, "select role, name, process, transport from processes where name is not null")
+    transports = {(r["role"], r["name"]): r["transport"] for r in found if r["role"] != "scheduler"}
+    expected = {("worker", "blind"): "comm", ("worker", "sighted"): "file"}
+    if nanny == "--nanny":
+        expected["nanny", "blind"] = "comm"
+    assert transports == expected
+    for row in found:
+        assert (run.path / "segments" / f"{row['process']}.seg").stat().st_size
+    assert_whole(run)
+    assert_all_ended(run)
+    between = rows(run, "select seen_by from transfers where destination is not null")
+    assert {r["seen_by"] for r in between} == {"both"}
+    assert one(run, "select count(*) from tasks where state = 'memory'") == 41
