@@ -53,8 +53,8 @@ QUERIES: dict[str, str] = {
     """,
     "_assigned": """
         select s.seq, last(l.worker order by l.time) as worker
-        from _stays s join worker_log l
-          on l.key = s.key and l.key_type = s.key_type and l.event = 'compute-task'
+        from _stays s join worker_transitions l
+          on l.key = s.key and l.key_type = s.key_type and l.stimulus_id like 'compute-task%'
         where s.last_worker is null and s.first_worker is null
           and (s.stop is null or epoch_ns(l.time) <= epoch_ns(s.stop) + 1000000000)
           and (s.start is null or epoch_ns(l.time) >= epoch_ns(s.start) - 1000000000)

@@ -188,7 +188,8 @@ class Run:
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of one of our own queries, as mappings."""
         with self._lock:
-            return _arrow(self._connection(), query, list(parameters)).to_pylist()  # type: ignore[no-any-return]
+            found = _arrow(self._connection(), query, list(parameters))
+            return microseconds(found).to_pylist()  # type: ignore[no-any-return]
 
     def _open_sql(self) -> duckdb.DuckDBPyConnection:
         """Return the connection for users: all tables, with times that SQL can reckon with."""
@@ -474,6 +475,22 @@ def _arrow(
     return connection.sql(query, params=parameters).to_arrow_table()
 
 
+def microseconds(table: pa.Table) -> pa.Table:
+    """Return a table with times that Python has objects for: nanoseconds need pandas."""
+    schema = pa.schema([f.with_type(_with_microseconds(f.type)) for f in table.schema])
+    return table if schema == table.schema else table.cast(schema, safe=False)
+
+
+def _with_microseconds(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_list(kind):
+        return pa.list_(_with_microseconds(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_with_microseconds(f.type)) for f in kind])
+    return kind
+
+
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2])[:400] if lines else type(error).__name__
@@ -497,7 +514,10 @@ def _as(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 def _merge_processes(table: pa.Table) -> pa.Table:
     """Make one row of what a process wrote at its start and at its end."""
     merged: dict[str, dict[str, Any]] = {}
-    for row in table.to_pylist():
+    schema = pa.schema(
+        [f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+    )
+    for row in table.cast(schema).to_pylist():
         known = merged.setdefault(row["process"], row)
         known.update({name: value for name, value in row.items() if value is not None})
     return pa.Table.from_pylist(list(merged.values()), schema=table.schema)

@@ -34,6 +34,7 @@ def contents(run_folder: Path) -> dict[str, list]:
 def test_a_file_sink_reports_a_removed_file_and_drops_within_a_bound(tmp_path: Path) -> None:
     """When the file is removed the sink says so, keeps a bounded backlog and counts the rest."""
     sink = FileSink(tmp_path / "x.seg", b"header")
+    sink.write(b"first", 0)
     assert sink.trouble is None
     (tmp_path / "x.seg").unlink()
     for _ in range(10):

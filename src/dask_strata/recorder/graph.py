@@ -64,7 +64,13 @@ def definition_bytes(spec: Any) -> int | None:
     return size
 
 
+#: Types whose values have no size beyond what the interpreter says.
+_PLAIN = frozenset({int, float, bool, str, bytes, type(None), tuple, list, dict, set})
+
+
 def _size(value: Any) -> int:
+    if type(value) in _PLAIN:
+        return sys.getsizeof(value)
     nbytes = getattr(value, "nbytes", None)
     if isinstance(nbytes, int):
         return nbytes
@@ -83,27 +89,16 @@ class GraphSource:
 
     def __init__(self, run: str) -> None:
         self._run = run
-        self._waiting: deque[tuple[dict[str, Any], list[tuple[Any, ...]], frozenset[Any]]] = deque()
+        self._waiting: deque[tuple[dict[str, Any], list[tuple[Any, Any]], frozenset[Any]]] = deque()
         self._count = 0
 
     def submitted(
         self, scheduler: Any, client: str, tasks: Iterable[Any], keys: Any, stimulus_id: str | None
     ) -> None:
         """Take a submission; on the event loop, before any of its tasks moves."""
+        # Definitions are taken now: the rest of a task's state outlives its being forgotten.
         known = scheduler.tasks
-        rows = [
-            (
-                key,
-                ts.run_spec,
-                ts.priority,
-                ts.annotations,
-                ts.prefix,
-                ts.group,
-                [d.key for d in ts.dependencies] if ts.dependencies else (),
-            )
-            for key in tasks
-            if (ts := known.get(key)) is not None
-        ]
+        rows = [(ts, ts.run_spec) for key in tasks if (ts := known.get(key)) is not None]
         self._count += 1
         computation = scheduler.computations[-1] if scheduler.computations else None
         facts = {
@@ -113,7 +108,7 @@ class GraphSource:
             "n_tasks": len(rows),
             "n_keys": len(keys),
             "stimulus_id": stimulus_id,
-            "span": _span(scheduler, known, rows),
+            "span": _span(scheduler, rows),
             "code": _code(computation),
         }
         self._waiting.append((facts, rows, frozenset(keys)))
@@ -125,7 +120,12 @@ class GraphSource:
             yield Batch.of_rows("submissions", [facts])
             if rows:
                 yield self._tasks(facts["submission"], rows, requested)
-                edges = [(row[0], dependency) for row in rows for dependency in row[6]]
+                edges = [
+                    (ts.key, dependency)
+                    for ts, spec in rows
+                    if spec is not None
+                    for dependency in spec.dependencies
+                ]
                 if edges:
                     tasks, dependencies = zip(*edges, strict=True)
                     yield Batch(
@@ -139,8 +139,9 @@ class GraphSource:
                     )
 
     @staticmethod
-    def _tasks(submission: str, rows: list[tuple[Any, ...]], requested: frozenset[Any]) -> Batch:
-        keys, specs, priorities, annotations, prefixes, groups, _ = zip(*rows, strict=True)
+    def _tasks(submission: str, rows: list[tuple[Any, Any]], requested: frozenset[Any]) -> Batch:
+        tasks, specs = zip(*rows, strict=True)
+        keys = [ts.key for ts in tasks]
         functions: dict[int, str] = {}
         return Batch(
             "graph_tasks",
@@ -148,12 +149,14 @@ class GraphSource:
             {
                 "submission": submission,
                 "key": wire_keys(keys),
-                "prefix": [p.name for p in prefixes],
-                "group": [_group_name(g) for g in groups],
+                "prefix": [ts.prefix.name for ts in tasks],
+                "group": [_group_name(ts.group) for ts in tasks],
                 "function": [function_name(spec, functions) for spec in specs],
                 "requested": [key in requested for key in keys],
-                "priority": [None if p is None else str(p) for p in priorities],
-                "annotations": [json_text(a) if a else None for a in annotations],
+                "priority": [None if ts.priority is None else str(ts.priority) for ts in tasks],
+                "annotations": [
+                    json_text(ts.annotations) if ts.annotations else None for ts in tasks
+                ],
                 "definition_bytes": [definition_bytes(spec) for spec in specs],
             },
         )
@@ -164,11 +167,11 @@ def _group_name(group: Any) -> str:
     return name if isinstance(name, str) else str(name)
 
 
-def _span(scheduler: Any, known: dict[Any, Any], rows: list[tuple[Any, ...]]) -> str | None:
+def _span(scheduler: Any, rows: list[tuple[Any, Any]]) -> str | None:
     spans = scheduler.extensions.get("spans")
     if spans is None or not rows:
         return None
-    span = spans.spans.get(known[rows[0][0]].group.span_id)
+    span = spans.spans.get(rows[0][0].group.span_id)
     return None if span is None else clip(json_text(list(span.name)), 1000)
 
 

@@ -74,18 +74,18 @@ class TransitionSource:
         ):
             raise UnexpectedLogError(f"Transition is {Transition._fields}")
         self._scheduler = scheduler
-        self._reports: deque[tuple[bool, dict[str, Any]]] = deque()
+        self._finished: deque[dict[str, Any]] = deque()
+        self._erred: deque[dict[str, Any]] = deque()
         self._pending: dict[tuple[Any, str], tuple[bool, dict[str, Any]]] = {}
         self._removed: dict[str, str] = {}
         self._first = scheduler.transition_counter
         self._log = LogTap(scheduler, "transition_log")
         self.recorded = 0
         self._taps = []
-        seen = self._reports.append
         try:
             handlers = scheduler.stream_handlers
-            self._taps.append(HandlerTap(handlers, "task-finished", lambda m: seen((True, m))))
-            self._taps.append(HandlerTap(handlers, "task-erred", lambda m: seen((False, m))))
+            self._taps.append(HandlerTap(handlers, "task-finished", self._finished.append))
+            self._taps.append(HandlerTap(handlers, "task-erred", self._erred.append))
         except UnexpectedLogError:
             self.remove()
             raise
@@ -110,10 +110,10 @@ class TransitionSource:
     def __call__(self) -> Iterable[Batch]:
         """Return what happened since the last call."""
         old = list(self._pending)
-        reports = self._reports
-        for _ in range(len(reports)):
-            report = reports.popleft()
-            self._pending[report[1]["key"], report[1]["stimulus_id"]] = report
+        for finished, reports in ((True, self._finished), (False, self._erred)):
+            for _ in range(len(reports)):
+                message = reports.popleft()
+                self._pending[message["key"], message["stimulus_id"]] = (finished, message)
         entries = self._log.take()
         if entries:
             keys, starts, finishes, _, stimuli, times = map(list, zip(*entries, strict=True))

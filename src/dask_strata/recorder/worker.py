@@ -23,7 +23,8 @@ from dask_strata.store.frames import Batch
 
 logger = logging.getLogger("dask_strata")
 
-#: Entries of the worker's log that say what a transition beside them says too.
+#: Entries of the worker's log that say no more than the transitions they go with, which
+#: have the same key and stimulus.
 _REDUNDANT = frozenset({"put-in-memory", "ensure-task-exists"})
 
 #: Entries that begin with their name; in all others it comes behind the key.
@@ -117,8 +118,7 @@ class WorkerRecorder:
         for entry in self._log.take():
             if len(entry) == _TRANSITION_LENGTH and isinstance(entry[4], dict):
                 transitions.append(entry)
-            # The second item may be anything: in a cluster of one process also a list.
-            elif not (len(entry) > 1 and isinstance(entry[1], str) and entry[1] in _REDUNDANT):
+            elif not _is_redundant(entry):
                 others.append(entry)
         if transitions:
             self._recorded += len(transitions)
@@ -220,6 +220,16 @@ def _data_bytes(worker: Any) -> tuple[int | None, int | None]:
     if total is None:
         return worker.state.nbytes, None
     return int(total), None if spilled is None else int(spilled.disk)
+
+
+def _is_redundant(entry: tuple[Any, ...]) -> bool:
+    """Tell entries that only announce the transitions behind them, of the same stimulus."""
+    if len(entry) < 3:  # noqa: PLR2004
+        return False
+    first, second, third = entry[:3]
+    if not isinstance(second, str):  # in a cluster of one process it may also be a list
+        return bool(first == "free-keys")
+    return second in _REDUNDANT or (second == "compute-task" and third == "released")
 
 
 def _log_row(entry: tuple[Any, ...], worker: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.report.words import visible
+from dask_strata.run import microseconds
 from dask_strata.store.compact import write_parquet
 
 FORMATS = ("table", "csv", "json", "parquet")
@@ -85,7 +86,8 @@ def _cell(value: Any) -> str:
 
 
 def _plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    return [{n: _plain(v) for n, v in row.items()} for row in _unique_names(table).to_pylist()]
+    rows = microseconds(_unique_names(table)).to_pylist()
+    return [{n: _plain(v) for n, v in row.items()} for row in rows]
 
 
 def _unique_names(table: pa.Table) -> pa.Table:
