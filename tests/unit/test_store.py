@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -210,6 +211,7 @@ def test_empty_cut_and_foreign_segments_cost_only_themselves(tmp_path: Path) -> 
     (segments / "worker-3.seg").write_bytes(b"<html>" * 100)
     whole = (segments / "worker-1.seg").read_bytes()
     (segments / "worker-4.seg").write_bytes(whole[:-9])
+    os.utime(segments / "worker-4.seg", (0, 0))
     run = open_run(folder)
     assert len(run["tasks"]) == 2
     said = {f.process: f.text for f in run.check().missing}
