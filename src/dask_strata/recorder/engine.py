@@ -55,6 +55,7 @@ def once(action: Callable[[], None]) -> Callable[[], None]:
         if left:
             left.pop()()
 
+    sampler.__qualname__ = getattr(action, "__qualname__", "sampler")
     return sampler
 
 
@@ -205,13 +206,21 @@ class Engine:
             for batch in self._guarded(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
         ]
 
-    def _guarded(self, source: Callable[[], Iterable[Any]]) -> list[Any]:
+    def _sample(self, action: Callable[[], None]) -> None:
+        def nothing_to_return() -> Iterable[Any]:
+            action()
+            return ()
+
+        self._guarded(nothing_to_return, getattr(action, "__qualname__", "sampler"))
+
+    def _guarded(self, source: Callable[[], Iterable[Any]], what: str = "") -> list[Any]:
         found: list[Any] = []
         try:
             for item in source():
                 found.append(item)  # noqa: PERF402  what came before a failure is kept
         except Exception as error:
-            name = f"{getattr(source, '__qualname__', 'source')}: {type(error).__name__}: {error}"
+            what = what or getattr(source, "__qualname__", type(source).__name__)
+            name = f"{what}: {type(error).__name__}: {error}"
             if name not in self._failures:
                 logger.warning(
                     "dask-strata lost records of %s: %s", self.process, name, exc_info=True
@@ -258,7 +267,7 @@ class Engine:
         while not self._stop.wait(interval):
             if time.monotonic() >= next_sample:
                 for sampler in self.samplers:
-                    self._guarded(lambda s=sampler: s() or ())  # type: ignore[misc]
+                    self._sample(sampler)
                 self._add_overhead()
                 next_sample = time.monotonic() + sampling
             self.flush()
@@ -292,7 +301,7 @@ class Engine:
                 return
             self._stop.set()
             for action in self.on_finish:
-                self._guarded(lambda a=action: a() or ())  # type: ignore[misc]
+                self._sample(action)
             self._add_overhead()
             self.add("processes", stop=now_ns(), exit_reason=reason)
             self.flush()

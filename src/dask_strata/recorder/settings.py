@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_strata.recorder.redact import REDACTED, is_secret_name, redact_text
@@ -214,7 +215,7 @@ def installed_packages() -> list[tuple[str, str]]:
 def _identity(distribution: metadata.Distribution) -> tuple[str, str]:
     # Installers name the folder by name and version; reading the metadata of each of some
     # hundred packages would cost a tenth of a second in every worker.
-    path = getattr(distribution, "_path", None)
+    path: Any = getattr(distribution, "_path", None)
     stem, dot, _ = getattr(path, "name", "").rpartition(".dist-info")
     name, dash, version = stem.partition("-")
     if dot and dash and version and "-" not in version and Path(path, "METADATA").is_file():
