@@ -80,7 +80,10 @@ class record:  # noqa: N801  reads as a verb: `with record(...)`
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        self._session.client.sync(self._session.end)
+        if self._session.client.status == "closed":  # its event loop may have ended with it
+            self._session.leave()
+        else:
+            self._session.client.sync(self._session.end)
         self._settle()
 
     async def __aenter__(self) -> Run:

@@ -113,6 +113,7 @@ QUERIES: dict[str, str] = {
                    min(time) filter (finish_state in ('memory', 'erred')) as finished,
                    max(time) filter (finish_state = 'forgotten') as forgotten,
                    arg_max(finish_state, seq) as last_state,
+                   arg_min(start_state, seq) as first_state,
                    arg_max(finish_state, seq) filter (finish_state in ('memory', 'erred')) as result,
                    max(seq) as last_seq
             from lives group by key, key_type, life
@@ -137,8 +138,9 @@ QUERIES: dict[str, str] = {
             from graph_edges group by dependency, dependency_type
         )
         select l.key, l.key_type, l.life, k.prefix, k."group", k.function,
-               case when l.last_state in ('forgotten', 'released') then coalesce(l.result, 'released')
-                    else l.last_state end as state,
+               case when l.last_state not in ('forgotten', 'released') then l.last_state
+                    when l.result is null and l.first_state in ('memory', 'erred') then l.first_state
+                    else coalesce(l.result, 'released') end as state,
                u.worker, coalesce(u.n_attempts, 0) as n_attempts,
                l.submitted, l.started, l.finished, l.forgotten,
                u.compute_seconds, u.transfer_seconds,

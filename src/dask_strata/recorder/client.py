@@ -84,6 +84,10 @@ class ClientRecorder:
         """Stop and write what is left."""
         await self._engine.finish_and_wait(reason)
 
+    def leave(self, reason: str = "closed") -> None:
+        """Do the same where there is no event loop any more."""
+        self._engine.finish(reason)
+
     def _submissions(self) -> Iterable[Batch]:
         rows, layers = [], []
         while self._sent:

@@ -196,3 +196,7 @@ class Session:
         await self._recorder.close("detached")
         if self.client.status == "running":
             await _detach(self.client, self._spec["run"])
+
+    def leave(self) -> None:
+        """Do what can be done when the client has closed, and perhaps its event loop with it."""
+        self._recorder.leave("detached")

@@ -43,6 +43,8 @@ _HEAD = struct.Struct("<4sII")
 #: A frame whose payload claims to unpack to more than this is taken as damaged.
 MAX_UNPACKED_BYTES = 1 << 30
 
+_INT64 = 1 << 63
+
 CONST, PLAIN, DELTA, DICT, SPARSE = range(5)
 
 _TABLE_NUMBER = {name: i for i, name in enumerate(RECORDED)}
@@ -110,7 +112,7 @@ def _encode_column(kind: Kind, column: list[Any] | Sparse | str | float) -> Any:
         if len(values) * 2 > len(column):
             return [PLAIN, column]
         return [DICT, values, _positions(column, values)]
-    if kind == "time" and None not in column:
+    if kind == "time" and None not in column and max(column) - min(column) < _INT64:
         return [DELTA, first, list(map(sub, column[1:], column))]
     if kind != "intervals" and column.count(first) == len(column):
         return None if first is None else [CONST, first]

@@ -1,0 +1,74 @@
+"""What a column and a table are, and the columns that many tables have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "time", "seconds", "bytes", "int", "float", "bool", "text", "long", "key", "intervals"
+]
+
+#: Fields of one interval of a task's startstops: what was done, from when to when (on the
+#: scheduler's clock as the worker estimated it, see ``clock_offsets``), and the address
+#: that a transfer came from.
+INTERVAL = ("action", "start", "stop", "source")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, kind, meaning, and unit where the name does not say it."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: what a row is, the cell of the metadata map it belongs to, its columns.
+
+    ``derived`` tables are not recorded: they are computed from the others on reading.
+    ``prov`` is the role of a row in the W3C PROV model.
+    """
+
+    name: str
+    row: str
+    step: int
+    layer: str
+    level: str
+    columns: tuple[Column, ...]
+    prov: Literal["entity", "activity", "agent", "relation"] = "entity"
+    derived: bool = False
+    events: bool = True
+
+    @property
+    def all_columns(self) -> tuple[Column, ...]:
+        """The columns with the ones that each recorded row has: process, seq."""
+        if self.derived:
+            return self.columns
+        return (*self.columns, PROCESS, SEQ) if self.events else (*self.columns, PROCESS)
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name; KeyError if there is none."""
+        for column in self.all_columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+
+PROCESS = Column("process", "text", "process that saw this, leads to `processes`")
+SEQ = Column("seq", "int", "order of this row among all rows of its process")
+
+TIME = Column("time", "time", "when, on the clock of the process that saw it")
+KEY = Column("key", "key", "the task")
+STIMULUS = Column("stimulus_id", "text", "Dask's name of the event that caused this")
+WORKER = Column("worker", "text", "address of the worker")
+START = Column("start", "time", "when it began")
+STOP = Column("stop", "time", "when it ended")
+
+
+def col(name: str, kind: Kind, meaning: str, unit: str = "") -> Column:
+    """Return a column."""
+    return Column(name, kind, meaning, unit)
