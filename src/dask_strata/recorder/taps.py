@@ -114,6 +114,25 @@ class LogTap:
                 setattr(self._owner, self._attribute, log.original())
 
 
+def follow(*logs: tuple[Any, str]) -> list[LogTap]:
+    """Return a tap for each log, given as owner and attribute: for all of them or for none.
+
+    Raises
+    ------
+    UnexpectedLogError
+        One of them is not as expected; nothing has changed then.
+    """
+    taps: list[LogTap] = []
+    try:
+        for owner, attribute in logs:
+            taps.append(LogTap(owner, attribute))  # noqa: PERF401  those made are undone below
+    except UnexpectedLogError:
+        for tap in taps:
+            tap.remove()
+        raise
+    return taps
+
+
 class HandlerTap:
     """Sees the messages to one stream handler before the handler does.
 

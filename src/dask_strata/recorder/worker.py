@@ -16,7 +16,7 @@ from dask_strata.recorder.engine import Engine, now_ns, once, to_ns
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.relay import sender
 from dask_strata.recorder.statics import add_statics
-from dask_strata.recorder.taps import LogTap
+from dask_strata.recorder.taps import follow
 from dask_strata.recorder.text import clip, safe_repr, wire_keys
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch
@@ -59,6 +59,8 @@ class WorkerRecorder:
     ------
     SettingError
         The settings are not understood by this version.
+    UnexpectedLogError
+        The worker's logs are not as this version knows them.
     """
 
     def __init__(self, worker: Any, spec: dict[str, Any]) -> None:
@@ -68,10 +70,12 @@ class WorkerRecorder:
 
         send = sender(worker.scheduler, operation, worker.loop)
         settings = read_settings(spec["settings"])
+        self._log, self._incoming, self._outgoing = follow(
+            (worker.state, "log"),
+            (worker, "transfer_incoming_log"),
+            (worker, "transfer_outgoing_log"),
+        )
         self._engine = engine = Engine("worker", spec["run"], Path(spec["folder"]), settings, send)
-        self._log = LogTap(worker.state, "log")
-        self._incoming = LogTap(worker, "transfer_incoming_log")
-        self._outgoing = LogTap(worker, "transfer_outgoing_log")
         self._recorded = 0
         self._n_transfers = 0
         self._first = worker.state.transition_counter

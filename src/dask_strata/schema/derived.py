@@ -20,9 +20,7 @@ DERIVED = (
             col("thread", "int", "identity of the thread that ran it"),
             START,
             STOP,
-            col(
-                "outcome", "text", "memory, erred, retried, rescheduled, released, lost, running"
-            ),
+            col("outcome", "text", "memory, erred, retried, rescheduled, released, lost, running"),
             col("compute_seconds", "seconds", "time in the task's own function"),
             col("transfer_seconds", "seconds", "time fetching its dependencies"),
             col("deserialize_seconds", "seconds", "time unpacking its definition"),
@@ -159,9 +157,7 @@ DERIVED = (
         (
             WORKER,
             col("name", "text", "name of the worker"),
-            col(
-                "process", "text", "its process, see `processes`; null if it is not on record"
-            ),
+            col("process", "text", "its process, see `processes`; null if it is not on record"),
             col("host", "text", "host name"),
             col("nthreads", "int", "executor threads"),
             col("memory_limit_bytes", "bytes", "memory limit that Dask enforces"),
