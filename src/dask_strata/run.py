@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
+import duckdb  # noqa: TC002  loaded by `sql` anyway
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.derive import QUERIES
-from dask_strata.errors import QueryError, UnknownTaskError
+from dask_strata.errors import UnknownTaskError
 from dask_strata.schema import DERIVED, TABLES, split_wire_key, wire_key
+from dask_strata.sql import connect, fetch, fetch_read_only
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.reader import (
     Record,
@@ -29,57 +30,10 @@ from dask_strata.store.reader import (
     read_record,
     segment_state,
 )
+from dask_strata.tables import TableView, as_type, microseconds
 
 #: Processes on other hosts are shifted only by more than this many uncertainties.
 _SIGNIFICANT = 1.0
-
-
-class TableView:
-    """One table of a run.
-
-    Parameters
-    ----------
-    name : str
-        Its name in the schema.
-    arrow : pyarrow.Table
-        Its rows.
-    """
-
-    def __init__(self, name: str, arrow: pa.Table) -> None:
-        self.name = name
-        self._arrow = arrow
-
-    def __len__(self) -> int:
-        return len(self._arrow)
-
-    def __repr__(self) -> str:
-        row = TABLES[self.name].row if self.name in TABLES else "row"
-        return f"<{self.name}: {len(self):,} rows, one per {row}>"
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema; each field's metadata has its meaning and unit."""
-        return self._arrow.schema
-
-    def to_arrow(self) -> pa.Table:
-        """Return the rows as a `pyarrow.Table`."""
-        return self._arrow
-
-    def to_pandas(self) -> Any:
-        """Return the rows as a `pandas.DataFrame`; needs pandas."""
-        return self._arrow.to_pandas()
-
-    def to_polars(self) -> Any:
-        """Return the rows as a `polars.DataFrame`; needs polars."""
-        import polars as pl
-
-        return pl.from_arrow(self._arrow)
-
-    def to_dask(self, npartitions: int = 1) -> Any:
-        """Return the rows as a Dask DataFrame; needs ``dask[dataframe]``."""
-        import dask.dataframe
-
-        return dask.dataframe.from_pandas(self.to_pandas(), npartitions=npartitions)
 
 
 class Run:
@@ -167,9 +121,9 @@ class Run:
             if name not in self._derived:
                 schema = arrow_schema(TABLES[name])
                 columns = ", ".join(f'"{field.name}"' for field in schema)
-                found = _arrow(self._connection(), f"select {columns} from {name}")  # noqa: S608  names are ours
+                found = fetch(self._connection(), f"select {columns} from {name}")  # noqa: S608  names are ours
                 self._derived[name] = pa.Table.from_arrays(
-                    [_as(found[f.name], f.type) for f in schema], schema=schema
+                    [as_type(found[f.name], f.type) for f in schema], schema=schema
                 )
             return self._derived[name]
 
@@ -177,7 +131,7 @@ class Run:
         """Return the connection that has the recorded and the derived tables."""
         with self._lock:
             if self._engine is None:
-                engine = _connect()
+                engine = connect()
                 for name, table in self.record.tables.items():
                     engine.register(name, table)
                 for name, query in QUERIES.items():
@@ -188,14 +142,14 @@ class Run:
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of one of our own queries, as mappings."""
         with self._lock:
-            found = _arrow(self._connection(), query, list(parameters))
+            found = fetch(self._connection(), query, list(parameters))
             return microseconds(found).to_pylist()  # type: ignore[no-any-return]
 
     def _open_sql(self) -> duckdb.DuckDBPyConnection:
         """Return the connection for users: all tables, with times that SQL can reckon with."""
         with self._lock:
             if self._sql is None:
-                connection = _connect()
+                connection = connect()
                 for name in TABLES:
                     table = self._table(name)
                     times = [f.name for f in table.schema if pa.types.is_timestamp(f.type)]
@@ -218,22 +172,8 @@ class Run:
         QueryError
             The query is wrong, or no query.
         """
-        connection = self._open_sql()
-        try:
-            statements = connection.extract_statements(query)
-        except (duckdb.Error, UnicodeEncodeError) as error:
-            raise QueryError(f"SQL: {_first_line(error)}") from None
-        if len(statements) != 1 or statements[0].type not in _READS:
-            raise QueryError(
-                "SQL: only one query that reads is allowed (select, with, describe, explain).",
-                hint="Example: select prefix, count(*) from tasks group by prefix",
-            )
-        try:
-            with self._lock:
-                found = _arrow(connection, query)
-        except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
-            raise QueryError(f"SQL: {_first_line(error)}") from None
-        return TableView("query", found)
+        with self._lock:
+            return TableView("query", fetch_read_only(self._open_sql(), query))
 
     # What the run is.
 
@@ -448,67 +388,11 @@ class Task:
         return iter(story(self).events)
 
 
-_READS = {
-    duckdb.StatementType.SELECT,
-    duckdb.StatementType.EXPLAIN,
-    duckdb.StatementType.RELATION,
-}
-
-
-def _connect() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "enable_external_access": "false",
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "python_enable_replacements": "false",
-        },
-    )
-    connection.execute("set timezone = 'UTC'")
-    return connection
-
-
-def _arrow(
-    connection: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | None = None
-) -> pa.Table:
-    return connection.sql(query, params=parameters).to_arrow_table()
-
-
-def microseconds(table: pa.Table) -> pa.Table:
-    """Return a table with times that Python has objects for: nanoseconds need pandas."""
-    schema = pa.schema([f.with_type(_with_microseconds(f.type)) for f in table.schema])
-    return table if schema == table.schema else table.cast(schema, safe=False)
-
-
-def _with_microseconds(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_list(kind):
-        return pa.list_(_with_microseconds(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([f.with_type(_with_microseconds(f.type)) for f in kind])
-    return kind
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:2])[:400] if lines else type(error).__name__
-
-
 def _loads(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
     except ValueError:
         return text
-
-
-def _as(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    if column.type == target:
-        return column
-    if pa.types.is_dictionary(target):
-        return column.cast(target.value_type).dictionary_encode().cast(target)
-    return column.cast(target)
 
 
 def _merge_processes(table: pa.Table) -> pa.Table:
@@ -549,4 +433,4 @@ def _name_layers(tables: dict[str, pa.Table]) -> None:
     layer = pc.if_else(pc.is_in(group, layers), group, pa.scalar(None, pa.string()))
     index = tasks.schema.get_field_index("layer")
     field = tasks.schema.field(index)
-    tables["graph_tasks"] = tasks.set_column(index, field, _as(layer, field.type))
+    tables["graph_tasks"] = tasks.set_column(index, field, as_type(layer, field.type))

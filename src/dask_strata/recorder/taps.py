@@ -125,7 +125,7 @@ def follow(*logs: tuple[Any, str]) -> list[LogTap]:
     taps: list[LogTap] = []
     try:
         for owner, attribute in logs:
-            taps.append(LogTap(owner, attribute))  # noqa: PERF401  those made are undone below
+            taps.append(LogTap(owner, attribute))
     except UnexpectedLogError:
         for tap in taps:
             tap.remove()

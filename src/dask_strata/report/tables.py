@@ -15,8 +15,8 @@ from rich.text import Text
 
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.report.words import visible
-from dask_strata.run import microseconds
 from dask_strata.store.compact import write_parquet
+from dask_strata.tables import microseconds
 
 FORMATS = ("table", "csv", "json", "parquet")
 

@@ -1,0 +1,66 @@
+"""DuckDB, fenced in: it reads the tables it is given and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from dask_strata.errors import QueryError
+
+_READS = {
+    duckdb.StatementType.SELECT,
+    duckdb.StatementType.EXPLAIN,
+    duckdb.StatementType.RELATION,
+}
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Return a connection without access to files, network or extensions."""
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "enable_external_access": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+        },
+    )
+    connection.execute("set timezone = 'UTC'")
+    return connection
+
+
+def fetch(
+    connection: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | None = None
+) -> pa.Table:
+    """Return the answer to a query of our own."""
+    return connection.sql(query, params=parameters).to_arrow_table()
+
+
+def fetch_read_only(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    """Return the answer to a user's query.
+
+    Raises
+    ------
+    QueryError
+        The query is wrong, or does anything but read.
+    """
+    try:
+        statements = connection.extract_statements(query)
+    except (duckdb.Error, UnicodeEncodeError) as error:
+        raise QueryError(f"SQL: {_first_line(error)}") from None
+    if len(statements) != 1 or statements[0].type not in _READS:
+        raise QueryError(
+            "SQL: only one query that reads is allowed (select, with, describe, explain).",
+            hint="Example: select prefix, count(*) from tasks group by prefix",
+        )
+    try:
+        return fetch(connection, query)
+    except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
+        raise QueryError(f"SQL: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2])[:400] if lines else type(error).__name__
