@@ -47,10 +47,11 @@ class NannyRecorder:
         """Look after the worker's process: a new one is a start, one with an exit code an end."""
         held = self._nanny.process
         process = getattr(held, "process", None)
-        if process is not None and process is not self._watched:
+        started = process is not None and process.pid is not None
+        if process is not None and started and process is not self._watched:
             self._report_exit()
             self._watched = process
-            self._pid = held.pid
+            self._pid = process.pid
             self._address = getattr(held, "worker_address", None)
             self._reported = False
             self._add("process-start", f"pid {self._pid}")

@@ -34,6 +34,9 @@ logger = logging.getLogger("dask_strata")
 #: Where a recorded scheduler announces its runs: `Client.get_metadata([METADATA])`.
 METADATA = "dask-strata"
 
+#: How often, and how long each time, the last count waits for a scheduler that still moves.
+_SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
+
 _ENDED = (Status.closed, Status.failed)
 
 
@@ -295,9 +298,10 @@ class SchedulerRecorder(SchedulerPlugin):
     def _detach_taps(self) -> None:
         engine, scheduler = self._engine, self._scheduler
         assert engine is not None  # noqa: S101  for the type checker
+        self._settle(engine)
+        self._transitions.remove()
         engine.flush()
         self._add_count(self._transitions.counter(), final=True)
-        self._transitions.remove()
         self._relay.close()
         self.__dict__.pop("transition", None)
         scheduler.handlers.pop(self.name, None)
@@ -305,6 +309,19 @@ class SchedulerRecorder(SchedulerPlugin):
         runs.pop(self.run, None)
         if not runs:
             scheduler.task_metadata.pop(METADATA, None)
+
+
+    def _settle(self, engine: Engine) -> None:
+        """Wait, a moment at most, until nothing moves: a closed scheduler still lets go of tasks.
+
+        On the event loop's own thread nothing moves meanwhile, and this does not wait.
+        """
+        for _ in range(_SETTLE_TRIES):
+            before = self._transitions.counter()
+            engine.flush()
+            if before == self._transitions.counter() == self._transitions.recorded:
+                return
+            time.sleep(_SETTLE_SECONDS)
 
 
 def _restore(settings: Settings, manifest: Manifest, folder: str) -> SchedulerRecorder:

@@ -16,6 +16,9 @@ logger = logging.getLogger("dask_strata")
 
 _clients: dict[str, tuple[Any, str | None]] = {}
 
+#: Addresses of schedulers in this process that could not be recorded.
+_refused: set[str] = set()
+
 
 def run_name(settings: Settings) -> str:
     """Return the run's name: as set, or after the script or command that runs here."""
@@ -66,7 +69,11 @@ async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
     from dask_strata.recorder.scheduler import SchedulerRecorder
 
     recorder = SchedulerRecorder(settings, run_name(settings))
-    await recorder.start(scheduler)
+    try:
+        await recorder.start(scheduler)
+    except Exception:
+        _refused.add(scheduler.address)
+        raise
     scheduler.add_plugin(recorder)
 
 
@@ -77,6 +84,8 @@ async def _setup_client(client: Any, settings: Settings) -> None:
         return
     runs = await announced(client)
     run = None
+    if not runs and client.scheduler.address in _refused:
+        return  # it has said so itself
     if not runs and settings.session:
         # Under `dask-strata record`, with a scheduler that was started elsewhere.
         run = (await attach(client, settings))["run"]

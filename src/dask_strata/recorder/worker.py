@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from distributed.core import Status
 
@@ -301,7 +301,6 @@ class SpillTap:
         if not isinstance(slow, Slow):
             return
         rows = self._rows
-        kind = type(slow)
 
         def note(action: str, key: Any, weight: Any, began: float) -> None:
             rows.append(
@@ -316,24 +315,14 @@ class SpillTap:
                 }
             )
 
-        class Recorded(kind):  # type: ignore[misc, valid-type]
-            def __setitem__(self, key: Any, value: object) -> None:
-                began = time.perf_counter()
-                super().__setitem__(key, value)
-                note("spill", key, self.weight_by_key.get(key), began)
-
-            def __getitem__(self, key: Any) -> object:
-                began = time.perf_counter()
-                value = super().__getitem__(key)
-                note("unspill", key, self.weight_by_key.get(key), began)
-                return value
-
-        try:
-            slow.__class__ = Recorded
-        except TypeError as error:
-            logger.warning("dask-strata does not see spills on this version of Dask: %s", error)
-            return
-        self._slow, self._kind, self._recorded = slow, kind, Recorded
+        if not hasattr(type(slow), "strata_notes"):
+            try:
+                slow.__class__ = _recorded(type(slow))
+            except TypeError as error:
+                logger.warning("dask-strata does not see spills on this version of Dask: %s", error)
+                return
+        self._slow, self._note = slow, note
+        self._slow.strata_notes.append(note)
 
     def __call__(self) -> Iterable[Batch]:
         """Return what was seen since the last call."""
@@ -342,7 +331,32 @@ class SpillTap:
             yield Batch.of_rows("spills", rows)
 
     def remove(self) -> None:
-        """Give the store its own class back."""
-        if self._slow is not None and self._slow.__class__ is self._recorded:
-            self._slow.__class__ = self._kind
-            self._slow = None
+        """Stop; the last of several recordings to go gives the store its own class back."""
+        slow, self._slow = self._slow, None
+        if slow is None:
+            return
+        slow.strata_notes.remove(self._note)
+        if not slow.strata_notes:
+            slow.__class__ = slow.__class__.__base__
+
+
+def _recorded(kind: type) -> type:
+    """Return a class for one store, which tells all who want to know what goes in and out."""
+
+    class Recorded(kind):
+        strata_notes: ClassVar[list[Callable[[str, Any, Any, float], None]]] = []
+
+        def __setitem__(self, key: Any, value: object) -> None:
+            began = time.perf_counter()
+            super().__setitem__(key, value)
+            for note in self.strata_notes:
+                note("spill", key, self.weight_by_key.get(key), began)
+
+        def __getitem__(self, key: Any) -> object:
+            began = time.perf_counter()
+            value = super().__getitem__(key)
+            for note in self.strata_notes:
+                note("unspill", key, self.weight_by_key.get(key), began)
+            return value
+
+    return Recorded
