@@ -310,7 +310,6 @@ class SchedulerRecorder(SchedulerPlugin):
         if not runs:
             scheduler.task_metadata.pop(METADATA, None)
 
-
     def _settle(self, engine: Engine) -> None:
         """Wait, a moment at most, until nothing moves: a closed scheduler still lets go of tasks.
 
