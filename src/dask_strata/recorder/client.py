@@ -6,7 +6,7 @@ import linecache
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import dask
 import distributed
 
 from dask_strata.config import read_settings
-from dask_strata.recorder.engine import Engine, now_ns, once
+from dask_strata.recorder.engine import Engine, now_ns
+from dask_strata.recorder.redact import redact_text
 from dask_strata.recorder.relay import sender
 from dask_strata.recorder.script import script_facts
 from dask_strata.recorder.statics import add_statics
@@ -50,14 +51,11 @@ class ClientRecorder:
         settings = read_settings(spec["settings"])
         self._engine = engine = Engine("client", spec["run"], Path(spec["folder"]), settings, send)
         self._sent: deque[tuple[int, Any, list[Any], list[tuple[str, int, str]]]] = deque()
-        self._original = client._graph_to_futures  # noqa: SLF001  the one place all submissions pass
-        self._wrap()
+        self._taker = watch_submissions(client, self._take)
         engine.sources.append(self._submissions)
-        engine.on_finish.append(self._unwrap)
+        engine.on_finish.append(lambda: unwatch_submissions(client, self._taker))
         engine.ended = lambda: "closed" if client.status == "closed" else None
-        facts_once = once(self._facts)
-        engine.samplers.append(facts_once)
-        engine.on_finish.append(facts_once)
+        engine.facts.append(self._facts)
         engine.start(address=client.id)
 
     def _facts(self) -> None:
@@ -65,20 +63,8 @@ class ClientRecorder:
             self._engine.add("script", name=name, value=value)
         add_statics(self._engine)
 
-    def _wrap(self) -> None:
-        original, sent = self._original, self._sent
-
-        def graph_to_futures(expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
-            futures = original(expr, keys, *args, **kwargs)
-            sent.append((now_ns(), expr, list(futures), _user_frames()))
-            return futures
-
-        self._wrapper = graph_to_futures
-        self._client._graph_to_futures = graph_to_futures  # noqa: SLF001
-
-    def _unwrap(self) -> None:
-        if self._client.__dict__.get("_graph_to_futures") is self._wrapper:
-            del self._client._graph_to_futures  # noqa: SLF001
+    def _take(self, expr: Any, keys: list[Any], frames: list[tuple[str, int, str]]) -> None:
+        self._sent.append((now_ns(), expr, keys, frames))
 
     async def close(self, reason: str = "closed") -> None:
         """Stop and write what is left."""
@@ -106,7 +92,9 @@ class ClientRecorder:
                 file, line, function = frames[0]
                 row |= {"file": file, "line": line, "function": function}
                 if self._engine.settings.code:
-                    row["code"] = clip(linecache.getline(file, line).strip(), 1000) or None
+                    row["code"] = (
+                        clip(redact_text(linecache.getline(file, line).strip()), 1000) or None
+                    )
             rows.append(row)
             layers += [
                 {"time": time, "client": self._client.id, "first_key": first, **layer}
@@ -116,6 +104,41 @@ class ClientRecorder:
             yield Batch.of_rows("client_submissions", rows)
         if layers:
             yield Batch.of_rows("graph_layers", layers)
+
+
+_Taker = Callable[[Any, list[Any], list[tuple[str, int, str]]], None]
+
+
+def watch_submissions(client: Any, taker: _Taker) -> _Taker:
+    """Have a function called with each graph that a client sends; several may watch."""
+    present = client.__dict__.get("_graph_to_futures")
+    takers: list[_Taker] | None = getattr(present, "strata_takers", None)
+    if takers is not None:
+        takers.append(taker)
+        return taker
+    takers = [taker]
+    original = client._graph_to_futures  # noqa: SLF001  the one place that all submissions pass
+
+    def graph_to_futures(expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        futures = original(expr, keys, *args, **kwargs)
+        sent, frames = list(futures), _user_frames()
+        for take in takers:
+            take(expr, sent, frames)
+        return futures
+
+    graph_to_futures.strata_takers = takers  # type: ignore[attr-defined]
+    client._graph_to_futures = graph_to_futures  # noqa: SLF001
+    return taker
+
+
+def unwatch_submissions(client: Any, taker: _Taker) -> None:
+    """Stop; the last to go gives the client its own method back."""
+    present = client.__dict__.get("_graph_to_futures")
+    takers: list[_Taker] = getattr(present, "strata_takers", [])
+    if taker in takers:
+        takers.remove(taker)
+    if present is not None and not takers:
+        del client._graph_to_futures  # noqa: SLF001
 
 
 def _user_frames() -> list[tuple[str, int, str]]:

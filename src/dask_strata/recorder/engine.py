@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import os
 import socket
@@ -45,18 +46,6 @@ def now_ns() -> int:
 def to_ns(seconds: float) -> int:
     """Return a time of Dask's, in seconds since the epoch, as nanoseconds."""
     return int(seconds * 1e9)
-
-
-def once(action: Callable[[], None]) -> Callable[[], None]:
-    """Return a sampler that does something the first time only."""
-    left = [action]
-
-    def sampler() -> None:
-        if left:
-            left.pop()()
-
-    sampler.__qualname__ = getattr(action, "__qualname__", "sampler")
-    return sampler
 
 
 def open_sink(
@@ -112,6 +101,7 @@ class Engine:
         self.role, self.run, self.folder, self.settings = role, run, folder, settings
         self.process = f"{role}-{new_run_id()}"
         self.sources: list[Source] = []
+        self.facts: list[Callable[[], None]] = []
         self.samplers: list[Callable[[], None]] = []
         self.on_finish: list[Callable[[], None]] = []
         self.ended: Callable[[], str | None] = lambda: None
@@ -119,7 +109,10 @@ class Engine:
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
         self._flush_lock = threading.RLock()
         self._stop = threading.Event()
+        self._ending = False
+        self._end_reason = ""
         self._finished = False
+        self._when_finished: Callable[[], None] = lambda: None
         self._told = False
         self._reported_drops = 0
         self._failures: dict[str, int] = {}
@@ -190,6 +183,10 @@ class Engine:
                 for batch in batches:
                     self._put([batch])
                 return
+            if batches[0].n > 1:
+                for half in batches[0].halves():
+                    self._put([half])
+                return
             reason = f"{batches[0].table} could not be encoded: {type(error).__name__}: {error}"
             self._failures[reason] = self._failures.get(reason, 0) + batches[0].n
             return
@@ -206,7 +203,7 @@ class Engine:
             for batch in self._guarded(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
         ]
 
-    def _sample(self, action: Callable[[], None]) -> None:
+    def _run_guarded(self, action: Callable[[], None]) -> None:
         def nothing_to_return() -> Iterable[Any]:
             action()
             return ()
@@ -265,17 +262,36 @@ class Engine:
         interval, sampling = self.settings.flush_interval, self.settings.sample_interval
         next_sample = 0.0
         while not self._stop.wait(interval):
+            self._gather_facts()
             if time.monotonic() >= next_sample:
                 for sampler in self.samplers:
-                    self._sample(sampler)
+                    self._run_guarded(sampler)
                 self._add_overhead()
                 next_sample = time.monotonic() + sampling
             self.flush()
             self._own_cpu = time.thread_time()
             reason = self.ended()
             if reason is not None:
-                self.finish(reason)
-                return
+                self.finish(reason, wait=False)
+        self._write_the_end()
+
+    def _gather_facts(self) -> None:
+        while self.facts:
+            self._run_guarded(self.facts.pop())
+
+    def _write_the_end(self) -> None:
+        self._gather_facts()
+        self._add_overhead()
+        self.add("processes", stop=now_ns(), exit_reason=self._end_reason)
+        with self._flush_lock:
+            self.flush()
+            self._finished = True
+            self._pump.close()
+            self.sources.clear()
+            self.samplers.clear()
+        self._pump.join(_LAST_WRITE_SECONDS)
+        atexit.unregister(self.finish)
+        self._when_finished()
 
     def _add_overhead(self) -> None:
         self.add(
@@ -289,37 +305,35 @@ class Engine:
 
     async def finish_and_wait(self, reason: str) -> None:
         """Finish on the event loop's thread; it runs on while the last rows are written."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(done.set)
+
+        self._when_finished = tell
         self.finish(reason, wait=False)
-        await asyncio.to_thread(self._join)
+        if self._thread.is_alive():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(done.wait(), _LAST_WRITE_SECONDS)
 
     def finish(self, reason: str, *, wait: bool = True) -> None:
-        """Hand over the last rows and let go of everything; once, from any thread."""
+        """Let go of Dask's objects, and have the thread write the end; once, from any thread."""
         if os.getpid() != self._pid:
             return
         with self._flush_lock:
-            if self._finished:
+            if self._ending:
                 return
-            self._stop.set()
+            self._ending = True
             for action in self.on_finish:
-                self._sample(action)
-            self._add_overhead()
-            self.add("processes", stop=now_ns(), exit_reason=reason)
-            self.flush()
-            self._finished = True
-            self._pump.close()
-            self.sources.clear()
-            self.samplers.clear()
+                self._run_guarded(action)
             self.on_finish.clear()
-        atexit.unregister(self.finish)
-        if wait:
-            self._join()
-
-    def _join(self) -> None:
-        self._pump.join(_LAST_WRITE_SECONDS)
-        if threading.current_thread() is not self._thread:
+            self._end_reason = reason
+            self._stop.set()
+        if wait and threading.current_thread() is not self._thread:
             self._thread.join(timeout=_LAST_WRITE_SECONDS)
 
     @property
     def finished(self) -> bool:
-        """Whether everything is written and let go of."""
-        return self._finished
+        """Whether the recording has ended, or is about to."""
+        return self._ending

@@ -9,7 +9,7 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.config import read_settings
-from dask_strata.recorder.engine import Engine, now_ns, once
+from dask_strata.recorder.engine import Engine, now_ns
 from dask_strata.recorder.relay import sender
 from dask_strata.recorder.statics import add_statics
 
@@ -38,7 +38,8 @@ class NannyRecorder:
         self._pid: int | None = None
         self._address: str | None = None
         self._reported = False
-        engine.samplers += [self._watch, once(lambda: add_statics(engine))]
+        engine.samplers += [self._watch]
+        engine.facts.append(lambda: add_statics(engine))
         engine.on_finish += [self._watch]
         engine.ended = lambda: "closed" if nanny.status in _ENDED else None
         engine.start(address=nanny.address, name=str(nanny.name))

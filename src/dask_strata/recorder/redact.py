@@ -7,6 +7,7 @@ repetition before them ended. A text that was redacted stays as it is when redac
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 REDACTED = "(redacted)"
 
@@ -135,3 +136,24 @@ def redact_text(text: str) -> str:
     text = _QUOTED_VALUE.sub(_given_value, text)
     text = _PLAIN_VALUE.sub(_plain_value, text)
     return _TOKENS.sub(REDACTED, text)
+
+
+def redact_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return a command line's arguments without secrets, also those that follow their option.
+
+    >>> redact_arguments(["run.py", "--password", "hunter2", "--user=me", "--token=abc"])
+    ['run.py', '--password', '(redacted)', '--user=me', '--token=(redacted)']
+    """
+    clean: list[str] = []
+    follows_secret = False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        secret = argument.startswith("-") and is_secret_name(name.lstrip("-"))
+        if follows_secret and not argument.startswith("-"):
+            clean.append(REDACTED)
+        elif secret and equals:
+            clean.append(f"{name}={REDACTED}")
+        else:
+            clean.append(redact_text(argument))
+        follows_secret = secret and not equals
+    return clean

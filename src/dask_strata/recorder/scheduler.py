@@ -17,7 +17,7 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_strata.config import Settings
-from dask_strata.recorder.engine import Engine, now_ns, once
+from dask_strata.recorder.engine import Engine, now_ns
 from dask_strata.recorder.events import EventSource
 from dask_strata.recorder.graph import GraphSource
 from dask_strata.recorder.lag import LoopLag
@@ -116,6 +116,7 @@ class SchedulerRecorder(SchedulerPlugin):
         self._transitions = self._tap(scheduler)
         engine.sources += [self._graph, self._transitions, self._events]
         engine.samplers += [self._count, self._sample]
+        engine.facts.append(lambda: add_statics(engine))
         engine.on_finish += [self._detach_taps]
         engine.ended = lambda: "closed" if scheduler.status in _ENDED else None
         scheduler.handlers[self.name] = self._take_frame
@@ -124,8 +125,9 @@ class SchedulerRecorder(SchedulerPlugin):
             name=getattr(scheduler, "name", None),
             tap=self._transitions.name,
         )
+        # From here on nothing escapes us, also while the plugins below are handed out.
+        scheduler.add_plugin(self, name=self.name, idempotent=True)
         self._there_already(scheduler)
-        engine.samplers.append(once(lambda: add_statics(engine)))
         spec = {
             "run": self.run,
             "folder": str(self.folder),
@@ -184,11 +186,10 @@ class SchedulerRecorder(SchedulerPlugin):
             self._worker_row(worker, scheduler.workers[worker], "add", None)
 
     def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:  # noqa: ARG002
-        """Take the end of a worker; at once, while tasks still say whom they blame."""
+        """Take the end of a worker, while tasks still say whom they blame."""
         if self.recording:
             self._transitions.worker_removed(worker, stimulus_id)
             self._events.worker_removed(worker, stimulus_id)
-            self._engine.flush()  # type: ignore[union-attr]
 
     def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002
         """Take the arrival of a client."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dask_strata.recorder.redact import redact_text
+from dask_strata.recorder.redact import redact_arguments, redact_text
 from dask_strata.recorder.text import json_text
 
 _GIT_SECONDS = 5
@@ -24,8 +24,8 @@ def script_facts(*, code: bool) -> Iterator[tuple[str, str]]:
     code : bool
         Whether the text itself may be recorded.
     """
-    yield "argv", json_text([redact_text(a) for a in sys.argv])
-    yield "command", json_text([redact_text(a) for a in getattr(sys, "orig_argv", sys.argv)])
+    yield "argv", json_text(redact_arguments(sys.argv))
+    yield "command", json_text(redact_arguments(getattr(sys, "orig_argv", sys.argv)))
     yield "cwd", str(Path.cwd())
     yield "executable", sys.executable
     main = sys.modules.get("__main__")

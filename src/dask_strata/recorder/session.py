@@ -74,7 +74,6 @@ async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
     except Exception:
         _refused.add(scheduler.address)
         raise
-    scheduler.add_plugin(recorder)
 
 
 async def _setup_client(client: Any, settings: Settings) -> None:

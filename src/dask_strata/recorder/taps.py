@@ -43,6 +43,12 @@ class FollowedLog(deque[Any]):
     def __reversed__(self) -> Iterator[Any]:
         return iter(list(super().__iter__())[::-1])
 
+    def __reduce__(self) -> Any:
+        return deque, (list(self), self.keep)
+
+    def __copy__(self) -> deque[Any]:  # type: ignore[override]  # the copy follows nothing
+        return self.original()
+
     def after(self, position: int) -> list[Any]:
         """Return the entries from that position on, counted from the first ever."""
         while True:
@@ -103,6 +109,11 @@ class LogTap:
             self.position += len(entries)
             log.trim()
         return entries
+
+    def peek(self) -> list[Any]:
+        """Return the entries that the next `take` begins with."""
+        with self._log.lock:
+            return self._log.after(self.position)
 
     def remove(self) -> None:
         """Stop following; the last to go puts a plain deque back."""

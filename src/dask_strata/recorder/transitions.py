@@ -7,16 +7,23 @@ of `processing`, with the same key and stimulus, in the same step of the event l
 
 from __future__ import annotations
 
-import pickle
+import pickletools
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from dask_strata.recorder.engine import now_ns, to_ns
+from dask_strata.recorder.redact import redact_text
 from dask_strata.recorder.taps import HandlerTap, LogTap, UnexpectedLogError
 from dask_strata.recorder.text import clip, json_text, wire_keys
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch, Sparse
+
+#: A report whose transition has not been seen for so long caused none.
+_UNMATCHED_SECONDS = 1.0
+
+_MAX_PICKLE_BYTES = 100_000
 
 #: Columns that most transitions have no value in.
 _DETAILS = (
@@ -45,11 +52,67 @@ def intervals(startstops: Any) -> list[Any] | None:
 
 
 def text_or_none(value: Any) -> str | None:
-    """Return a text of Dask's, clipped; anything that is no text is null."""
-    return clip(value) if isinstance(value, str) and value else None
+    """Return a text of Dask's, clipped and without secrets; anything that is no text is null."""
+    return redact_text(clip(value)) if isinstance(value, str) and value else None
 
 
-class TransitionSource:
+class _Source:
+    """What both ways of taking transitions have."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._first = scheduler.transition_counter
+        self._removed: dict[str, str] = {}
+        self._failed: dict[tuple[Any, str], dict[str, Any]] = {}
+        self.recorded = 0
+
+    def worker_removed(self, worker: str, stimulus_id: str) -> None:
+        """Remember which worker's end a stimulus is about; on the event loop."""
+        self._removed[stimulus_id] = worker
+
+    def counter(self) -> int:
+        """Return Dask's own count of transitions since recording began."""
+        return int(self._scheduler.transition_counter - self._first)
+
+    def _batch(
+        self,
+        columns: tuple[list[Any], list[Any], list[Any], list[Any], list[Any]],
+        report_of: Callable[[int], tuple[bool, dict[str, Any]] | None],
+    ) -> Batch:
+        keys, starts, finishes, stimuli, times = columns
+        details = {name: Sparse() for name in _DETAILS}
+        worker = details["worker"]
+        tasks = self._scheduler.tasks
+        last = {key: i for i, key in enumerate(keys)}
+        for i, (start, finish) in enumerate(zip(starts, finishes, strict=True)):
+            if start == "processing":
+                report = report_of(i)
+                if report is not None:
+                    _put_report(details, i, *report)
+                else:
+                    worker.put(i, self._removed.get(stimuli[i]))
+            elif finish == "processing" and last[keys[i]] == i:
+                ts = tasks.get(keys[i])
+                on = None if ts is None else ts.processing_on
+                worker.put(i, None if on is None else on.address)
+            if finish == "erred":
+                known = self._failed.pop((keys[i], stimuli[i]), None)
+                _put_failure(details, i, known or _failure(tasks.get(keys[i])))
+        return Batch(
+            "scheduler_transitions",
+            len(keys),
+            {
+                "time": [to_ns(t) for t in times],
+                "key": wire_keys(keys),
+                "start_state": starts,
+                "finish_state": finishes,
+                "stimulus_id": stimuli,
+                **details,
+            },
+        )
+
+
+class TransitionSource(_Source):
     """Makes batches of `scheduler_transitions` and `unmatched_reports`.
 
     Parameters
@@ -73,14 +136,12 @@ class TransitionSource:
             "timestamp",
         ):
             raise UnexpectedLogError(f"Transition is {Transition._fields}")
-        self._scheduler = scheduler
+        super().__init__(scheduler)
         self._finished: deque[dict[str, Any]] = deque()
         self._erred: deque[dict[str, Any]] = deque()
         self._pending: dict[tuple[Any, str], tuple[bool, dict[str, Any]]] = {}
-        self._removed: dict[str, str] = {}
-        self._first = scheduler.transition_counter
+        self._since: dict[tuple[Any, str], float] = {}
         self._log = LogTap(scheduler, "transition_log")
-        self.recorded = 0
         self._taps = []
         try:
             handlers = scheduler.stream_handlers
@@ -97,75 +158,42 @@ class TransitionSource:
             tap.remove()
 
     def worker_removed(self, worker: str, stimulus_id: str) -> None:
-        """Remember which worker's end a stimulus is about."""
-        self._removed[stimulus_id] = worker
-
-    def counter(self) -> int:
-        """Return Dask's own count of transitions since recording began."""
-        return int(self._scheduler.transition_counter - self._first)
+        """Also remember why tasks failed by it: they may be forgotten before they are read."""
+        super().worker_removed(worker, stimulus_id)
+        for key, _, finish, _, stimulus, _ in self._log.peek():
+            if finish == "erred" and stimulus == stimulus_id:
+                self._failed[key, stimulus] = _failure(self._scheduler.tasks.get(key))
 
     def _report_of(self, key: Any, stimulus_id: str) -> tuple[bool, dict[str, Any]] | None:
+        self._since.pop((key, stimulus_id), None)
         return self._pending.pop((key, stimulus_id), None)
 
     def __call__(self) -> Iterable[Batch]:
         """Return what happened since the last call."""
-        old = list(self._pending)
+        now = time.monotonic()
         for finished, reports in ((True, self._finished), (False, self._erred)):
             for _ in range(len(reports)):
                 message = reports.popleft()
-                self._pending[message["key"], message["stimulus_id"]] = (finished, message)
+                key = message["key"], message["stimulus_id"]
+                self._pending[key] = (finished, message)
+                self._since[key] = now
         entries = self._log.take()
         if entries:
             keys, starts, finishes, _, stimuli, times = map(list, zip(*entries, strict=True))
-            yield _batch(
-                self._scheduler,
-                self._removed,
+            yield self._batch(
                 (keys, starts, finishes, stimuli, times),
                 lambda i: self._report_of(keys[i], stimuli[i]),
             )
             self.recorded += len(entries)
-        # A report's transition is in the same step of the event loop: one that is still
-        # here after a whole interval had none.
-        unmatched = [r for k in old if (r := self._report_of(*k)) is not None]
+        # A report's transition is in the same step of the event loop, or there is none.
+        old = [key for key, since in self._since.items() if now - since > _UNMATCHED_SECONDS]
+        unmatched = [r for key in old if (r := self._report_of(*key)) is not None]
         if unmatched:
             yield unmatched_batch(unmatched)
 
-
-def _batch(
-    scheduler: Any,
-    removed: dict[str, str],
-    columns: tuple[list[Any], list[Any], list[Any], list[Any], list[Any]],
-    report_of: Callable[[int], tuple[bool, dict[str, Any]] | None],
-) -> Batch:
-    keys, starts, finishes, stimuli, times = columns
-    details = {name: Sparse() for name in _DETAILS}
-    worker = details["worker"]
-    tasks = scheduler.tasks
-    for i, (start, finish) in enumerate(zip(starts, finishes, strict=True)):
-        if start == "processing":
-            report = report_of(i)
-            if report is not None:
-                _put_report(details, i, *report)
-            else:
-                worker.put(i, removed.get(stimuli[i]))
-        elif finish == "processing":
-            ts = tasks.get(keys[i])
-            on = None if ts is None else ts.processing_on
-            worker.put(i, None if on is None else on.address)
-        if finish == "erred":
-            _put_failure(details, i, tasks.get(keys[i]))
-    return Batch(
-        "scheduler_transitions",
-        len(keys),
-        {
-            "time": [to_ns(t) for t in times],
-            "key": wire_keys(keys),
-            "start_state": starts,
-            "finish_state": finishes,
-            "stimulus_id": stimuli,
-            **details,
-        },
-    )
+    def unmatched(self) -> None:
+        """Take it that no transition comes any more for what is waiting."""
+        self._since = dict.fromkeys(self._since, 0.0)
 
 
 def _put_report(details: dict[str, Sparse], i: int, finished: bool, m: dict[str, Any]) -> None:  # noqa: FBT001
@@ -183,30 +211,46 @@ def _put_report(details: dict[str, Sparse], i: int, finished: bool, m: dict[str,
         details["traceback"].put(i, text_or_none(m.get("traceback_text")))
 
 
-def _put_failure(details: dict[str, Sparse], i: int, ts: Any) -> None:
+def _failure(ts: Any) -> dict[str, Any]:
+    """Return what a failed task says of its failure, while the scheduler knows it."""
     if ts is None:
-        return
-    if not details["exception"].rows or details["exception"].rows[-1] != i:
-        text = text_or_none(getattr(ts, "exception_text", None)) or _own_exception(ts.exception)
-        details["exception"].put(i, text)
-        details["traceback"].put(i, text_or_none(getattr(ts, "traceback_text", None)))
+        return {}
+    text = text_or_none(getattr(ts, "exception_text", None)) or _made_by_scheduler(ts.exception)
     blame = ts.exception_blame
-    details["blame"].put(i, None if blame is None else wire_key(blame.key))
-    details["suspicious"].put(i, ts.suspicious)
+    return {
+        "exception": text,
+        "traceback": text_or_none(getattr(ts, "traceback_text", None)),
+        "blame": None if blame is None else wire_key(blame.key),
+        "suspicious": ts.suspicious,
+    }
 
 
-def _own_exception(pickled: Any) -> str | None:
-    """Return the text of an exception that the scheduler made itself, as `KilledWorker`.
+def _put_failure(details: dict[str, Sparse], i: int, failure: dict[str, Any]) -> None:
+    for name, value in failure.items():
+        column = details[name]
+        if not column.rows or column.rows[-1] != i:  # the worker's own report knows better
+            column.put(i, value)
 
-    Dask keeps those as bytes and without a text; the ones of workers are never bytes here.
+
+def _made_by_scheduler(pickled: Any) -> str | None:
+    """Name the exception that Dask keeps as bytes without a text, such as `KilledWorker`.
+
+    The pickle is looked at and never loaded: its first class is what was raised.
     """
-    if not isinstance(pickled, bytes):
+    if not isinstance(pickled, bytes) or len(pickled) > _MAX_PICKLE_BYTES:
         return None
+    strings: list[str] = []
     try:
-        made = pickle.loads(pickled)  # noqa: S301  made in this process, by the scheduler
-        return clip(f"{type(made).__name__}({str(made)!r})")
-    except Exception as error:  # noqa: BLE001  it is only a text
-        return f"(unreadable: {type(error).__name__})"
+        for operation, argument, _ in pickletools.genops(pickled):
+            if operation.name == "GLOBAL":
+                return str(argument).rpartition(" ")[2]
+            if operation.name == "STACK_GLOBAL":
+                return strings[-1] if strings else None
+            if isinstance(argument, str):
+                strings.append(argument)
+    except ValueError:
+        return None
+    return None
 
 
 def unmatched_batch(reports: list[tuple[bool, dict[str, Any]]]) -> Batch:
@@ -231,20 +275,19 @@ def unmatched_batch(reports: list[tuple[bool, dict[str, Any]]]) -> Batch:
     )
 
 
-class PluginSource:
+class PluginSource(_Source):
     """The same from Dask's public plugin call alone, for a Dask that we do not know.
 
-    It has no exception of attempts that were retried, and no report that came too late.
+    It has no exception of attempts that were retried, no report that came too late, and no
+    `run_id`.
     """
 
     name = "plugin"
 
     def __init__(self, scheduler: Any, clock: Callable[[], float]) -> None:
-        self._scheduler, self._clock = scheduler, clock
+        super().__init__(scheduler)
+        self._clock = clock
         self._calls: deque[tuple[Any, str, str, str, float, dict[str, Any]]] = deque()
-        self._removed: dict[str, str] = {}
-        self._first = scheduler.transition_counter
-        self.recorded = 0
 
     def transition(
         self, key: Any, start: str, finish: str, *_: Any, stimulus_id: str, **kwargs: Any
@@ -255,23 +298,13 @@ class PluginSource:
     def remove(self) -> None:
         """Nothing to undo: the plugin itself is removed."""
 
-    def worker_removed(self, worker: str, stimulus_id: str) -> None:
-        """Remember which worker's end a stimulus is about."""
-        self._removed[stimulus_id] = worker
-
-    def counter(self) -> int:
-        """Return Dask's own count of transitions since recording began."""
-        return int(self._scheduler.transition_counter - self._first)
-
     def __call__(self) -> Iterable[Batch]:
         """Return what happened since the last call."""
         calls = [self._calls.popleft() for _ in range(len(self._calls))]
         if not calls:
             return
         keys, starts, finishes, stimuli, times, kwargs = map(list, zip(*calls, strict=True))
-        yield _batch(
-            self._scheduler,
-            self._removed,
+        yield self._batch(
             (keys, starts, finishes, stimuli, times),
             lambda i: (finishes[i] != "erred", kwargs[i]) if "startstops" in kwargs[i] else None,
         )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from distributed.core import Status
 
 from dask_strata.config import read_settings
-from dask_strata.recorder.engine import Engine, now_ns, once, to_ns
+from dask_strata.recorder.engine import Engine, now_ns, to_ns
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.relay import sender
 from dask_strata.recorder.statics import add_statics
@@ -83,7 +83,8 @@ class WorkerRecorder:
         self._delay: float | None = None
         self._spills = SpillTap(worker, self._address)
         engine.sources += [self._entries, self._transfers, self._spills]
-        engine.samplers += [self._count, self._sample, once(lambda: add_statics(engine))]
+        engine.samplers += [self._count, self._sample]
+        engine.facts.append(lambda: add_statics(engine))
         engine.on_finish.append(self._detach)
         engine.ended = lambda: "closed" if worker.status in _ENDED else None
         engine.start(

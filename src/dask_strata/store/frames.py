@@ -85,6 +85,22 @@ class Batch:
             raise KeyError(f"{table} has no column {', '.join(sorted(unknown))}")
         return cls(table, len(rows), {name: [row.get(name) for row in rows] for name in names})
 
+    def halves(self) -> tuple[Batch, Batch]:
+        """Return the first and the second half of the rows."""
+        middle = self.n // 2
+        parts = []
+        for begin, end in ((0, middle), (middle, self.n)):
+            columns: dict[str, list[Any] | Sparse | str | float] = {}
+            for name, column in self.columns.items():
+                if isinstance(column, Sparse):
+                    pairs = zip(column.rows, column.values, strict=True)
+                    kept = [(row - begin, value) for row, value in pairs if begin <= row < end]
+                    columns[name] = Sparse([r for r, _ in kept], [v for _, v in kept])
+                else:
+                    columns[name] = column[begin:end] if isinstance(column, list) else column
+            parts.append(Batch(self.table, end - begin, columns))
+        return parts[0], parts[1]
+
 
 class FrameError(ValueError):
     """A payload whose checksum is right but whose content is not of this format."""
