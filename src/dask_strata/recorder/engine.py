@@ -322,14 +322,14 @@ class Engine:
         if os.getpid() != self._pid:
             return
         with self._flush_lock:
-            if self._ending:
-                return
-            self._ending = True
-            for action in self.on_finish:
-                self._run_guarded(action)
-            self.on_finish.clear()
-            self._end_reason = reason
-            self._stop.set()
+            if not self._ending:
+                self._ending = True
+                for action in self.on_finish:
+                    self._run_guarded(action)
+                self.on_finish.clear()
+                self._end_reason = reason
+                self._stop.set()
+        # Also who comes second waits: a process that exits now must not cut the end off.
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(timeout=_LAST_WRITE_SECONDS)
 

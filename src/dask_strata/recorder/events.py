@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dask_strata.recorder.engine import Engine, now_ns
+from dask_strata.recorder.redact import redact_text
 from dask_strata.recorder.text import clip, json_text, safe_repr
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch
@@ -82,7 +83,7 @@ class EventSource:
         yield Batch.of_rows(
             "log_events",
             [
-                {"time": time, "topic": _topic(topic), "message": json_text(message)}
+                {"time": time, "topic": _topic(topic), "message": redact_text(json_text(message))}
                 for time, topic, message in events
             ],
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dask_strata.recorder.engine import now_ns
+from dask_strata.recorder.redact import redact_text
 from dask_strata.recorder.text import clip, json_text, safe_repr, wire_keys
 from dask_strata.store.frames import Batch
 
@@ -64,6 +65,9 @@ def definition_bytes(spec: Any) -> int | None:
     return size
 
 
+#: No definition is larger; what claims to be is wrong.
+_LARGEST = 1 << 50
+
 #: Types whose values have no size beyond what the interpreter says.
 _PLAIN = frozenset({int, float, bool, str, bytes, type(None), tuple, list, dict, set})
 
@@ -71,12 +75,11 @@ _PLAIN = frozenset({int, float, bool, str, bytes, type(None), tuple, list, dict,
 def _size(value: Any) -> int:
     if type(value) in _PLAIN:
         return sys.getsizeof(value)
-    nbytes = getattr(value, "nbytes", None)
-    if isinstance(nbytes, int):
-        return nbytes
     try:
-        return sys.getsizeof(value, 64)
-    except Exception:  # noqa: BLE001  a user's __sizeof__ may do anything
+        nbytes = getattr(value, "nbytes", None)
+        size = nbytes if isinstance(nbytes, int) else sys.getsizeof(value, 64)
+        return min(max(int(size), 0), _LARGEST)
+    except Exception:  # noqa: BLE001  a user's nbytes and __sizeof__ may do anything
         return 64
 
 
@@ -87,8 +90,9 @@ class GraphSource:
     recorder's thread.
     """
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, *, code: bool) -> None:
         self._run = run
+        self._code = code
         self._waiting: deque[tuple[dict[str, Any], list[tuple[Any, Any]], frozenset[Any]]] = deque()
         self._count = 0
 
@@ -109,7 +113,7 @@ class GraphSource:
             "n_keys": len(keys),
             "stimulus_id": stimulus_id,
             "span": _span(scheduler, rows),
-            "code": _code(computation),
+            "code": _code(computation) if self._code else None,
         }
         self._waiting.append((facts, rows, frozenset(keys)))
 
@@ -186,7 +190,7 @@ def _code(computation: Any) -> str | None:
                     {
                         "file": getattr(f, "filename", None),
                         "line": getattr(f, "lineno_frame", None),
-                        "code": clip(getattr(f, "code", None) or safe_repr(f), 10_000),
+                        "code": redact_text(clip(getattr(f, "code", None) or safe_repr(f), 10_000)),
                     }
                     for f in frames
                 ]

@@ -5,11 +5,12 @@ It hands the recorders of workers and nannies out through Dask's own plugins.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,17 @@ METADATA = "dask-strata"
 #: How often, and how long each time, the last count waits for a scheduler that still moves.
 _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
+#: How long a detaching scheduler waits for workers and nannies that do not answer.
+_DETACH_SECONDS = 5
+
 _ENDED = (Status.closed, Status.failed)
+
+
+def _version() -> str:
+    try:
+        return version("dask-strata")
+    except PackageNotFoundError:  # a source tree that is not installed
+        return "0+unknown"
 
 
 def plugin_name(run: str) -> str:
@@ -58,6 +69,8 @@ class SchedulerRecorder(SchedulerPlugin):
         directory of whoever makes this object.
     name : str
         Name of the run.
+    owner : str, optional
+        Id of the client that the recording is for; it ends when that client is gone.
     """
 
     idempotent = True
@@ -67,8 +80,9 @@ class SchedulerRecorder(SchedulerPlugin):
     # takes any arguments is the cheapest way to do nothing.
     transition = staticmethod("".format)
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: Settings, name: str, owner: str | None = None) -> None:
         self.run = new_run_id()
+        self.owner = owner
         self.name = plugin_name(self.run)
         self.settings = replace(settings, runs=os.path.abspath(settings.runs))
         created = now_ns()
@@ -77,14 +91,14 @@ class SchedulerRecorder(SchedulerPlugin):
             run=self.run,
             name=name,
             created_ns=created,
-            version=version("dask-strata"),
+            version=_version(),
             session=settings.session,
             flush_interval_seconds=settings.flush_interval,
         )
         self._engine: Engine | None = None
 
     def __reduce__(self) -> Any:
-        return _restore, (self.settings, self._manifest, str(self.folder))
+        return _restore, (self.settings, self._manifest, str(self.folder), self.owner)
 
     @property
     def recording(self) -> bool:
@@ -106,11 +120,25 @@ class SchedulerRecorder(SchedulerPlugin):
             scheduler={"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()},
         ).write(self.folder)
         self._scheduler = scheduler
+        self._engine = Engine("scheduler", self.run, self.folder, self.settings)
+        try:
+            spec = self._attach(scheduler, self._engine)
+            await scheduler.register_worker_plugin(
+                comm=None, plugin=dumps_worker_plugin(spec), name=self.name, idempotent=False
+            )
+            await scheduler.register_nanny_plugin(
+                comm=None, plugin=dumps_nanny_plugin(spec), name=self.name, idempotent=False
+            )
+        except BaseException:
+            await self.detach("could not begin")
+            raise
+
+    def _attach(self, scheduler: Any, engine: Engine) -> dict[str, Any]:
+        """Begin to see what happens; return what workers and nannies need to know."""
         relay = RelaySink(self.folder / SEGMENTS, SUFFIX)
         self._relay = Pump(relay, f"{self.name}-relay", lambda: None)
         self._relay.start()
-        self._engine = engine = Engine("scheduler", self.run, self.folder, self.settings)
-        self._graph = GraphSource(self.run)
+        self._graph = GraphSource(self.run, code=self.settings.code)
         self._events = EventSource(engine)
         self._lag = LoopLag(scheduler.loop)
         self._transitions = self._tap(scheduler)
@@ -134,20 +162,15 @@ class SchedulerRecorder(SchedulerPlugin):
             "settings": self.settings.as_config(),
         }
         scheduler.task_metadata.setdefault(METADATA, {})[self.run] = spec
-        await scheduler.register_worker_plugin(
-            comm=None, plugin=dumps_worker_plugin(spec), name=self.name, idempotent=False
-        )
-        await scheduler.register_nanny_plugin(
-            comm=None, plugin=dumps_nanny_plugin(spec), name=self.name, idempotent=False
-        )
+        return spec
 
     def _tap(self, scheduler: Any) -> TransitionSource | PluginSource:
         if self.settings.tap == "auto":
             try:
-                return TransitionSource(scheduler)
+                return TransitionSource(scheduler, code=self.settings.code)
             except UnexpectedLogError as error:
                 logger.warning("dask-strata uses plugin calls on this version of Dask: %s", error)
-        source = PluginSource(scheduler, time.time)
+        source = PluginSource(scheduler, time.time, code=self.settings.code)
         # The instance hides the class's method that does nothing.
         self.__dict__["transition"] = source.transition
         return source
@@ -200,6 +223,8 @@ class SchedulerRecorder(SchedulerPlugin):
         """Take the end of a client."""
         if self.recording:
             self._engine.add("clients", time=now_ns(), client=client, action="disconnect")  # type: ignore[union-attr]
+            if client == self.owner:
+                self._scheduler.loop.add_callback(self.detach, "its client is gone")
 
     def restart(self, scheduler: Any) -> None:  # noqa: ARG002
         """Take a restart of the cluster."""
@@ -289,9 +314,18 @@ class SchedulerRecorder(SchedulerPlugin):
         scheduler = self._scheduler
         for unregister in (scheduler.unregister_worker_plugin, scheduler.unregister_nanny_plugin):
             try:
-                await unregister(comm=None, name=self.name)
+                await asyncio.wait_for(unregister(comm=None, name=self.name), _DETACH_SECONDS)
+            except ValueError:
+                continue  # it was never registered
             except Exception as error:  # noqa: BLE001  a worker that hangs must not keep us here
-                logger.warning("dask-strata: not every recorder could be taken off: %s", error)
+                what = f"{type(error).__name__}: {error}"
+                logger.warning("dask-strata: not every recorder could be taken off: %s", what)
+                self._engine.add(  # type: ignore[union-attr]
+                    "losses",
+                    time=now_ns(),
+                    what="recorders",
+                    reason=f"not every recorder could be taken off: {what}",
+                )
         await self._engine.finish_and_wait(reason)  # type: ignore[union-attr]
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
@@ -324,8 +358,10 @@ class SchedulerRecorder(SchedulerPlugin):
             time.sleep(_SETTLE_SECONDS)
 
 
-def _restore(settings: Settings, manifest: Manifest, folder: str) -> SchedulerRecorder:
-    recorder = SchedulerRecorder(settings, manifest.name)
+def _restore(
+    settings: Settings, manifest: Manifest, folder: str, owner: str | None
+) -> SchedulerRecorder:
+    recorder = SchedulerRecorder(settings, manifest.name, owner)
     recorder.run = manifest.run
     recorder.name = plugin_name(manifest.run)
     recorder._manifest = manifest  # noqa: SLF001  this is its own constructor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -16,6 +17,9 @@ logger = logging.getLogger("dask_strata")
 
 _clients: dict[str, tuple[Any, str | None]] = {}
 
+#: How long the end of a recording waits for a scheduler that does not answer.
+_DETACH_SECONDS = 20
+
 #: Addresses of schedulers in this process that could not be recorded.
 _refused: set[str] = set()
 
@@ -26,6 +30,9 @@ def run_name(settings: Settings) -> str:
         return settings.name
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
+    script = Path(sys.argv[0]).name if sys.argv else ""
+    if script in ("dask", "dask-scheduler") and len(sys.argv) > 1:
+        return "scheduler"
     if spec is not None and spec.name.startswith("distributed.cli"):
         return str(spec.name).rpartition(".")[2].replace("_", "-")
     if spec is not None:
@@ -124,11 +131,12 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
     RecordingError
         The scheduler cannot record: it lacks the package, or cannot write the folder.
     """
+    from distributed.comm import CommClosedError
     from distributed.protocol.pickle import dumps
 
     from dask_strata.recorder.scheduler import SchedulerRecorder
 
-    recorder = SchedulerRecorder(settings, name or run_name(settings))
+    recorder = SchedulerRecorder(settings, name or run_name(settings), client.id)
     try:
         answer = await client.scheduler.register_scheduler_plugin(
             plugin=dumps(recorder), name=recorder.name, idempotent=True
@@ -137,6 +145,15 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
         raise RecordingError(
             f"The scheduler at {client.scheduler.address} cannot record: {error}.",
             hint="Install the same dask-strata in the scheduler's environment.",
+        ) from error
+    except CommClosedError as error:
+        raise RecordingError(
+            f"The scheduler at {client.scheduler.address} could not be reached: {error}."
+        ) from error
+    except ValueError as error:
+        raise RecordingError(
+            f"The scheduler at {client.scheduler.address} refused to record: {error}.",
+            hint="Start it with --preload dask_strata instead.",
         ) from error
     except OSError as error:
         raise RecordingError(
@@ -202,8 +219,17 @@ class Session:
     async def end(self) -> None:
         """Detach, and leave nothing behind. A cluster that is gone has nothing left."""
         await self._recorder.close("detached")
-        if self.client.status == "running":
-            await _detach(self.client, self._spec["run"])
+        if self.client.status != "running":
+            return
+        try:
+            await asyncio.wait_for(_detach(self.client, self._spec["run"]), _DETACH_SECONDS)
+        except Exception as error:  # noqa: BLE001  it must not hide an exception of the block
+            logger.warning(
+                "dask-strata could not detach from %s: %s: %s",
+                self.client.scheduler.address,
+                type(error).__name__,
+                error,
+            )
 
     def leave(self) -> None:
         """Do what can be done when the client has closed, and perhaps its event loop with it."""

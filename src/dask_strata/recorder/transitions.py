@@ -23,6 +23,9 @@ from dask_strata.store.frames import Batch, Sparse
 #: A report whose transition has not been seen for so long caused none.
 _UNMATCHED_SECONDS = 1.0
 
+#: Ends of workers that are remembered; their transitions come within a flush interval.
+_REMEMBERED_REMOVALS = 10_000
+
 _MAX_PICKLE_BYTES = 100_000
 
 #: Columns that most transitions have no value in.
@@ -56,11 +59,20 @@ def text_or_none(value: Any) -> str | None:
     return redact_text(clip(value)) if isinstance(value, str) and value else None
 
 
+def traceback_text(value: Any, *, code: bool) -> str | None:
+    """Return a traceback; without its source lines, if code may not be recorded."""
+    text = text_or_none(value)
+    if text is None or code:
+        return text
+    return "\n".join(line for line in text.splitlines() if line.startswith("  File "))
+
+
 class _Source:
     """What both ways of taking transitions have."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, *, code: bool) -> None:
         self._scheduler = scheduler
+        self._code = code
         self._first = scheduler.transition_counter
         self._removed: dict[str, str] = {}
         self._failed: dict[tuple[Any, str], dict[str, Any]] = {}
@@ -69,6 +81,8 @@ class _Source:
     def worker_removed(self, worker: str, stimulus_id: str) -> None:
         """Remember which worker's end a stimulus is about; on the event loop."""
         self._removed[stimulus_id] = worker
+        if len(self._removed) > _REMEMBERED_REMOVALS:
+            del self._removed[next(iter(self._removed))]
 
     def counter(self) -> int:
         """Return Dask's own count of transitions since recording began."""
@@ -88,7 +102,7 @@ class _Source:
             if start == "processing":
                 report = report_of(i)
                 if report is not None:
-                    _put_report(details, i, *report)
+                    _put_report(details, i, report, code=self._code)
                 else:
                     worker.put(i, self._removed.get(stimuli[i]))
             elif finish == "processing" and last[keys[i]] == i:
@@ -97,7 +111,7 @@ class _Source:
                 worker.put(i, None if on is None else on.address)
             if finish == "erred":
                 known = self._failed.pop((keys[i], stimuli[i]), None)
-                _put_failure(details, i, known or _failure(tasks.get(keys[i])))
+                _put_failure(details, i, known or _failure(tasks.get(keys[i]), code=self._code))
         return Batch(
             "scheduler_transitions",
             len(keys),
@@ -128,7 +142,7 @@ class TransitionSource(_Source):
 
     name = "log"
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, *, code: bool = True) -> None:
         from distributed.scheduler import Transition
 
         if Transition._fields[:3] != ("key", "start", "finish") or Transition._fields[4:] != (
@@ -136,7 +150,7 @@ class TransitionSource(_Source):
             "timestamp",
         ):
             raise UnexpectedLogError(f"Transition is {Transition._fields}")
-        super().__init__(scheduler)
+        super().__init__(scheduler, code=code)
         self._finished: deque[dict[str, Any]] = deque()
         self._erred: deque[dict[str, Any]] = deque()
         self._pending: dict[tuple[Any, str], tuple[bool, dict[str, Any]]] = {}
@@ -162,7 +176,9 @@ class TransitionSource(_Source):
         super().worker_removed(worker, stimulus_id)
         for key, _, finish, _, stimulus, _ in self._log.peek():
             if finish == "erred" and stimulus == stimulus_id:
-                self._failed[key, stimulus] = _failure(self._scheduler.tasks.get(key))
+                self._failed[key, stimulus] = _failure(
+                    self._scheduler.tasks.get(key), code=self._code
+                )
 
     def _report_of(self, key: Any, stimulus_id: str) -> tuple[bool, dict[str, Any]] | None:
         self._since.pop((key, stimulus_id), None)
@@ -196,7 +212,10 @@ class TransitionSource(_Source):
         self._since = dict.fromkeys(self._since, 0.0)
 
 
-def _put_report(details: dict[str, Sparse], i: int, finished: bool, m: dict[str, Any]) -> None:  # noqa: FBT001
+def _put_report(
+    details: dict[str, Sparse], i: int, report: tuple[bool, dict[str, Any]], *, code: bool
+) -> None:
+    finished, m = report
     details["worker"].put(i, m.get("worker"))
     details["thread"].put(i, m.get("thread"))
     details["startstops"].put(i, intervals(m.get("startstops")))
@@ -208,10 +227,10 @@ def _put_report(details: dict[str, Sparse], i: int, finished: bool, m: dict[str,
         details["typename"].put(i, m.get("typename"))
     else:
         details["exception"].put(i, text_or_none(m.get("exception_text")))
-        details["traceback"].put(i, text_or_none(m.get("traceback_text")))
+        details["traceback"].put(i, traceback_text(m.get("traceback_text"), code=code))
 
 
-def _failure(ts: Any) -> dict[str, Any]:
+def _failure(ts: Any, *, code: bool) -> dict[str, Any]:
     """Return what a failed task says of its failure, while the scheduler knows it."""
     if ts is None:
         return {}
@@ -219,7 +238,7 @@ def _failure(ts: Any) -> dict[str, Any]:
     blame = ts.exception_blame
     return {
         "exception": text,
-        "traceback": text_or_none(getattr(ts, "traceback_text", None)),
+        "traceback": traceback_text(getattr(ts, "traceback_text", None), code=code),
         "blame": None if blame is None else wire_key(blame.key),
         "suspicious": ts.suspicious,
     }
@@ -284,8 +303,8 @@ class PluginSource(_Source):
 
     name = "plugin"
 
-    def __init__(self, scheduler: Any, clock: Callable[[], float]) -> None:
-        super().__init__(scheduler)
+    def __init__(self, scheduler: Any, clock: Callable[[], float], *, code: bool = True) -> None:
+        super().__init__(scheduler, code=code)
         self._clock = clock
         self._calls: deque[tuple[Any, str, str, str, float, dict[str, Any]]] = deque()
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from distributed.core import Status
 
-from dask_strata.config import read_settings
+from dask_strata.config import Settings, read_settings
 from dask_strata.recorder.engine import Engine, now_ns, to_ns
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.relay import sender
@@ -66,15 +66,22 @@ class WorkerRecorder:
     def __init__(self, worker: Any, spec: dict[str, Any]) -> None:
         self._worker = worker
         self._address = worker.address
-        operation = f"dask-strata-{spec['run']}"
-
-        send = sender(worker.scheduler, operation, worker.loop)
         settings = read_settings(spec["settings"])
         self._log, self._incoming, self._outgoing = follow(
             (worker.state, "log"),
             (worker, "transfer_incoming_log"),
             (worker, "transfer_outgoing_log"),
         )
+        try:
+            self._record(worker, spec, settings)
+        except BaseException:
+            for tap in (self._log, self._incoming, self._outgoing):
+                tap.remove()
+            raise
+
+    def _record(self, worker: Any, spec: dict[str, Any], settings: Settings) -> None:
+        operation = f"dask-strata-{spec['run']}"
+        send = sender(worker.scheduler, operation, worker.loop)
         self._engine = engine = Engine("worker", spec["run"], Path(spec["folder"]), settings, send)
         self._recorded = 0
         self._n_transfers = 0

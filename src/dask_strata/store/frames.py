@@ -167,10 +167,11 @@ def _decode_column(encoded: Any, n: int) -> list[Any]:
     return column
 
 
-def _plain(value: Any) -> int | float | str:
+def _plain(value: Any) -> int | float | str | None:
     """Return a number of NumPy's as Python's, anything else that is odd as text."""
     if hasattr(value, "__index__"):
-        return int(value)
+        number = int(value)
+        return number if -_INT64 <= number < _INT64 else None
     if hasattr(value, "__float__"):
         return float(value)
     return f"<{type(value).__name__}>"
