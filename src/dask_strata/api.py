@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.config import Settings, read_settings
-from dask_strata.errors import StrataError, UsageError
+from dask_strata.errors import UsageError
 from dask_strata.recorder.session import Session
 from dask_strata.run import Run, open_run
 
@@ -151,7 +151,7 @@ def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) ->
     from dask_strata.analysis.summary import summarize
     from dask_strata.report.terminal import print_summary
     from dask_strata.store.compact import compact
-    from dask_strata.store.reader import segment_state
+    from dask_strata.store.segments import segment_state
 
     shown = _shortest(folder)
     try:
@@ -167,8 +167,8 @@ def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) ->
         else:
             err.print()
             print_summary(summarize(open_run(shown)), err)
-    except StrataError as error:
-        err.print(f"dask-strata: recorded {shown}, but: {error}", soft_wrap=True)
+    except Exception as error:  # noqa: BLE001  the exit status is the script's, whatever we meet
+        err.print(f"dask-strata: recorded {shown}, but: {error}", soft_wrap=True, markup=False)
 
 
 def _shortest(folder: Path) -> Path:

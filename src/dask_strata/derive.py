@@ -10,7 +10,7 @@ from __future__ import annotations
 QUERIES: dict[str, str] = {
     "_known": """
         select key, key_type, any_value(prefix) as prefix, any_value("group") as "group",
-               last(function) as function, last(submission) as submission
+               arg_max(function, seq) as function, arg_max(submission, seq) as submission
         from graph_tasks group by key, key_type
     """,
     "_moves": """
@@ -51,30 +51,47 @@ QUERIES: dict[str, str] = {
          and t.time >= s.start and (s.stop is null or t.time <= s.stop)
         group by s.seq
     """,
+    "_ended_on": """
+        select s.seq, any_value(t.worker) as worker
+        from _stays s join worker_transitions t
+          on t.key = s.key and t.key_type = s.key_type and t.stimulus_id = s.stimulus_id
+        where s.last_worker is null and s.stimulus_id like 'reschedule-%'
+        group by s.seq
+    """,
     "_assigned": """
-        select s.seq, last(l.worker order by l.time) as worker
-        from _stays s join worker_transitions l
-          on l.key = s.key and l.key_type = s.key_type and l.stimulus_id like 'compute-task%'
-        where s.last_worker is null and s.first_worker is null
-          and (s.stop is null or epoch_ns(l.time) <= epoch_ns(s.stop) + 1000000000)
-          and (s.start is null or epoch_ns(l.time) >= epoch_ns(s.start) - 1000000000)
+        select s.seq, arg_min(t.worker, abs(epoch_ns(t.time) - epoch_ns(s.start))) as worker
+        from _stays s join worker_transitions t
+          on t.key = s.key and t.key_type = s.key_type and t.stimulus_id like 'compute-task%'
+        where s.last_worker is null and s.first_worker is null and s.start is not null
+          and (s.stop is null or epoch_ns(t.time) <= epoch_ns(s.stop) + 1000000000)
+          and epoch_ns(t.time) >= epoch_ns(s.start) - 1000000000
         group by s.seq
     """,
     "attempts": """
         with removals as (
             select distinct worker, stimulus_id from worker_events
             where action = 'remove' and stimulus_id is not null
+        ), parts as (
+            select seq, case when i.action like 'disk%' then 'disk' else i.action end as action,
+                   epoch_ns(i.start) as a, epoch_ns(i.stop) as b
+            from (select seq, unnest(startstops) as i from _stays)
+        ), apart as (
+            -- Dependencies come from several workers at once: each moment counts once.
+            select seq, action, b, greatest(a, coalesce(max(b) over (
+                       partition by seq, action order by a, b
+                       rows between unbounded preceding and 1 preceding), a)) as a
+            from parts
         ), spent as (
             select seq,
-                sum(epoch_ns(i.stop) - epoch_ns(i.start)) filter (i.action = 'compute') / 1e9 as compute_seconds,
-                sum(epoch_ns(i.stop) - epoch_ns(i.start)) filter (i.action = 'transfer') / 1e9 as transfer_seconds,
-                sum(epoch_ns(i.stop) - epoch_ns(i.start)) filter (i.action = 'deserialize') / 1e9 as deserialize_seconds,
-                sum(epoch_ns(i.stop) - epoch_ns(i.start)) filter (i.action like 'disk%') / 1e9 as disk_seconds
-            from (select seq, unnest(startstops) as i from _stays) group by seq
+                sum(greatest(b - a, 0)) filter (action = 'compute') / 1e9 as compute_seconds,
+                sum(greatest(b - a, 0)) filter (action = 'transfer') / 1e9 as transfer_seconds,
+                sum(greatest(b - a, 0)) filter (action = 'deserialize') / 1e9 as deserialize_seconds,
+                sum(greatest(b - a, 0)) filter (action = 'disk') / 1e9 as disk_seconds
+            from apart group by seq
         )
         select row_number() over (order by s.seq) as attempt, s.key, s.key_type,
                k.prefix, k."group",
-               coalesce(s.last_worker, t.worker, s.first_worker, a.worker) as worker,
+               coalesce(s.last_worker, e.worker, t.worker, s.first_worker, a.worker) as worker,
                s.thread, s.start, s.stop,
                case when s.end_state is null then 'running'
                     when s.end_state in ('memory', 'erred') then s.end_state
@@ -88,6 +105,7 @@ QUERIES: dict[str, str] = {
         from _stays s
         left join _known k on k.key = s.key and k.key_type = s.key_type
         left join _stolen t on t.seq = s.seq
+        left join _ended_on e on e.seq = s.seq
         left join _assigned a on a.seq = s.seq
         left join removals r on r.stimulus_id = s.stimulus_id and r.worker = s.last_worker
         left join spent p on p.seq = s.seq
@@ -186,6 +204,8 @@ QUERIES: dict[str, str] = {
         full outer join (select * from _ends where "end" = 'outgoing') o
           on o.source = i.source and o.destination = i.destination
          and o.content = i.content and o.nth = i.nth
+         and epoch_ns(i.start) <= epoch_ns(o.stop) + 5000000000
+         and epoch_ns(o.start) <= epoch_ns(i.stop) + 5000000000
     """,
     "transfers": """
         select transfer, start, stop, source, destination, total_bytes, compressed_bytes,
@@ -225,26 +245,40 @@ QUERIES: dict[str, str] = {
         ) group by name, version order by name, n_processes desc
     """,
     "workers": """
-        with seen as (
-            select worker, last(name order by time) filter (name is not null) as name,
-                   min(time) filter (action in ('add', 'present')) as start,
-                   max(time) filter (action = 'remove') as stop,
-                   last(reason order by time) filter (action = 'remove') as end_reason
-            from worker_events where worker is not null group by worker
+        with comings as (
+            select worker, name, time as start,
+                   lead(time) over (partition by worker order by time, seq) as next
+            from worker_events where action in ('add', 'present') and worker is not null
+        ), stays as (
+            select c.worker, c.name, c.start, c.next, min(e.time) as stop,
+                   arg_min(e.reason, e.time) as end_reason
+            from comings c left join worker_events e
+              on e.worker = c.worker and e.action = 'remove' and e.time >= c.start
+             and (c.next is null or e.time <= c.next)
+            group by all
         ), known as (
-            select address as worker, any_value(process) as process, any_value(name) as name,
-                   any_value(host) as host, any_value(nthreads) as nthreads,
-                   any_value(memory_limit_bytes) as memory_limit_bytes, min(start) as start
-            from processes where role = 'worker' group by address
+            select p.process, p.address, p.name, p.host, p.nthreads, p.memory_limit_bytes,
+                   p.start, p.stop, max(s.start) as stay
+            from processes p left join stays s
+              on s.worker = p.address and epoch_ns(s.start) <= epoch_ns(p.start) + 5000000000
+            where p.role = 'worker' group by all
+        ), all_stays as (
+            select coalesce(s.worker, k.address) as worker, coalesce(s.name, k.name) as name,
+                   k.process, k.host, k.nthreads, k.memory_limit_bytes,
+                   coalesce(s.start, k.start) as start, coalesce(s.stop, k.stop) as stop,
+                   s.end_reason, s.next
+            from stays s full outer join known k on k.address = s.worker and k.stay = s.start
         ), used as (
-            select worker, count(*) as n_attempts, sum(compute_seconds) as compute_seconds
-            from attempts group by worker
+            select w.worker, w.start, count(*) as n_attempts, sum(a.compute_seconds) as compute_seconds
+            from attempts a join all_stays w on w.worker = a.worker
+             and (a.stop is null or a.stop >= w.start)
+             and (w.next is null or coalesce(a.start, a.stop) < w.next)
+            group by w.worker, w.start
         )
-        select coalesce(s.worker, k.worker) as worker, coalesce(s.name, k.name) as name, k.process,
-               k.host, k.nthreads, k.memory_limit_bytes, coalesce(s.start, k.start) as start,
-               s.stop, s.end_reason, coalesce(u.n_attempts, 0) as n_attempts, u.compute_seconds
-        from seen s full outer join known k on k.worker = s.worker
-        left join used u on u.worker = coalesce(s.worker, k.worker)
-        order by start
+        select w.worker, w.name, w.process, w.host, w.nthreads, w.memory_limit_bytes,
+               w.start, w.stop, w.end_reason, coalesce(u.n_attempts, 0) as n_attempts,
+               u.compute_seconds
+        from all_stays w left join used u on u.worker = w.worker and u.start = w.start
+        order by w.start
     """,
 }

@@ -21,15 +21,10 @@ from dask_strata.derive import QUERIES
 from dask_strata.errors import UnknownTaskError
 from dask_strata.schema import DERIVED, TABLES, split_wire_key, wire_key
 from dask_strata.sql import connect, fetch, fetch_read_only
+from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.manifest import Manifest
-from dask_strata.store.reader import (
-    Record,
-    Segment,
-    arrow_schema,
-    fingerprint,
-    read_record,
-    segment_state,
-)
+from dask_strata.store.reader import Record, fingerprint, read_record
+from dask_strata.store.segments import Segment, segment_state
 from dask_strata.tables import TableView, as_type, microseconds
 
 #: Processes on other hosts are shifted only by more than this many uncertainties.
@@ -194,25 +189,25 @@ class Run:
     def clock_offsets_ns(self) -> dict[str, int]:
         """What is added to the times of each process to put them on the scheduler's clock.
 
-        Zero for processes on the scheduler's host, which has one clock. For others the
-        measurement of least uncertainty, if it is larger than that uncertainty.
+        Zero for processes on the scheduler's host, which has one clock. For those on another
+        host the measurement of least uncertainty of any of them, if it is larger than that.
         """
         tables = self.record.tables
         processes = tables["processes"].select(["process", "role", "host"]).to_pylist()
         home = {p["host"] for p in processes if p["role"] == "scheduler"}
-        away = {p["process"] for p in processes if p["host"] not in home}
+        hosts = {p["process"]: p["host"] for p in processes if p["host"] not in home}
         best: dict[str, tuple[float, float]] = {}
         columns = ["process", "offset_seconds", "uncertainty_seconds"]
         for row in tables["clock_offsets"].select(columns).to_pylist():
             offset, uncertainty = row["offset_seconds"], row["uncertainty_seconds"]
-            if row["process"] in away and offset is not None and uncertainty is not None:
-                best[row["process"]] = min(
-                    best.get(row["process"], (uncertainty, offset)), (uncertainty, offset)
-                )
+            host = hosts.get(row["process"])
+            if host is not None and offset is not None and uncertainty is not None:
+                measured = (uncertainty, offset)
+                best[host] = min(best.get(host, measured), measured)
         return {
-            process: int(offset * 1e9)
-            for process, (uncertainty, offset) in best.items()
-            if abs(offset) > _SIGNIFICANT * uncertainty
+            process: int(best[host][1] * 1e9)
+            for process, host in hosts.items()
+            if host in best and abs(best[host][1]) > _SIGNIFICANT * best[host][0]
         }
 
     @property

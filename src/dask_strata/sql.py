@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import duckdb
@@ -9,11 +10,9 @@ import pyarrow as pa
 
 from dask_strata.errors import QueryError
 
-_READS = {
-    duckdb.StatementType.SELECT,
-    duckdb.StatementType.EXPLAIN,
-    duckdb.StatementType.RELATION,
-}
+_READS = {duckdb.StatementType.SELECT, duckdb.StatementType.RELATION}
+
+_EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -25,6 +24,7 @@ def connect() -> duckdb.DuckDBPyConnection:
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "python_enable_replacements": "false",
+            "temp_directory": "",
         },
     )
     connection.execute("set timezone = 'UTC'")
@@ -50,7 +50,7 @@ def fetch_read_only(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Tab
         statements = connection.extract_statements(query)
     except (duckdb.Error, UnicodeEncodeError) as error:
         raise QueryError(f"SQL: {_first_line(error)}") from None
-    if len(statements) != 1 or statements[0].type not in _READS:
+    if len(statements) != 1 or not _only_reads(connection, statements[0], query):
         raise QueryError(
             "SQL: only one query that reads is allowed (select, with, describe, explain).",
             hint="Example: select prefix, count(*) from tasks group by prefix",
@@ -59,6 +59,19 @@ def fetch_read_only(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Tab
         return fetch(connection, query)
     except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
         raise QueryError(f"SQL: {_first_line(error)}") from None
+
+
+def _only_reads(connection: duckdb.DuckDBPyConnection, statement: Any, query: str) -> bool:
+    if statement.type in _READS:
+        return True
+    explained = _EXPLAIN.match(query)
+    if statement.type != duckdb.StatementType.EXPLAIN or explained is None:
+        return False
+    try:  # `explain analyze` runs what it explains
+        inner = connection.extract_statements(query[explained.end() :])
+    except duckdb.Error:
+        return False
+    return len(inner) == 1 and inner[0].type in _READS
 
 
 def _first_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from dask_strata.errors import NewerRunError, NotARunError, StrataError
 from dask_strata.schema import RECORDED, TABLES
 from dask_strata.store import compact as compact_module
 from dask_strata.store.compact import compact
-from dask_strata.store.reader import arrow_schema
+from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.writer import BACKLOG_BYTES, CallSink, FileSink
 
 from .synthetic import Process, new_run, small_run

@@ -61,28 +61,35 @@ _QUERY = """
                least(epoch_ns(coalesce(w.stop, b.last)), epoch_ns(b.last)) as t1
         from workers w cross join bounds b
     ), spans as (
-        select p.worker, greatest(epoch_ns(p.start), t.t0) as a, least(epoch_ns(p.stop), t.t1) as b,
+        select p.attempt, t.worker, t.t0, greatest(epoch_ns(p.start), t.t0) as a,
+               least(epoch_ns(p.stop), t.t1) as b,
                case when action in ('compute', 'transfer', 'deserialize') then action
                     when action like 'disk%' then 'spill' else 'compute' end as kind
         from phases p join there t on t.worker = p.worker
+    ), apart as (
+        -- A task that fetches from several workers at once waits once.
+        select worker, t0, kind, b, case when kind = 'transfer' then greatest(a, coalesce(max(b) over (
+                   partition by attempt, worker, t0, kind order by a, b
+                   rows between unbounded preceding and 1 preceding), a)) else a end as a
+        from spans where b > a
     ), edges as (
-        select worker, t0 as t, null as kind, 0 as d from there where t1 > t0
-        union all select worker, t1, null, 0 from there where t1 > t0
-        union all select worker, a, kind, 1 from spans where b > a
-        union all select worker, b, kind, -1 from spans where b > a
+        select worker, t0, t0 as t, null as kind, 0 as d from there where t1 > t0
+        union all select worker, t0, t1, null, 0 from there where t1 > t0
+        union all select worker, t0, a, kind, 1 from apart where b > a
+        union all select worker, t0, b, kind, -1 from apart where b > a
     ), steps as (
-        select worker, t,
+        select worker, t0, t,
                lead(t) over w - t as dt,
                sum(d) filter (kind = 'compute') over w as c,
                sum(d) filter (kind = 'deserialize') over w as s,
                sum(d) filter (kind = 'spill') over w as k,
                sum(d) filter (kind = 'transfer') over w as x
         from edges
-        window w as (partition by worker order by t rows between unbounded preceding and current row)
+        window w as (partition by worker, t0 order by t rows between unbounded preceding and current row)
     ), states as (
         select e.dt, t.n, coalesce(c, 0) as c, coalesce(s, 0) as s, coalesce(k, 0) as k,
                coalesce(x, 0) as x, coalesce(c, 0) + coalesce(s, 0) + coalesce(k, 0) as busy
-        from steps e join there t on t.worker = e.worker where e.dt > 0
+        from steps e join there t on t.worker = e.worker and t.t0 = e.t0 where e.dt > 0
     ), shares as (
         select *, case when busy > n then n / busy::double else 1 end as f,
                least(greatest(n - busy, 0), x) as fetching

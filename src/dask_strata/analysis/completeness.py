@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
-from dask_strata.store.reader import segment_state
+from dask_strata.store.segments import segment_state
 
 if TYPE_CHECKING:
     from dask_strata.run import Run

@@ -34,7 +34,9 @@ class _Told(click.ClickException):
         self.exit_code = error.exit_code  # type: ignore[misc]  # click reads it from the instance
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"Error: {self.message}", file=file, err=True)
+        from dask_strata.report.words import visible
+
+        click.echo(f"Error: {visible(self.message, keep_lines=True)}", file=file, err=True)
 
 
 class _Verbs(click.Group):

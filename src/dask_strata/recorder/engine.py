@@ -25,6 +25,7 @@ from dask_strata.config import Settings
 from dask_strata.recorder.pump import Pump
 from dask_strata.store.frames import Batch, Encoder
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, new_run_id
+from dask_strata.store.place import place
 from dask_strata.store.writer import CallSink, FileSink, Sink
 
 logger = logging.getLogger("dask_strata")
@@ -118,8 +119,8 @@ class Engine:
         self._failures: dict[str, int] = {}
         self._cpu_at_start = time.process_time()
         self._own_cpu = 0.0
-        who = {"role": role, "run": run, "pid": os.getpid(), "host": socket.gethostname()}
-        self._encoder = Encoder(self.process, who)
+        who = {"role": role, "run": run, "sample_interval_seconds": settings.sample_interval}
+        self._encoder = Encoder(self.process, {**who, **place()})
         header = self._encoder.header()
         to_comm = None if send is None else lambda frame: send(self.process, frame)
         self.sink = open_sink(folder, self.process, run, to_comm, header)

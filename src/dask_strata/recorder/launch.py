@@ -117,7 +117,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
     us. Elsewhere it has a group of its own, and whatever signal reaches us is handed on
     once. It does not outlive us either way, where the system can see to that.
     """
-    terminal = sys.stdin is not None and sys.stdin.isatty()
+    terminal = any(s is not None and s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr))
     with _signals(lambda: child, forward_interrupt=not terminal):
         child = (
             subprocess.Popen(  # noqa: S603  the user's own command, no shell

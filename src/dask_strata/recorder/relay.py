@@ -30,6 +30,10 @@ def sender(scheduler: Any, operation: str, loop: Any) -> Callable[[str, bytes], 
         async def call() -> None:
             await getattr(scheduler, operation)(process=process, frame=frame)
 
-        asyncio.run_coroutine_threadsafe(call(), loop.asyncio_loop).result(_SECONDS)
+        sent = asyncio.run_coroutine_threadsafe(call(), loop.asyncio_loop)
+        try:
+            sent.result(_SECONDS)
+        finally:
+            sent.cancel()
 
     return send

@@ -251,7 +251,7 @@ def plain_story(told: Story) -> str:
                 filter(
                     None,
                     (
-                        facts["state"],
+                        facts["state"] and visible(facts["state"]),
                         f"prefix {visible(facts['prefix'])}" if facts["prefix"] else "",
                         facts["function"] and visible(facts["function"]),
                         count(facts["n_attempts"], "attempt"),

@@ -150,7 +150,7 @@ DERIVED = (
     ),
     Table(
         "workers",
-        "worker, from its first sign of life to its end",
+        "worker, from its coming to its end; one that comes again is another",
         3,
         "workflow system",
         "scheduler",

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from dask_strata.errors import StrataError
 from dask_strata.store.manifest import PARQUET, SEGMENTS, SUFFIX
-from dask_strata.store.reader import INDEX, Record, parquet_folder, read_record, segment_state
+from dask_strata.store.reader import INDEX, Record, parquet_folder, read_record
+from dask_strata.store.segments import may_grow
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _delete_segments(record: Record) -> int:
         path = record.folder / SEGMENTS / f"{segment.process}{SUFFIX}"
         if not path.exists():
             continue
-        if segment_state(segment) == "recording" or path.stat().st_size != segment.size:
+        if may_grow(segment) or path.stat().st_size != segment.size:
             kept += 1
             continue
         path.unlink()

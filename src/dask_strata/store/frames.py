@@ -40,6 +40,9 @@ from dask_strata.schema import FORMAT_VERSION, RECORDED, Kind
 MAGIC = b"\xd5STR"
 _HEAD = struct.Struct("<4sII")
 
+#: What a frame has beside its payload, in bytes.
+FRAME_OVERHEAD = _HEAD.size
+
 #: A frame whose payload claims to unpack to more than this is taken as damaged.
 MAX_UNPACKED_BYTES = 1 << 30
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from pathlib import Path
 
 #: Frames that could not be written are kept up to this many bytes.
 BACKLOG_BYTES = 4 << 20
+
+
+_PROCESS = re.compile(r"(worker|nanny|client)-[0-9a-f]{8}")
 
 
 class Sink(ABC):
@@ -153,7 +157,7 @@ class RelaySink(Sink):
         ValueError
             The name is none that we give to processes; as a file name it could lead anywhere.
         """
-        if not process.replace("-", "").isalnum() or not process.isascii():
+        if not _PROCESS.fullmatch(process):
             raise ValueError(f"no name of a process: {process!r}")
         return process.encode("ascii") + b"\0" + frame
 
