@@ -135,7 +135,13 @@ def record_command(
     chosen = read_settings(**settings)
     outcome = launch(module, command_line, chosen)
     err = console(stderr=True)
-    if not outcome.runs:
+    for folder in outcome.joined:
+        err.print(
+            f"dask-strata: the script's client is on record in {folder}, a run that its "
+            "scheduler had begun.",
+            soft_wrap=True,
+        )
+    if not outcome.runs and not outcome.joined:
         err.print(
             "dask-strata: nothing was recorded: the script started no Dask cluster and connected "
             "to none that could be recorded here.",

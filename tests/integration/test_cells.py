@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -280,7 +281,7 @@ def test_processes(pipeline: Pipeline) -> None:
 
 
 def test_job(pipeline: Pipeline) -> None:
-    """Launcher, limits, machine, network, file systems and command line are facts of each process."""
+    """Launcher, limits, machine, network, file systems and command are on record everywhere."""
     job = pipeline.run.job
     assert set(job) == {row["process"] for row in rows(pipeline.run, "select * from processes")}
     info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -307,7 +308,7 @@ def test_job(pipeline: Pipeline) -> None:
     assert {int(job[w]["process.pid"]) for w in workers} == set(pipeline.pids.values())
     [scheduler] = of_role(pipeline.run, "scheduler")
     assert "pytest" in job[scheduler]["process.command-line"]
-    assert job[scheduler]["process.working-directory"] == os.getcwd()
+    assert job[scheduler]["process.working-directory"] == str(Path.cwd())
 
 
 # Configuration.
@@ -349,7 +350,7 @@ def test_secrets_are_nowhere(pipeline: Pipeline) -> None:
     assert own == "" or SECRET not in own or "pytest" in run.script["command"]
     for name in dask_strata.schema.RECORDED:
         if name not in ("script", "submissions"):  # they may quote this very file
-            assert SECRET not in str(run[name].to_arrow().to_pylist()), name
+            assert SECRET not in str(run.rows(f"select * from {name}")), name
 
 
 def test_packages(pipeline: Pipeline) -> None:
@@ -436,7 +437,7 @@ def test_submission_has_dasks_own_code(pipeline: Pipeline) -> None:
 def test_script_and_git(
     tmp_path: Path, strata: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """A recorded script has its text, hash, arguments, and the commit and state of its repository."""
+    """A recorded script has text, hash, arguments, and its repository's commit and state."""
     repository = tmp_path / "repository"
     repository.mkdir()
     script = repository / "work.py"
@@ -481,7 +482,7 @@ def test_script_and_git(
         [sent] = rows(run, "select line, code from client_submissions")
         assert sent == {"line": 5, "code": "print(client.submit(len, sys.argv[1]).result())"}
         actions = rows(run, "select action from clients order by time, seq")
-        assert [a["action"] for a in actions][0] == "connect"
+        assert actions[0]["action"] == "connect"
 
 
 # Task graph.
@@ -533,6 +534,8 @@ def test_definition_size(pipeline: Pipeline) -> None:
 
 def test_layers_of_an_array(pipeline: Pipeline) -> None:
     """The layers of an array's graph are on record as the user wrote them, before optimisation."""
+    if distributed.__version__ < "2025.4":
+        pytest.skip("this version of Dask makes one plain graph of it before anyone can see it")
     number, _ = line_of("array")
     found = rows(
         pipeline.run,
@@ -551,7 +554,7 @@ def test_layers_of_an_array(pipeline: Pipeline) -> None:
         assert set(json.loads(row["dependencies"])) == set(expected[row["layer"]])
         assert row["type"] in {"Blockwise", "MaterializedLayer"}
     tasks = rows(
-        pipeline.run, "select distinct layer, \"group\" from graph_tasks where layer is not null"
+        pipeline.run, 'select distinct layer, "group" from graph_tasks where layer is not null'
     )
     assert tasks
     assert all(t["layer"] == t["group"] for t in tasks)
@@ -572,7 +575,7 @@ def test_layers_of_a_dataframe(pipeline: Pipeline) -> None:
         """,
     )
     types = {row["type"] for row in found}
-    assert {"FromPandas", "Projection", "Sum"} <= types
+    assert {"FromPandas", "TreeReduce"} <= types
     names = {row["layer"] for row in found}
     assert all(set(json.loads(row["dependencies"])) <= names for row in found)
 
@@ -583,8 +586,7 @@ def test_layers_of_a_dataframe(pipeline: Pipeline) -> None:
 def test_finished_task(pipeline: Pipeline) -> None:
     """A finished task has worker, thread, size, type and the interval that it computed in."""
     run, said = pipeline.run, pipeline.facts["there"]
-    [row] = rows(
-        run,
+    [row] = run.rows(
         "select * from scheduler_transitions "
         "where key = 'cell-there' and start_state = 'processing'",
     )
@@ -632,8 +634,8 @@ def test_failed_task(pipeline: Pipeline) -> None:
     """A failed task has exception and traceback, and its dependents say whom they blame."""
     found = {
         row["key"]: row
-        for row in rows(
-            pipeline.run, "select * from scheduler_transitions where finish_state = 'erred'"
+        for row in pipeline.run.rows(
+            "select * from scheduler_transitions where finish_state = 'erred'"
         )
     }
     bad, worse = found["cell-bad"], found["cell-worse"]
@@ -718,10 +720,6 @@ def test_worker_transitions(pipeline: Pipeline) -> None:
     assert all(r["stimulus_id"] for r in found)
     times = [ns(r["time"]) for r in found]
     assert times == sorted(times)
-    [received] = rows(
-        run, "select * from worker_log where key = 'cell-there' and event = 'compute-task'"
-    )
-    assert received["worker"] == said["worker"]
 
 
 # Scheduling: queueing, stealing, no worker, restart.
@@ -803,12 +801,7 @@ def test_no_worker(scheduling: Scheduling) -> None:
         "select start_state, finish_state from scheduler_transitions "
         "where key = 'nowhere' order by seq",
     )
-    assert [r["finish_state"] for r in found] == [
-        "waiting",
-        "no-worker",
-        "released",
-        "forgotten",
-    ] or "no-worker" in [r["finish_state"] for r in found]
+    assert "no-worker" in [r["finish_state"] for r in found]
     assert found[-1]["finish_state"] == "forgotten"
     [most] = rows(scheduling.run, "select max(no_worker) as n from scheduler_samples")
     assert most["n"] == 1
@@ -858,35 +851,30 @@ def test_killed_workers(tmp_path: Path) -> None:
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
+        dask_strata.record(tmp_path / "runs", client=client) as run,
     ):
-        pids = {}
-        with dask_strata.record(tmp_path / "runs", client=client) as run:
-            for address, pid in client.run(os.getpid).items():
-                pids[pid] = address
-            future = client.submit(kill_this_process, key="killer")
-            dependent = client.submit(inc, future, key="dependent")
-            error = future.exception()
-            assert type(error).__name__ == "KilledWorker"
-            assert type(dependent.exception()).__name__ == "KilledWorker"
-            wait_until(lambda: len(cluster.scheduler.workers) == 2, what="new workers")
-            wait_until(
-                lambda: len(seen(run, "select 1 from worker_events where action = 'process-exit'")) == 2,
-                what="both ends as the nannies saw them",
-            )
+        future = client.submit(kill_this_process, key="killer")
+        dependent = client.submit(inc, future, key="dependent")
+        error = future.exception()
+        assert type(error).__name__ == "KilledWorker"
+        assert type(dependent.exception()).__name__ == "KilledWorker"
+        wait_until(lambda: len(cluster.scheduler.workers) == 2, what="new workers")
+        wait_until(
+            lambda: len(seen(run, "from worker_events where action = 'process-exit'")) == 2,
+            what="both ends as the nannies saw them",
+        )
     assert run.state == "complete"
-    [last] = rows(run, "select * from scheduler_transitions where finish_state = 'erred' and key = 'killer'")
+    [last] = run.rows(
+        "select * from scheduler_transitions where finish_state = 'erred' and key = 'killer'"
+    )
     assert last["suspicious"] == 2
-    assert "KilledWorker" in last["exception"]
-    assert "killer" in last["exception"]
-    [blamed] = rows(
-        run,
+    assert last["exception"].startswith("KilledWorker")
+    [blamed] = run.rows(
         "select * from scheduler_transitions where finish_state = 'erred' and key = 'dependent'",
     )
     assert blamed["blame"] == "killer"
     attempts = run.task("killer").attempts
-    assert [a["outcome"] for a in attempts] == ["lost", "erred"] or [
-        a["outcome"] for a in attempts
-    ] == ["lost", "lost"]
+    assert [a["outcome"] for a in attempts] == ["lost", "erred"]
     dead = [a["worker"] for a in attempts]
     assert len(set(dead)) == 2
     found = rows(run, "select * from worker_events order by time, seq")
@@ -900,8 +888,7 @@ def test_killed_workers(tmp_path: Path) -> None:
     check = run.check()
     assert not check.ok
     cut = {
-        r["process"]
-        for r in rows(run, "select process from processes where exit_reason is null")
+        r["process"] for r in rows(run, "select process from processes where exit_reason is null")
     }
     assert len(cut) == 2
     assert {f.process for f in check.missing} == cut
@@ -923,22 +910,18 @@ def test_transfers(tmp_path: Path) -> None:
         a, b = sorted(cluster.scheduler.workers)
         before = client.run(totals)
         with dask_strata.record(tmp_path / "runs", client=client) as run:
-            sources = client.map(block, range(1, n + 1), workers=[a], key=[f"from-{i}" for i in range(n)])
+            keys = [f"from-{i}" for i in range(n)]
+            sources = client.map(block, range(1, n + 1), workers=[a], key=keys)
             distributed.wait(sources)
             sizes = client.map(length, sources, workers=[b], key=[f"to-{i}" for i in range(n)])
             assert client.gather(sizes) == list(range(1, n + 1))
             after = client.run(totals)
     assert_whole(run)
     for worker in (a, b):
-        found = {
-            r["end"]: r["n"]
-            for r in rows(
-                run,
-                f'select "end", count(*) as n from transfer_ends where worker = \'{worker}\' group by 1',
-            )
-        }
-        assert found.get("incoming", 0) == after[worker][0] - before[worker][0]
-        assert found.get("outgoing", 0) == after[worker][1] - before[worker][1]
+        ends = rows(run, f"select \"end\" from transfer_ends where worker = '{worker}'")
+        found = Counter(r["end"] for r in ends)
+        assert found["incoming"] == after[worker][0] - before[worker][0]
+        assert found["outgoing"] == after[worker][1] - before[worker][1]
     assert after[b][0] - before[b][0] > 1_000
     both = rows(run, f"select * from transfers where source = '{a}' and destination = '{b}'")
     assert len(both) == after[b][0] - before[b][0]
@@ -969,19 +952,23 @@ def test_spills(tmp_path: Path) -> None:
             n_workers=1, threads_per_worker=1, memory_limit="400MiB", dashboard_address=":0"
         ) as cluster,
         Client(cluster) as client,
+        dask_strata.record(tmp_path / "runs", client=client, sample_interval="100ms") as run,
     ):
-        with dask_strata.record(tmp_path / "runs", client=client, sample_interval="100ms") as run:
-            keys = [f"heavy-{i}" for i in range(12)]
-            heavy = client.map(block, [8_000_000] * 12, key=keys)
-            distributed.wait(heavy)
-            [on_disk] = client.run(lambda dask_worker: sorted(dask_worker.data.slow)).values()
-            wait_until(
-                lambda: seen(run, "select 1 from worker_samples where spilled_bytes > 0"),
-                what="a sample of spilled bytes",
-            )
-            sizes = client.map(length, heavy, key=[f"size-{i}" for i in range(12)])
-            assert client.gather(sizes) == [8_000_000] * 12
-            [address] = cluster.scheduler.workers
+        keys = [f"heavy-{i}" for i in range(12)]
+        heavy = client.map(block, [8_000_000] * 12, key=keys)
+        distributed.wait(heavy)
+        [on_disk] = client.run(lambda dask_worker: sorted(dask_worker.data.slow)).values()
+        wait_until(
+            lambda: seen(
+                run,
+                "select seen_by from worker_samples "
+                f"where spilled_bytes >= {len(on_disk) * 8_000_000} group by seen_by",
+            )[1:],
+            what="a sample of spilled bytes",
+        )
+        sizes = client.map(length, heavy, key=[f"size-{i}" for i in range(12)])
+        assert client.gather(sizes) == [8_000_000] * 12
+        [address] = cluster.scheduler.workers
     assert_whole(run)
     found = rows(run, "select * from spills order by seq")
     assert {r["worker"] for r in found} == {address}
@@ -994,12 +981,6 @@ def test_spills(tmp_path: Path) -> None:
         assert row["seconds"] > 0
     back = {r["key"] for r in found if r["action"] == "unspill"}
     assert back >= set(on_disk)
-    [most] = rows(run, "select max(spilled_bytes) as n from worker_samples where seen_by = 'worker'")
-    assert most["n"] >= 8_000_000 * 5
-    [most] = rows(
-        run, "select max(spilled_bytes) as n from worker_samples where seen_by = 'scheduler'"
-    )
-    assert most["n"] >= 8_000_000 * 5
     story = {e.what for e in run.task(on_disk[0]).events}
     assert {"spill", "unspill"} <= story
 
@@ -1039,9 +1020,7 @@ def test_paused(tmp_path: Path) -> None:
     assert ("paused", "running → paused") in about
     assert ("status", "paused → running") in about
     assert about.index(("paused", "running → paused")) < about.index(("status", "paused → running"))
-    [sample] = rows(
-        run, "select max(rss_bytes) as rss from worker_samples where status = 'paused'"
-    )
+    [sample] = rows(run, "select max(rss_bytes) as rss from worker_samples where status = 'paused'")
     assert sample["rss"] > 400 * 2**20
 
 
@@ -1056,7 +1035,7 @@ def test_ends_of_workers(tmp_path: Path) -> None:
             client.retire_workers([a])
             wait_until(lambda: a not in cluster.scheduler.workers, what="the retirement")
             wait_until(
-                lambda: seen(run, "select 1 from processes where role = 'worker' and stop is not null"),
+                lambda: seen(run, "from processes where role = 'worker' and stop is not null"),
                 what="the end of its record",
             )
     assert_whole(run)

@@ -65,9 +65,7 @@ class Deployment:
         """Start a worker of one thread."""
         at = ("--scheduler-file", self.file, "--dashboard-address", ":0", "--nthreads", 1)
         local = self.folder / f"local-{len(self.processes)}"
-        return self.start(
-            *before, DASK, "worker", *at, "--local-directory", local, *arguments
-        )
+        return self.start(*before, DASK, "worker", *at, "--local-directory", local, *arguments)
 
     def client(self) -> Client:
         """Return a client in this process, of which nobody told us."""
@@ -119,10 +117,45 @@ def one(run: Run, query: str) -> Any:
     return value
 
 
+def make_wait_for() -> Callable[[str, int], int]:
+    """Return a task that lasts as long as a test wants; made here, it is pickled whole."""
+
+    def wait_for(path: str, result: int) -> int:
+        while not os.path.exists(path):  # noqa: PTH110  of modules, it needs as few as it can
+            time.sleep(0.02)
+        return result
+
+    return wait_for
+
+
+def workers_of(client: Client) -> dict[str, str]:
+    """Return the addresses of the workers that are connected, by name."""
+    info = client.scheduler_info()
+    return {worker["name"]: address for address, worker in info["workers"].items()}
+
+
 def assert_all_ended(run: Run) -> None:
     """Assert that each process on record has written its last row."""
     assert run.state == "complete"
     assert not rows(run, "select * from processes where exit_reason is null or stop is null")
+
+
+def assert_whole_but_for_killed(run: Run) -> None:
+    """Assert that nothing is missing but the ends of workers that Dask's own nannies killed.
+
+    Where a retired worker and its nanny close at the same time, each may wait for the other
+    until the nanny kills the process after four seconds; without us as often as with us.
+    """
+    assert run.state == "complete"
+    killed = rows(
+        run,
+        "select p.process from processes p join worker_events e on e.action = 'process-exit' "
+        "and e.reason = format('pid {} was killed by SIGKILL', p.pid) where p.role = 'worker'",
+    )
+    missing = run.check().missing
+    assert {f.process for f in missing} == {row["process"] for row in killed}
+    assert all("cut off" in f.text for f in missing)
+    assert any(f.severity == "ok" for f in run.check().findings)
 
 
 SCRIPT = """
@@ -167,16 +200,18 @@ def test_a_deployment_by_hand_is_recorded_with_an_unchanged_client(
     assert {r["transport"] for r in found} == {"file"}
     assert one(run, "select count(*) from tasks where prefix = 'square' and state = 'memory'") == 30
     assert one(run, "select count(*) from graph_edges where key = 'sum'") == 30
-    actions = rows(run, "select action from clients where client like 'Client-%' order by time, seq")
+    actions = rows(run, "select action from clients order by time, seq")
     assert [a["action"] for a in actions] == ["connect", "disconnect"]
-    for process in rows(run, "select worker, count(*) as n from attempts group by worker"):
-        assert process["worker"] in {r["worker"] for r in rows(run, "select worker from workers")}
+    there = {r["worker"] for r in rows(run, "select worker from workers")}
+    assert len(there) == 2
+    assert {r["worker"] for r in rows(run, "select worker from attempts")} <= there
 
 
 def test_workers_come_late_leave_and_are_retired(deployment: Deployment) -> None:
     """Arrivals and ends of workers are on record with their reasons, and the result is right."""
     deployment.scheduler(*PRELOAD)
     first = deployment.worker("--name", "first", "--no-nanny")
+    go = deployment.folder / "go"
     with deployment.client() as client:
         client.wait_for_workers(1)
         early = [client.submit(pow, i, 2, key=f"early-{i}") for i in range(5)]
@@ -186,26 +221,23 @@ def test_workers_come_late_leave_and_are_retired(deployment: Deployment) -> None
         client.wait_for_workers(2)
         held = [client.submit(lambda x: x, i, key=f"held-{i}") for i in range(20)]
         assert sum(client.gather(held)) == 190
-        slow = [client.submit(time.sleep, 30, key=f"slow-{i}") for i in range(2)]
+        slow = [client.submit(make_wait_for(), str(go), i, key=f"slow-{i}") for i in range(2)]
         wait_until(
             lambda: sum(map(len, client.processing().values())) == 2, what="a task on each worker"
         )
-        addresses = {w["name"]: a for a, w in client.scheduler_info()["workers"].items()}
-
-        deployment.end(first)  # while a task runs on it: the task goes to the other one
-        wait_until(
-            lambda: addresses["first"] not in client.scheduler_info()["workers"],
-            what="the end of the first worker",
-        )
-        client.cancel(slow, force=True)
+        addresses = workers_of(client)
+        first.terminate()  # while a task runs on it: the task goes to the other one
+        wait_until(lambda: set(workers_of(client)) == {"late"}, what="the end of the first worker")
+        go.touch()
+        assert first.wait(30) == 0
+        assert sum(client.gather(slow)) == 1
         assert sum(client.gather(held)) == 190
 
         deployment.worker("--name", "last", "--no-nanny")
         client.wait_for_workers(2)
         client.retire_workers([addresses["late"]], close_workers=True)
         wait_until(
-            lambda: addresses["late"] not in client.scheduler_info()["workers"],
-            what="the end of the retired worker",
+            lambda: set(workers_of(client)) == {"last"}, what="the end of the retired worker"
         )
         assert sum(client.gather(held)) == 190
     run = deployment.run()
@@ -237,17 +269,11 @@ def test_a_worker_that_is_killed_is_restarted_by_its_nanny(deployment: Deploymen
     with deployment.client() as client:
         client.wait_for_workers(2)
 
-        def wait_for(path: str, i: int) -> int:
-            while not os.path.exists(path):  # noqa: PTH110  the worker has nothing of ours
-                time.sleep(0.02)
-            return i
-
-        by_name = {w["name"]: a for a, w in client.scheduler_info()["workers"].items()}
-        victim = by_name["victim"]
+        victim = workers_of(client)["victim"]
         pid = client.run(os.getpid, workers=[victim])[victim]
         waiting = [
             client.submit(
-                wait_for,
+                make_wait_for(),
                 str(go),
                 i,
                 key=f"waiting-{i}",
@@ -263,13 +289,13 @@ def test_a_worker_that_is_killed_is_restarted_by_its_nanny(deployment: Deploymen
         )
         os.kill(pid, signal.SIGKILL)
         wait_until(
-            lambda: victim not in client.scheduler_info()["workers"]
-            and len(client.scheduler_info()["workers"]) == 2,
+            lambda: workers_of(client).get("victim", victim) != victim,
             what="the new process",
         )
         go.touch()
         assert sum(client.gather(waiting)) == 3
-        (new_pid,) = set(client.run(os.getpid, workers=["victim"]).values())
+        new = workers_of(client)["victim"]
+        new_pid = client.run(os.getpid, workers=[new])[new]
     run = deployment.run()
     assert run.state == "complete"
     events = rows(
@@ -293,7 +319,7 @@ def test_a_worker_that_is_killed_is_restarted_by_its_nanny(deployment: Deploymen
     (killed,) = rows(run, f"select process from processes where pid = {pid}")
     assert [f.process for f in run.check().missing] == [killed["process"]]
     assert "cut off" in run.check().missing[0].text
-    assert one(run, f"select count(*) from processes where pid = {new_pid} and exit_reason is null") == 0
+    assert one(run, f"select count(exit_reason) from processes where pid = {new_pid}") == 1
 
 
 ADAPTIVE = """
@@ -308,7 +334,9 @@ ADAPTIVE = """
         with LocalCluster(
             n_workers=0, threads_per_worker=1, dashboard_address=":0"
         ) as cluster, Client(cluster) as client:
-            cluster.adapt(minimum=0, maximum=2, interval="100ms", wait_count=2, target_duration="1s")
+            cluster.adapt(
+                minimum=0, maximum=2, interval="100ms", wait_count=2, target_duration="1s"
+            )
             print(sum(client.gather(client.map(nap, range(30)))))
             deadline = time.monotonic() + 60
             while cluster.scheduler.workers and time.monotonic() < deadline:
@@ -320,7 +348,7 @@ ADAPTIVE = """
 def test_adaptive_scaling_and_environment_variables(
     script: Callable[..., Path], runs: Path, tmp_path: Path
 ) -> None:
-    """By environment variables alone a script is recorded, with workers that scaling adds and retires."""
+    """By environment variables alone a script is on record, with all that scaling does."""
     environment = {
         **os.environ,
         "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "dask_strata",
@@ -341,8 +369,7 @@ def test_adaptive_scaling_and_environment_variables(
     )
     assert (done.returncode, done.stdout) == (0, "435\n"), done.stderr
     (run,) = runs_in(runs)
-    assert_whole(run)
-    assert_all_ended(run)
+    assert_whole_but_for_killed(run)
     assert run.manifest.name == "by variables"
     assert run.flush_interval_seconds == 0.05
     events = rows(run, "select worker, action from worker_events where worker is not null")
@@ -358,7 +385,7 @@ def test_adaptive_scaling_and_environment_variables(
 def test_a_configuration_file_is_all_it_takes(
     deployment: Deployment, script: Callable[..., Path]
 ) -> None:
-    """With preloads and settings in a YAML file, `dask scheduler` and `dask worker` are recorded."""
+    """With preloads and settings in a YAML file no command needs an option of ours."""
     config = deployment.folder / "dask.yaml"
     config.write_text(
         textwrap.dedent(f"""
@@ -421,7 +448,7 @@ def test_a_preload_that_is_switched_off_records_nothing(deployment: Deployment) 
 def test_a_folder_that_cannot_be_made_does_not_keep_the_cluster_from_working(
     deployment: Deployment,
 ) -> None:
-    """Where no run can be made the scheduler starts and works, and says once that it is not recorded."""
+    """Where no run can be made the cluster works, and says once that it is not recorded."""
     deployment.runs.write_text("a file, where a folder should be")
     deployment.scheduler(*PRELOAD)
     deployment.worker(*PRELOAD, "--no-nanny")
@@ -435,7 +462,7 @@ def test_a_folder_that_cannot_be_made_does_not_keep_the_cluster_from_working(
 def test_a_worker_that_does_not_see_the_folder_sends_its_records(
     deployment: Deployment, nanny: str
 ) -> None:
-    """Records of a worker to which the run's folder is missing come over Dask's comms, all of them."""
+    """All records of a worker without a view of the folder come over Dask's comms."""
     unshare = shutil.which("unshare")
     probe = [str(unshare), "--mount", "mount", "-t", "tmpfs", "none", str(deployment.folder)]
     if unshare is None or subprocess.run(probe, check=False, capture_output=True).returncode:
@@ -450,8 +477,8 @@ def test_a_worker_that_does_not_see_the_folder_sends_its_records(
     with deployment.client() as client:
         client.wait_for_workers(2)
         seen = client.run(os.listdir, str(deployment.runs))
-        names = {a: w["name"] for a, w in client.scheduler_info()["workers"].items()}
-        assert {names[a]: len(entries) for a, entries in seen.items()} == {"blind": 0, "sighted": 1}
+        found = {name: seen[address] for name, address in workers_of(client).items()}
+        assert {name: len(entries) for name, entries in found.items()} == {"blind": 0, "sighted": 1}
 
         data = [
             client.submit(bytes, 1000 + i, key=f"data-{i}", workers=[("blind", "sighted")[i % 2]])

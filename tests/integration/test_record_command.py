@@ -307,7 +307,6 @@ def test_a_scheduler_that_is_recorded_already_takes_the_client_in(
     assert_whole(run)
 
 
-@pytest.mark.xfail(reason="the command does not know of runs that it did not begin", strict=True)
 def test_the_run_of_a_recorded_scheduler_is_named(
     strata: Strata, script: Script, runs: Path, tmp_path: Path, elsewhere: Callable[..., Path]
 ) -> None:

@@ -317,6 +317,8 @@ class Engine:
         if self._thread.is_alive():
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(done.wait(), _LAST_WRITE_SECONDS)
+            if done.is_set():
+                self._thread.join()  # that was the last thing it did
 
     def finish(self, reason: str, *, wait: bool = True) -> None:
         """Let go of Dask's objects, and have the thread write the end; once, from any thread."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from dask_strata.config import Settings
 from dask_strata.errors import UsageError
+from dask_strata.recorder.session import joined_note
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.reader import find_runs
 
@@ -30,10 +31,14 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the script: its exit status as a shell sees it, and its runs' folders."""
+    """What became of the script: its exit status as a shell sees it, and its runs' folders.
+
+    ``joined`` are runs of others that its clients are on record in.
+    """
 
     status: int
     runs: tuple[Path, ...]
+    joined: tuple[Path, ...]
 
 
 def launch(module: str | None, command_line: list[str], settings: Settings) -> Outcome:
@@ -58,7 +63,8 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
     runs = Path(settings.runs).resolve()
     environment = {**os.environ, **_variables(settings, runs, session)}
     status = _run(command, environment)
-    return Outcome(status, tuple(_runs_of(runs, session)))
+    made = tuple(_runs_of(runs, session))
+    return Outcome(status, made, tuple(f for f in _joined(runs, session) if f not in made))
 
 
 def _target(module: str | None, command_line: list[str]) -> list[str]:
@@ -168,6 +174,16 @@ def _signals(child: Callable[[], Any], *, forward_interrupt: bool) -> Iterator[N
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _joined(runs: Path, session: str) -> list[Path]:
+    note = joined_note(runs, session)
+    try:
+        folders = note.read_text(encoding="utf-8").splitlines()
+        note.unlink()
+    except OSError:
+        return []
+    return [Path(folder) for folder in dict.fromkeys(folders)]
 
 
 def _runs_of(runs: Path, session: str) -> Iterator[Path]:

@@ -105,6 +105,20 @@ async def _setup_client(client: Any, settings: Settings) -> None:
         return
     spec = runs[run] if run else list(runs.values())[-1]
     _clients[client.id] = ClientRecorder(client, spec), run
+    if settings.session and run is None:
+        note_joined(Path(settings.runs), settings.session, spec["folder"])
+
+
+def note_joined(runs: Path, session: str, folder: str) -> None:
+    """Leave a note for `dask-strata record`: the script joined a run that it did not start."""
+    runs.mkdir(parents=True, exist_ok=True)
+    with joined_note(runs, session).open("a", encoding="utf-8") as file:
+        file.write(folder + "\n")
+
+
+def joined_note(runs: Path, session: str) -> Path:
+    """Return the path of that note."""
+    return runs / f".joined-{session}"
 
 
 def _inside_worker() -> bool:
