@@ -263,7 +263,7 @@ def test_whole_group_is_killed(
         "-m", "dask_strata", "record", "-o", runs, script(GROUP), log, start_new_session=True
     )
     wait_until(lambda: log.exists() and log.read_text().count("\n") > 300, what="work")
-    [path] = runs.iterdir()
+    [path] = [run.path for run in runs_in(runs)]
     read_with_every_command(strata, runs, path, "recording")
     more = random.Random(4).randrange(0, 500)
     behind = log.read_text().count("\n")
