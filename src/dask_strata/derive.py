@@ -258,9 +258,9 @@ QUERIES: dict[str, str] = {
             group by all
         ), known as (
             select p.process, p.address, p.name, p.host, p.nthreads, p.memory_limit_bytes,
-                   p.start, p.stop, max(s.start) as stay
-            from processes p left join stays s
-              on s.worker = p.address and epoch_ns(s.start) <= epoch_ns(p.start) + 5000000000
+                   p.start, p.stop,
+                   arg_min(s.start, abs(epoch_ns(s.start) - epoch_ns(p.start))) as stay
+            from processes p left join stays s on s.worker = p.address
             where p.role = 'worker' group by all
         ), all_stays as (
             select coalesce(s.worker, k.address) as worker, coalesce(s.name, k.name) as name,

@@ -85,8 +85,10 @@ class Run:
     def refresh(self) -> bool:
         """Forget what was read if there is more on record by now; return whether there is."""
         with self._lock:
-            if self._record is None or fingerprint(self.path) == self._seen:
+            seen = fingerprint(self.path)
+            if seen == self._seen:
                 return False
+            self._seen = seen
             self._record = None
             self._derived.clear()
             for connection in (self._engine, self._sql):

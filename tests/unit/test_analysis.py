@@ -251,3 +251,40 @@ def test_tasks_can_be_chosen_and_sorted(tmp_path: Path) -> None:
         select_tasks(run, state="nonsense")
     with pytest.raises(UsageError, match="No column"):
         select_tasks(run, sort="nonsense")
+
+
+def test_a_worker_that_comes_back_is_another_worker(tmp_path: Path) -> None:
+    """After a death, a worker at the same address has its own row, threads and seconds."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
+    scheduler.write("worker_events", [
+        {"time": T0, "worker": W, "name": "w", "action": "add"},
+        {"time": T0 + 3 * SECOND, "worker": W, "action": "remove", "reason": "unexpected: x"},
+        {"time": T0 + 4 * SECOND, "worker": W, "name": "w", "action": "add"},
+    ])  # fmt: skip
+    scheduler.write("scheduler_transitions", life("a-1", 1, 2, W) + life("b-1", 5, 9, W))
+    scheduler.end()
+    for number, start in ((1, 0.1), (2, 4.1)):
+        facts = {"address": W, "name": "w", "nthreads": 2, "start": T0 + int(start * SECOND)}
+        Process(folder, f"worker-{number}", **facts).end()
+    run = open_run(folder)
+    workers = run.workers.to_arrow().to_pylist()
+    assert [(w["process"], w["n_attempts"], w["compute_seconds"]) for w in workers] == [
+        ("worker-1", 1, 1.0),
+        ("worker-2", 1, 4.0),
+    ]
+    assert workers[0]["end_reason"] == "unexpected: x"
+    spent = breakdown(run)
+    assert spent.total_seconds == pytest.approx(2 * 3 + 2 * 6)
+    assert spent.seconds["compute"] == pytest.approx(5)
+
+
+def test_a_task_that_fetches_from_several_workers_waits_once(tmp_path: Path) -> None:
+    """Transfers of one task that overlap are as long as they last together."""
+    rows = life("a-1", 1, 9, W)
+    rows[2]["startstops"] = intervals(
+        ("transfer", 1, 4), ("transfer", 1, 3), ("transfer", 2, 5), ("compute", 5, 9)
+    )
+    run = open_run(one_worker(tmp_path / "r", rows, nthreads=4))
+    assert breakdown(run).seconds["transfer"] == pytest.approx(4)
+    assert run.attempts.to_arrow()["transfer_seconds"].to_pylist() == [4.0]

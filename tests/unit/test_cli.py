@@ -121,6 +121,8 @@ def test_odd_keys_are_exact_in_data_and_harmless_on_a_terminal(tmp_path: Path) -
         "select * from read_parquet('https://example.org/x.parquet')",
         "export database '/tmp/strata-should-not-exist'",
         "explain analyze drop table tasks",
+        "explain analyze create table x as select 1",
+        "EXPLAIN ANALYZE create or replace temp view tasks as select 1",
         "with x as (select 1) delete from tasks",
     ],
 )
@@ -188,3 +190,21 @@ def test_list_shows_runs_and_what_is_wrong_with_others(run: Path) -> None:
     assert rows["r"]["tasks"] == 2
     assert rows["r"]["state"] == "complete"
     assert "damaged" in rows["broken"]["problem"]
+
+
+def test_errors_never_steer_the_terminal(tmp_path: Path) -> None:
+    """Text of the record in an error is spelled out, as everywhere else."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1")
+    scheduler.write("scheduler_transitions", life("evil\x1b]0;owned\x07-1", 1, 2, "tcp://w:1"))
+    scheduler.end()
+    done = CliRunner().invoke(cli, ["story", str(folder), "evil"], color=True)
+    assert done.exit_code == 1
+    assert "Did you mean evil\\x1b]0;owned" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_explaining_a_query_is_reading(run: Path) -> None:
+    """A plan, and a description of a table, can be asked for."""
+    for sql in ("explain select * from tasks", "describe tasks", "explain analyze select 1"):
+        assert len(open_run(run).sql(sql)) > 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_strata.recorder.redact import REDACTED, is_secret_name, redact_text
+from dask_strata.recorder.redact import REDACTED, is_secret_name, redact_arguments, redact_text
 
 SECRET_NAMES = [
     "password", "PGPASSWORD", "db.passwd", "secret", "client-secret", "AWS_SECRET_ACCESS_KEY",
@@ -160,3 +160,18 @@ def test_time_is_linear(piece):
     before = time.perf_counter()
     redact_text(text)
     assert time.perf_counter() - before < 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clean"),
+    [
+        (["x.py", "--password", "hunter2"], ["x.py", "--password", "(redacted)"]),
+        (["x.py", "--api-key=abc", "-v"], ["x.py", "--api-key=(redacted)", "-v"]),
+        (["x.py", "--password", "--verbose"], ["x.py", "--password", "--verbose"]),
+        (["x.py", "s3://me:pw@host/a"], ["x.py", "s3://***@host/a"]),
+        (["x.py", "--input", "data"], ["x.py", "--input", "data"]),
+    ],
+)
+def test_secrets_on_a_command_line_are_left_out(arguments: list[str], clean: list[str]) -> None:
+    """A secret that follows its option, or stands behind it, is not recorded."""
+    assert redact_arguments(arguments) == clean

@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from dask_strata import open_run
+from dask_strata.config import read_settings
 from dask_strata.errors import NewerRunError, NotARunError, StrataError
+from dask_strata.recorder.engine import Engine
 from dask_strata.schema import RECORDED, TABLES
 from dask_strata.store import compact as compact_module
-from dask_strata.store.compact import compact
 from dask_strata.store.arrow import arrow_schema
-from dask_strata.store.writer import BACKLOG_BYTES, CallSink, FileSink
+from dask_strata.store.compact import compact
+from dask_strata.store.manifest import Manifest
+from dask_strata.store.writer import BACKLOG_BYTES, CallSink, FileSink, RelaySink
 
 from .synthetic import Process, new_run, small_run
 
@@ -237,3 +240,72 @@ def test_a_missing_frame_is_counted(tmp_path: Path) -> None:
     run = open_run(folder)
     assert len(run["job"]) == 15
     assert any("5 rows are missing" in f.text for f in run.check().missing)
+
+
+def test_a_loss_after_a_compaction_is_found(tmp_path: Path) -> None:
+    """Rows that go missing behind what is in Parquet already are counted like any others."""
+    folder = new_run(tmp_path / "r")
+    process = Process(folder, "scheduler-1")
+    process.write("job", [{"name": "a", "value": "1"}])
+    compact(folder)
+    path = folder / "segments" / "scheduler-1.seg"
+    before = path.stat().st_size
+    process.write("job", [{"name": f"lost-{i}"} for i in range(7)])
+    after = path.stat().st_size
+    process.write("job", [{"name": "b", "value": "2"}])
+    process.end()
+    data = path.read_bytes()
+    path.write_bytes(data[:before] + data[after:])
+    run = open_run(folder)
+    assert run["job"].to_arrow()["name"].to_pylist() == ["a", "b"]
+    assert any("7 rows are missing" in f.text for f in run.check().missing)
+
+
+def test_a_frame_that_came_twice_is_read_once(tmp_path: Path) -> None:
+    """When the answer to a sent frame was lost and it was sent again, its rows count once."""
+    folder = new_run(tmp_path / "r")
+    process = Process(folder, "scheduler-1")
+    path = folder / "segments" / "scheduler-1.seg"
+    before = path.stat().st_size
+    process.write("job", [{"name": "a", "value": "1"}])
+    path.write_bytes(path.read_bytes() + path.read_bytes()[before:])
+    run = open_run(folder)
+    assert run["job"].to_arrow()["name"].to_pylist() == ["a"]
+    assert not any("missing" in f.text for f in run.check().findings)
+
+
+def test_the_segment_of_a_silent_process_elsewhere_is_kept(tmp_path: Path) -> None:
+    """A process of another machine may be alive however long it was silent: it keeps its file."""
+    folder = new_run(tmp_path / "r")
+    process = Process(folder, "worker-1")
+    path = folder / "segments" / "worker-1.seg"
+    os.utime(path, (0, 0))
+    assert compact(folder).segments_kept == 1
+    process.write("job", [{"name": "later", "value": "1"}])
+    process.end()
+    assert open_run(folder)["job"].to_arrow()["name"].to_pylist() == ["later"]
+
+
+def test_relayed_frames_go_to_files_of_processes_only(tmp_path: Path) -> None:
+    """A name that could lead anywhere else is refused before it becomes a path."""
+    sink = RelaySink(tmp_path, ".seg")
+    sink.write(RelaySink.address("worker-0a1b2c3d", b"frame"), 0)
+    assert (tmp_path / "worker-0a1b2c3d.seg").read_bytes() == b"frame"
+    for name in ("../worker-0a1b2c3d", "worker-0a1b2c3d/x", "scheduler-0a1b2c3d", "", "w\0x"):
+        with pytest.raises(ValueError, match="no name of a process"):
+            RelaySink.address(name, b"frame")
+
+
+def test_one_odd_row_costs_itself_only(tmp_path: Path) -> None:
+    """A value that cannot be encoded takes its own row along, and that is counted."""
+    (tmp_path / "segments").mkdir()
+    Manifest("0a1b", "odd", 0, "0").write(tmp_path)
+    engine = Engine("client", "0a1b", tmp_path, read_settings({}))
+    engine.start(address="c")
+    for i in range(20):
+        engine.add("spills", time=i, nbytes=i, worker=["odd"] if i == 7 else "w")
+    engine.finish("done")
+    run = open_run(tmp_path)
+    assert run["spills"].to_arrow()["nbytes"].to_pylist() == [i for i in range(20) if i != 7]
+    [loss] = run["losses"].to_arrow().to_pylist()
+    assert (loss["count"], "spills" in loss["reason"]) == (1, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from collections import deque
 from types import SimpleNamespace
@@ -131,3 +133,18 @@ def test_a_missing_handler_is_refused() -> None:
     """There is nothing to tap where Dask has no such handler."""
     with pytest.raises(UnexpectedLogError):
         HandlerTap({}, "op", print)
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_a_followed_log_can_be_copied_and_sent(duplicate) -> None:
+    """Whoever copies or pickles a log while it is followed gets a deque as Dask has it."""
+    dask = owner(5)
+    tap = LogTap(dask, "log")
+    dask.log.extend(range(20))
+    got = duplicate(dask.log)
+    assert type(got) is deque
+    assert got == deque(range(15, 20))
+    assert got.maxlen == 5
+    assert tap.take() == list(range(20))

@@ -39,6 +39,10 @@ _LAST_WRITE_SECONDS = 5
 MAX_WAITING_ROWS = 100_000
 
 
+#: Runs whose trouble with writing this process has told of: once is enough, for all its servers.
+_told: set[str] = set()
+
+
 def now_ns() -> int:
     """Return the wall clock in nanoseconds since the epoch."""
     return time.time_ns()
@@ -114,7 +118,6 @@ class Engine:
         self._end_reason = ""
         self._finished = False
         self._when_finished: Callable[[], None] = lambda: None
-        self._told = False
         self._reported_drops = 0
         self._failures: dict[str, int] = {}
         self._cpu_at_start = time.process_time()
@@ -249,8 +252,8 @@ class Engine:
             )
 
     def _tell(self) -> None:
-        if self.sink.trouble is not None and not self._told:
-            self._told = True
+        if self.sink.trouble is not None and self.run not in _told:
+            _told.add(self.run)
             logger.warning(
                 "dask-strata cannot write the records of %s: %s. The workflow goes on; "
                 "`dask-strata check %s` will say what is missing.",

@@ -61,7 +61,7 @@ def effective_settings(
     with dask.config.config_lock:
         pairs = list(_flat(dask.config.config if config is None else config))
     errors: list[Setting] = []
-    layers = list(_layers(os.environ if environ is None else environ, errors))
+    layers = list(_layers(dict(os.environ if environ is None else environ), errors))
     spelled = {_normal(name): name for name, _ in _flat(dask.config.merge(*dask.config.defaults))}
     found = []
     for name, value in pairs:

@@ -252,7 +252,9 @@ def _log_row(entry: tuple[Any, ...], worker: str) -> dict[str, Any]:
         "stimulus_id": stimulus if isinstance(stimulus, str) else safe_repr(stimulus),
     }
     row["time"] = to_ns(when) if isinstance(when, float) else now_ns()
-    if what and isinstance(what[0], str) and what[0] in _NAME_FIRST:
+    # A key may be a name, too; but then its event follows, and not a list or an address.
+    key_first = len(what) > 1 and isinstance(what[1], str) and "://" not in what[1]
+    if what and isinstance(what[0], str) and what[0] in _NAME_FIRST and not key_first:
         row["event"], rest = what[0], what[1:]
     elif len(what) > 1 and isinstance(what[1], str):
         row["key"], row["event"], rest = wire_key(what[0]), what[1], what[2:]
