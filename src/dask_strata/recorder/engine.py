@@ -289,6 +289,7 @@ class Engine:
         self.add("processes", stop=now_ns(), exit_reason=self._end_reason)
         with self._flush_lock:
             self.flush()
+            self.flush()  # what the first one could not write, it counted
             self._finished = True
             self._pump.close()
             self.sources.clear()
