@@ -67,7 +67,12 @@ def run_client(command: list[str], env: dict[str, str], folder: Path) -> dict:
     """Run the client and return what it measured."""
     done = subprocess.run(
         [sys.executable, str(HERE / "workloads.py"), *command],
-        env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=1800,
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
     )
     (folder / "client.log").write_text(done.stderr, encoding="utf-8")
     if done.returncode:
@@ -92,9 +97,21 @@ def run_once(workload: str, size: str, runs: Path | None) -> dict:
             for n in range(WORKERS)
         ]
         found = run_client(
-            [wait_for(file), "--workload", workload, "--size", size, "--workers", str(WORKERS),
-             "--started", repr(started), "--nannies", *map(str, nannies)],
-            env, folder,
+            [
+                wait_for(file),
+                "--workload",
+                workload,
+                "--size",
+                size,
+                "--workers",
+                str(WORKERS),
+                "--started",
+                repr(started),
+                "--nannies",
+                *map(str, nannies),
+            ],
+            env,
+            folder,
         )
         found["log"] = warnings_in(folder)
     return found | {"workload": workload, "recorded": runs is not None}
@@ -103,7 +120,8 @@ def run_once(workload: str, size: str, runs: Path | None) -> dict:
 def warnings_in(folder: Path) -> list[str]:
     """Return warnings that dask-strata logged: it should have none."""
     return [
-        line for log in sorted(folder.glob("*.log"))
+        line
+        for log in sorted(folder.glob("*.log"))
         for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
         if ("dask-strata" in line or "dask_strata" in line) and " - INFO - " not in line
     ]

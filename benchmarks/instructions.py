@@ -61,9 +61,19 @@ def add_workers(scheduler: Any) -> None:
 
     for address in WORKERS:
         ws = WorkerState(
-            address=address, status=Status.running, pid=1, name=address, nthreads=1,
-            memory_limit=2**31, local_directory="/", nanny="", server_id=address,
-            services={}, versions={}, extra={}, scheduler=scheduler,
+            address=address,
+            status=Status.running,
+            pid=1,
+            name=address,
+            nthreads=1,
+            memory_limit=2**31,
+            local_directory="/",
+            nanny="",
+            server_id=address,
+            services={},
+            versions={},
+            extra={},
+            scheduler=scheduler,
         )
         scheduler.workers[address] = ws
         scheduler.running.add(ws)
@@ -87,9 +97,15 @@ def submit(scheduler: Any, first: int) -> list[str]:
     dsk = {key: Task(key, abs, -1) for key in (f"task-{n}" for n in range(first, first + BATCH))}
     older = "dependencies" in inspect.signature(create).parameters
     create(
-        start=0.0, dsk=dsk, keys=set(dsk), ordered={key: i for i, key in enumerate(dsk)},
-        client="client", annotations_by_type={}, global_annotations=None,
-        stimulus_id=f"update-graph-{first}", submitting_task=None,
+        start=0.0,
+        dsk=dsk,
+        keys=set(dsk),
+        ordered={key: i for i, key in enumerate(dsk)},
+        client="client",
+        annotations_by_type={},
+        global_annotations=None,
+        stimulus_id=f"update-graph-{first}",
+        submitting_task=None,
         span_metadata={"collections": []},
         **({"dependencies": {key: set() for key in dsk}} if older else {}),
     )
@@ -104,9 +120,16 @@ def finish(scheduler: Any) -> int:
         for ws in list(scheduler.workers.values()):
             for ts in list(ws.processing):
                 handle(
-                    key=ts.key, worker=ws.address, stimulus_id=f"task-finished-{done}",
-                    run_id=ts.run_id, nbytes=28, type=b"int", typename="int", metadata={},
-                    thread=1, status="OK",
+                    key=ts.key,
+                    worker=ws.address,
+                    stimulus_id=f"task-finished-{done}",
+                    run_id=ts.run_id,
+                    nbytes=28,
+                    type=b"int",
+                    typename="int",
+                    metadata={},
+                    thread=1,
+                    status="OK",
                     startstops=[{"action": "compute", "start": 1.0, "stop": 1.001}],
                 )
                 done += 1
@@ -186,14 +209,26 @@ def count(variant: str, tasks: int) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "callgrind.out"
         done = subprocess.run(
-            ["valgrind", "--tool=callgrind", f"--toggle-collect={COUNTED}",
-             f"--callgrind-out-file={out}", sys.executable, __file__, "--child", variant,
-             "--tasks", str(tasks)],
-            capture_output=True, text=True, check=False,
+            [
+                "valgrind",
+                "--tool=callgrind",
+                f"--toggle-collect={COUNTED}",
+                f"--callgrind-out-file={out}",
+                sys.executable,
+                __file__,
+                "--child",
+                variant,
+                "--tasks",
+                str(tasks),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
             env=os.environ | {"PYTHONHASHSEED": "0", "TMPDIR": scratch},
         )
         totals = [
-            line for line in (out.read_text() if out.exists() else "").splitlines()
+            line
+            for line in (out.read_text() if out.exists() else "").splitlines()
             if line.startswith(("totals:", "summary:"))
         ]
         if done.returncode or not totals:

@@ -41,8 +41,14 @@ def compare(name: str, off: list[float], on: list[float], unit: str) -> dict:
     without, recorded = statistics.median(off), statistics.median(on)
     low, middle, high = quartiles(pairs) if pairs else (None, None, None)
     return {
-        "what": name, "unit": unit, "without": without, "recorded": recorded,
-        "ratio": recorded / without if without else None, "low": low, "pairs": middle, "high": high,
+        "what": name,
+        "unit": unit,
+        "without": without,
+        "recorded": recorded,
+        "ratio": recorded / without if without else None,
+        "low": low,
+        "pairs": middle,
+        "high": high,
         "difference": recorded - without,
     }
 
@@ -57,7 +63,9 @@ def pair(workload: str, size: str, number: int, scratch: Path) -> dict[bool, dic
             found[recorded]["recording"] = read_recording(runs, found[recorded]["window ns"])
         print(
             f"  {workload} {number + 1} {'recorded' if recorded else 'without '} "
-            f"{found[recorded]['wall']:7.2f} s", file=sys.stderr, flush=True,
+            f"{found[recorded]['wall']:7.2f} s",
+            file=sys.stderr,
+            flush=True,
         )
     return found
 
@@ -75,11 +83,16 @@ def summarise(workload: str, size: str, pairs: list[dict[bool, dict]]) -> dict:
     startup += [both(f"CPU {role}", lambda r, k=role: r["startup cpu"][k], "s") for role in ROLES]
     memory = [both(role, lambda r, k=role: r["peak bytes"][k] / 1e6, "MB") for role in ROLES]
     return {
-        "workload": workload, "title": TITLES[workload], "size": SIZES[workload][size],
-        "repeats": len(pairs), "counts": {
+        "workload": workload,
+        "title": TITLES[workload],
+        "size": SIZES[workload][size],
+        "repeats": len(pairs),
+        "counts": {
             name: statistics.median(r["counts"][name] for r in on) for name in on[0]["counts"]
         },
-        "costs": costs, "startup": startup, "memory": memory,
+        "costs": costs,
+        "startup": startup,
+        "memory": memory,
         "recorder": recorder_costs(off, on),
         "said": sorted({line for r in on for line in r["log"]}),
         "problems": sorted({line for r in on for line in r["recording"]["problems"]}),
@@ -121,13 +134,15 @@ def render(summary: dict) -> str:
     parts.append("\n".join(lines))
     parts += [
         "\n".join([f"{what}:", *(f"  {line}" for line in summary[what])])
-        for what in ("said", "problems") if summary[what]
+        for what in ("said", "problems")
+        if summary[what]
     ]
     return "\n\n".join(parts)
 
 
 def surroundings() -> dict:
     """Return what the numbers depend on."""
+
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(HERE), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -140,8 +155,10 @@ def surroundings() -> dict:
     ]
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "cpu": cpu[0] if cpu else platform.processor(), "cores": len(cpu),
-        "python": platform.python_version(), "kernel": platform.release(),
+        "cpu": cpu[0] if cpu else platform.processor(),
+        "cores": len(cpu),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
         **{name: version(name) for name in ("dask", "distributed", "dask-strata")},
         "commit": git("rev-parse", "--short", "HEAD"),
         "changed files": len(git("status", "--porcelain", "--", "../src").splitlines()),

@@ -55,8 +55,11 @@ def read_recording(runs: Path, window: list[int]) -> dict:
         for role in COUNTED
     }
     found = {
-        "rows": {n: c for n, c in rows.items() if c}, "segment bytes": segments,
-        "role bytes": biggest, "threads": threads(run, window), "problems": problems,
+        "rows": {n: c for n, c in rows.items() if c},
+        "segment bytes": segments,
+        "role bytes": biggest,
+        "threads": threads(run, window),
+        "problems": problems,
     }
     return found | compacted(folder)
 
@@ -83,28 +86,62 @@ def recorder_costs(off: list[dict], on: list[dict]) -> list[tuple[str, float | N
     rows = middle([sum(r["rows"].values()) for r in recordings])
     costs = [
         ("rows on record", rows, "rows"),
-        ("bytes on disk a row", middle(
-            [r["segment bytes"] / sum(r["rows"].values()) for r in recordings]), "bytes"),
-        ("bytes on disk a row, compacted", middle(
-            [None if r["parquet bytes"] is None else r["parquet bytes"] / sum(r["rows"].values())
-             for r in recordings]), "bytes"),
+        (
+            "bytes on disk a row",
+            middle([r["segment bytes"] / sum(r["rows"].values()) for r in recordings]),
+            "bytes",
+        ),
+        (
+            "bytes on disk a row, compacted",
+            middle(
+                [
+                    None
+                    if r["parquet bytes"] is None
+                    else r["parquet bytes"] / sum(r["rows"].values())
+                    for r in recordings
+                ]
+            ),
+            "bytes",
+        ),
     ]
     for role in COUNTED:
-        costs.append((f"recorder's thread of the {role}, CPU a row", middle(
-            [1e6 * r["threads"][role]["cpu"] / r["threads"][role]["rows"]
-             if r["threads"][role]["rows"] else None for r in recordings]), "µs"))
+        costs.append(
+            (
+                f"recorder's thread of the {role}, CPU a row",
+                middle(
+                    [
+                        1e6 * r["threads"][role]["cpu"] / r["threads"][role]["rows"]
+                        if r["threads"][role]["rows"]
+                        else None
+                        for r in recordings
+                    ]
+                ),
+                "µs",
+            )
+        )
         name = f"{role} transitions"
         more = middle([r["cpu"][role] for r in on]) - middle([r["cpu"][role] for r in off])
         count = middle([r["counts"][name] for r in on])
-        costs.append((
-            f"{role}, whole process, CPU more a transition",
-            1e6 * more / count if count else None, "µs",
-        ))
+        costs.append(
+            (
+                f"{role}, whole process, CPU more a transition",
+                1e6 * more / count if count else None,
+                "µs",
+            )
+        )
         thread = middle([r["threads"][role]["cpu"] for r in recordings])
-        costs.append((
-            f"{role}, CPU more that is not the recorder's thread, a transition",
-            1e6 * (more - thread) / count if count else None, "µs",
-        ))
-    costs.append(("ends of transfers on record, two for each", middle(
-        [float(r["rows"].get("transfer_ends", 0)) for r in recordings]), "rows"))
+        costs.append(
+            (
+                f"{role}, CPU more that is not the recorder's thread, a transition",
+                1e6 * (more - thread) / count if count else None,
+                "µs",
+            )
+        )
+    costs.append(
+        (
+            "ends of transfers on record, two for each",
+            middle([float(r["rows"].get("transfer_ends", 0)) for r in recordings]),
+            "rows",
+        )
+    )
     return costs

@@ -90,7 +90,8 @@ def counters(client) -> dict[str, int]:
     """Return Dask's own counts of transitions and of transfers."""
     workers = client.run(
         lambda dask_worker: (
-            dask_worker.state.transition_counter, dask_worker.state.transfer_incoming_count_total
+            dask_worker.state.transition_counter,
+            dask_worker.state.transfer_incoming_count_total,
         )
     ).values()
     return {
