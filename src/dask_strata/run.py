@@ -15,10 +15,10 @@ from typing import Any
 
 import duckdb  # noqa: TC002  loaded by `sql` anyway
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dask_strata.derive import QUERIES
 from dask_strata.errors import UnknownTaskError
+from dask_strata.ready import align, merge_processes, name_layers
 from dask_strata.schema import DERIVED, TABLES, split_wire_key, wire_key
 from dask_strata.sql import connect, fetch, fetch_read_only
 from dask_strata.store.arrow import arrow_schema
@@ -104,11 +104,11 @@ class Run:
             if self._record is None:
                 self._seen = fingerprint(self.path)
                 record = read_record(self.path)
-                record.tables["processes"] = _merge_processes(record.tables["processes"])
+                record.tables["processes"] = merge_processes(record.tables["processes"])
                 self._record = record
                 if self.align:
-                    _align(record, self.clock_offsets_ns)
-                _name_layers(record.tables)
+                    align(record, self.clock_offsets_ns)
+                name_layers(record.tables)
             return self._record
 
     def _table(self, name: str) -> pa.Table:
@@ -390,44 +390,3 @@ def _loads(text: str | None) -> Any:
         return None if text is None else json.loads(text)
     except ValueError:
         return text
-
-
-def _merge_processes(table: pa.Table) -> pa.Table:
-    """Make one row of what a process wrote at its start and at its end."""
-    merged: dict[str, dict[str, Any]] = {}
-    schema = pa.schema(
-        [f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in table.schema]
-    )
-    for row in table.cast(schema).to_pylist():
-        known = merged.setdefault(row["process"], row)
-        known.update({name: value for name, value in row.items() if value is not None})
-    return pa.Table.from_pylist(list(merged.values()), schema=table.schema)
-
-
-def _align(record: Record, offsets: dict[str, int]) -> None:
-    if not offsets:
-        return
-    for name, recorded in record.tables.items():
-        table = recorded
-        processes = table["process"].cast(pa.string()).combine_chunks()
-        if not set(pc.unique(processes).to_pylist()) & offsets.keys():
-            continue
-        shift = pa.array([offsets.get(p, 0) for p in processes.to_pylist()], pa.int64())
-        for i, column in enumerate(table.schema):
-            if pa.types.is_timestamp(column.type):
-                moved = pc.add(table[i].cast(pa.int64()), shift).cast(column.type)
-                table = table.set_column(i, column, moved)
-        record.tables[name] = table
-
-
-def _name_layers(tables: dict[str, pa.Table]) -> None:
-    """Fill in the layer of each task whose group is a layer that a client showed."""
-    layers = pc.unique(tables["graph_layers"]["layer"].cast(pa.string()))
-    if not len(layers):
-        return
-    tasks = tables["graph_tasks"]
-    group = tasks["group"].cast(pa.string())
-    layer = pc.if_else(pc.is_in(group, layers), group, pa.scalar(None, pa.string()))
-    index = tasks.schema.get_field_index("layer")
-    field = tasks.schema.field(index)
-    tables["graph_tasks"] = tasks.set_column(index, field, as_type(layer, field.type))

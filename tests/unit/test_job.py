@@ -14,7 +14,7 @@ import pytest
 
 from dask_strata.recorder import devices, job
 from dask_strata.recorder.evidence import Fact
-from dask_strata.recorder.job import job_facts, reveals
+from dask_strata.recorder.job import job_facts
 
 SLURM = {
     "SLURM_JOB_ID": "8123", "SLURM_JOB_NAME": "analysis", "SLURM_JOB_PARTITION": "debug",
@@ -477,13 +477,3 @@ def test_no_heavy_imports():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-
-
-@pytest.mark.parametrize(
-    ("name", "setting"),
-    [("process.user", "hosts"), ("network.eth0.address", "hosts"), ("job.script", "paths"),
-     ("filesystem.3.mount", "paths"), ("filesystem.3.type", None), ("cpu.model", None)],
-)  # fmt: skip
-def test_privacy(name, setting):
-    """Each fact that shows a host, a user or a path says which setting leaves it out."""
-    assert reveals(name) == setting

@@ -219,7 +219,7 @@ class Engine:
         try:
             for item in source():
                 found.append(item)  # noqa: PERF402  what came before a failure is kept
-        except Exception as error:
+        except Exception as error:  # whatever fails in a recorder must not fail the run
             what = what or getattr(source, "__qualname__", type(source).__name__)
             name = f"{what}: {type(error).__name__}: {error}"
             if name not in self._failures:

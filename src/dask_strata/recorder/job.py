@@ -17,7 +17,7 @@ from dask_strata.recorder.redact import REDACTED, is_secret_name, redact_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["COLLECTORS", "Fact", "job_facts", "reveals"]
+__all__ = ["COLLECTORS", "Fact", "job_facts"]
 
 COLLECTORS: dict[str, Collector] = {
     **launchers.COLLECTORS,
@@ -25,20 +25,6 @@ COLLECTORS: dict[str, Collector] = {
     **devices.COLLECTORS,
     **process.COLLECTORS,
 }
-
-_HOSTS = (
-    "host.", "network.", "process.user", "process.uid", "job.user", "job.nodes", "job.node",
-    "job.submit-host", "job.cluster", "job.account", "container.pod", "container.namespace",
-    "gpu.*.uuid",
-)  # fmt: skip
-_PATHS = (
-    "process.command-line", "process.parent-command-line", "process.arguments",
-    "process.executable", "process.working-directory", "job.submit-dir", "job.script",
-    "filesystem.*.mount", "filesystem.*.device", "container.image", "container.cgroup",
-    "environment.LD_PRELOAD", "environment.LD_LIBRARY_PATH", "environment.PYTHONPATH",
-    "environment.VIRTUAL_ENV", "environment.CONDA_PREFIX", "environment.DARSHAN_LOGPATH",
-    "environment.TMPDIR",
-)  # fmt: skip
 
 
 def job_facts(
@@ -81,22 +67,3 @@ def _clean(fact: Fact) -> Fact:
     if is_secret_name(fact.name) or is_secret_name(variable):
         return fact._replace(value=REDACTED)
     return Fact(*(redact_text(text.encode("utf-8", "backslashreplace").decode()) for text in fact))
-
-
-def reveals(name: str) -> str | None:
-    """Return which privacy setting a fact of this name falls under: hosts, paths or neither.
-
-    >>> reveals("process.user"), reveals("job.script"), reveals("cpu.model")
-    ('hosts', 'paths', None)
-    """
-    for setting, patterns in (("hosts", _HOSTS), ("paths", _PATHS)):
-        if any(_matches(name, pattern) for pattern in patterns):
-            return setting
-    return None
-
-
-def _matches(name: str, pattern: str) -> bool:
-    if pattern.endswith("."):
-        return name.startswith(pattern)
-    start, star, end = pattern.partition("*")
-    return name.startswith(start) and name.endswith(end) if star else name == pattern

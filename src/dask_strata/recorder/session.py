@@ -78,7 +78,7 @@ async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
     recorder = SchedulerRecorder(settings, run_name(settings))
     try:
         await recorder.start(scheduler)
-    except Exception:
+    except Exception:  # passed on; whatever it was, the client need not try again
         _refused.add(scheduler.address)
         raise
 
