@@ -137,6 +137,8 @@ def told_once_each(err: str) -> list[str]:
     assert f"{os.sep}dask_strata{os.sep}" not in err, err  # no traceback of ours
     assert all("cannot write the records of" in line for line in told), told
     processes = [line.split("the records of ")[1].split(":")[0] for line in told]
+    # Scheduler, client and nannies share a process here, and tell once together.
+    assert sum(not p.startswith("worker-") for p in processes) <= 1, told
     assert len(processes) == len(set(processes)), told
     return processes
 
@@ -165,7 +167,7 @@ def test_full_disk_that_gets_room_again(
     work.wait("worked")
     ballast.unlink()
     err = work.end()
-    assert "scheduler" in {p.partition("-")[0] for p in told_once_each(err)}
+    assert told_once_each(err)
     run = open_run(path)
     assert run.state == "complete"
     assert_whole(run)
@@ -230,7 +232,7 @@ def test_folder_removed_while_recording(tmp_path: Path, workflow: Callable[..., 
     work.tell("go")
     work.wait("worked")
     told = told_once_each(work.end())
-    assert "scheduler" in {p.partition("-")[0] for p in told}
+    assert told
     assert not path.exists()
 
 
