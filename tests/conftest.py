@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,10 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dask_strata import Run, open_run
+
+# Started in the background, we may have been told to ignore interrupts; scripts under test are not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_until(

@@ -129,7 +129,7 @@ def record_command(
     UsageError
         There is nothing to run, or a setting is wrong.
     """
-    from dask_strata.recorder.launch import launch
+    from dask_strata.recorder.launch import launch, note_exit_status
     from dask_strata.report.tables import console
 
     chosen = read_settings(**settings)
@@ -148,6 +148,7 @@ def record_command(
             soft_wrap=True,
         )
     for folder in outcome.runs:
+        note_exit_status(folder, outcome.status)
         _conclude(folder, chosen, err, quiet=quiet)
     return outcome.status
 

@@ -24,7 +24,10 @@ _told: set[str] = set()
 def _seconds(value: Any) -> float:
     from dask.utils import parse_timedelta
 
-    seconds = float(parse_timedelta(value, default="s"))
+    try:
+        seconds = float(parse_timedelta(value, default="s"))
+    except (ValueError, TypeError, KeyError, IndexError):
+        raise ValueError("is no time; examples: 100ms, 1s") from None
     if not 0.01 <= seconds <= 3600:  # noqa: PLR2004
         raise ValueError("must be between 10 ms and 1 hour")
     return seconds

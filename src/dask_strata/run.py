@@ -78,6 +78,7 @@ class Run:
     def __getitem__(self, name: str) -> TableView:
         if name not in TABLES:
             raise KeyError(f"no table {name!r}; there are {', '.join(TABLES)}")
+        self._catch_up()
         return TableView(name, self._table(name))
 
     # Reading.
@@ -96,6 +97,11 @@ class Run:
                     connection.close()
             self._engine = self._sql = None
             return True
+
+    def _catch_up(self) -> None:
+        """Read again if what was read was still being recorded."""
+        if self._record is not None and self.state == "recording":
+            self.refresh()
 
     @property
     def record(self) -> Record:
@@ -169,6 +175,7 @@ class Run:
         QueryError
             The query is wrong, or no query.
         """
+        self._catch_up()
         with self._lock:
             return TableView("query", fetch_read_only(self._open_sql(), query))
 

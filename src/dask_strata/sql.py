@@ -12,6 +12,8 @@ from dask_strata.errors import QueryError
 
 _READS = {duckdb.StatementType.SELECT, duckdb.StatementType.RELATION}
 
+_HINT = 'Columns: dask-strata tables TABLE. "group" needs quotes: it is a word of SQL too.'
+
 _EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
 
 
@@ -49,7 +51,7 @@ def fetch_read_only(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Tab
     try:
         statements = connection.extract_statements(query)
     except (duckdb.Error, UnicodeEncodeError) as error:
-        raise QueryError(f"SQL: {_first_line(error)}") from None
+        raise QueryError(f"SQL: {_first_line(error)}", hint=_HINT) from None
     if len(statements) != 1 or not _only_reads(connection, statements[0], query):
         raise QueryError(
             "SQL: only one query that reads is allowed (select, with, describe, explain).",
@@ -58,7 +60,7 @@ def fetch_read_only(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Tab
     try:
         return fetch(connection, query)
     except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
-        raise QueryError(f"SQL: {_first_line(error)}") from None
+        raise QueryError(f"SQL: {_first_line(error)}", hint=_HINT) from None
 
 
 def _only_reads(connection: duckdb.DuckDBPyConnection, statement: Any, query: str) -> bool:

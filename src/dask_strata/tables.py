@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
+from dask_strata.errors import StrataError
 from dask_strata.schema import TABLES
+
+
+@contextmanager
+def _needs(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise StrataError(
+            f"This needs {package}, which is not installed here: {error}.",
+            hint=f"pip install '{package}', or use .to_arrow()",
+        ) from error
 
 
 class TableView:
@@ -28,8 +42,9 @@ class TableView:
         return len(self._arrow)
 
     def __repr__(self) -> str:
-        row = TABLES[self.name].row if self.name in TABLES else "row"
-        return f"<{self.name}: {len(self):,} rows, one per {row}>"
+        if self.name not in TABLES:
+            return f"<{self.name}: {len(self):,} rows of {', '.join(self._arrow.column_names)}>"
+        return f"<{self.name}: {len(self):,} rows, one per {TABLES[self.name].row}>"
 
     @property
     def schema(self) -> pa.Schema:
@@ -41,18 +56,21 @@ class TableView:
         return self._arrow
 
     def to_pandas(self) -> Any:
-        """Return the rows as a `pandas.DataFrame`; needs pandas."""
-        return self._arrow.to_pandas()
+        """Return the rows as a `pandas.DataFrame`; StrataError without pandas."""
+        with _needs("pandas"):
+            return self._arrow.to_pandas()
 
     def to_polars(self) -> Any:
-        """Return the rows as a `polars.DataFrame`; needs polars."""
-        import polars as pl
+        """Return the rows as a `polars.DataFrame`; StrataError without polars."""
+        with _needs("polars"):
+            import polars as pl
 
         return pl.from_arrow(self._arrow)
 
     def to_dask(self, npartitions: int = 1) -> Any:
-        """Return the rows as a Dask DataFrame; needs ``dask[dataframe]``."""
-        import dask.dataframe
+        """Return the rows as a Dask DataFrame; StrataError without ``dask[dataframe]``."""
+        with _needs("dask[dataframe]"):
+            import dask.dataframe
 
         return dask.dataframe.from_pandas(self.to_pandas(), npartitions=npartitions)
 

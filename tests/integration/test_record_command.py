@@ -101,7 +101,10 @@ def test_a_client_that_starts_its_own_cluster_is_recorded_whole(
     assert_all_ended(run)
     assert keys_of(run) == {f"double-{i}" for i in range(20)}
     assert {row["state"] for row in rows(run, "select state from tasks")} == {"memory"}
-    roles = rows(run, "select role, count(*) as n from processes group by role order by role")
+    roles = rows(
+        run,
+        "select role, count(*) as n from processes where role <> 'record' group by 1 order by 1",
+    )
     assert [(r["role"], r["n"]) for r in roles] == [
         ("client", 1),
         ("nanny", 2),
@@ -135,7 +138,10 @@ def test_a_cluster_in_one_process_is_recorded_whole(
     assert_all_ended(run)
     prefixes = rows(run, "select prefix, count(*) as n from tasks group by prefix order by prefix")
     assert [(r["prefix"], r["n"]) for r in prefixes] == [("abs", 10), ("sum", 1)]
-    pids = rows(run, "select count(distinct pid) as pids, count(*) as n from processes")
+    pids = rows(
+        run,
+        "select count(distinct pid) as pids, count(*) as n from processes where role <> 'record'",
+    )
     assert pids == [{"pids": 1, "n": 4}]
 
 
@@ -702,3 +708,18 @@ def test_an_unknown_setting_is_named_and_the_script_runs(
     run = only_run(runs)
     assert_whole(run)
     assert keys_of(run) == {"abs"}
+
+
+def test_the_exit_status_is_on_record_and_shown(strata: Strata, script: Script, runs: Path) -> None:
+    """A script that failed is not shown as if all was well."""
+    path = script("""
+        from distributed import Client
+        if __name__ == "__main__":
+            with Client(n_workers=1, processes=False, dashboard_address=":0") as client:
+                client.submit(abs, -1).result()
+            raise SystemExit(3)
+    """)
+    done = strata("record", "-o", runs, path)
+    assert done.returncode == 3
+    assert "script exited with 3" in done.stderr
+    assert only_run(runs).script["exit_status"] == "3"

@@ -288,3 +288,14 @@ def test_a_task_that_fetches_from_several_workers_waits_once(tmp_path: Path) -> 
     run = open_run(one_worker(tmp_path / "r", rows, nthreads=4))
     assert breakdown(run).seconds["transfer"] == pytest.approx(4)
     assert run.attempts.to_arrow()["transfer_seconds"].to_pylist() == [4.0]
+
+
+def test_tasks_that_never_finished_are_told(tmp_path: Path) -> None:
+    """Tasks that were let go before they had a result count, data that was scattered does not."""
+    rows = [
+        *life("done-1", 1, 2, W),
+        *moves("gone-1", (1, "released", "waiting"), (3, "waiting", "released")),
+        *moves("given-1", (1, "memory", "released"), (2, "released", "forgotten")),
+    ]
+    summary = summarize(open_run(one_worker(tmp_path / "r", rows)))
+    assert (summary.n_tasks, summary.n_unfinished, summary.n_erred) == (3, 1, 0)

@@ -49,6 +49,7 @@ class Summary:
     check: Check
     recorder_cpu_seconds: float
     process_cpu_seconds: float
+    exit_status: int | None
 
     @property
     def overhead(self) -> float | None:
@@ -73,7 +74,7 @@ def summarize(run: Run) -> Summary:
     """)[0]
     counts = run.rows("""
         select count(*) as n, count(*) filter (state = 'erred') as erred,
-               count(*) filter (state not in ('memory', 'erred', 'released')) as unfinished,
+               count(*) filter (finished is null and state not in ('memory', 'erred')) as unfinished,
                coalesce((max(epoch_ns(coalesce(finished, submitted))) - min(epoch_ns(submitted))) / 1e9, 0)
                    as active
         from tasks
@@ -112,7 +113,14 @@ def summarize(run: Run) -> Summary:
         check=check(run),
         recorder_cpu_seconds=float(cost["own"]),
         process_cpu_seconds=float(cost["whole"]),
+        exit_status=_exit_status(run),
     )
+
+
+def _exit_status(run: Run) -> int | None:
+    """Return the script's exit status, where `dask-strata record` ran it."""
+    status = run.script.get("exit_status", "")
+    return int(status) if status.isdecimal() else None
 
 
 def failures(run: Run) -> tuple[Failure, ...]:
@@ -134,7 +142,7 @@ def findings(run: Run, spent: Breakdown, used: tuple[PrefixUse, ...]) -> Iterato
     yield from _lost_workers(run)
     yield from _repeated(run)
     if spent.total_seconds and spent.share("idle") > 0.5:  # noqa: PLR2004
-        yield f"{spent.share('idle'):.0%} of worker time was idle"
+        yield (f"{spent.share('idle'):.0%} of worker time was idle, time without any task included")
     if spent.share("transfer") > 0.2:  # noqa: PLR2004
         yield f"{spent.share('transfer'):.0%} of worker time went into waiting for transfers"
     yield from _stragglers(used)

@@ -22,6 +22,9 @@ def command(run: Path) -> None:
       dask-strata compact runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
     """
     done = compact(run)
+    if not done.segment_bytes:
+        click.echo(f"Already compact: {size(done.parquet_bytes)} of Parquet in {run / 'parquet'}")
+        return
     click.echo(
         f"{count(done.rows, 'row')}: {size(done.segment_bytes)} of segments, now "
         f"{size(done.parquet_bytes)} of Parquet in {run / 'parquet'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ import click
 from dask_strata.analysis.listing import list_runs
 from dask_strata.errors import NotARunError
 from dask_strata.report.tables import FORMATS, write_rows
+from dask_strata.report.words import count
 
 
 @click.command("list")
@@ -27,4 +29,6 @@ def command(runs: Path, form: str, output: Path | None) -> None:
     found = list_runs(runs)
     if not len(found):
         raise NotARunError(f"There is no run in {runs}.", hint="Record something: dask-strata demo")
-    write_rows(found, form, output, f"{len(found)} runs; next: dask-strata show {runs}/…")
+    newest = runs if (runs / "run.json").is_file() else runs / found["run"][-1].as_py()
+    note = f"{count(len(found), 'run')}; next: dask-strata show {shlex.quote(str(newest))}"
+    write_rows(found, form, output, note)

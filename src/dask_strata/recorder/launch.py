@@ -13,6 +13,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,11 @@ from typing import Any
 from dask_strata.config import Settings
 from dask_strata.errors import UsageError
 from dask_strata.recorder.session import joined_note
-from dask_strata.store.manifest import Manifest
+from dask_strata.store.frames import Batch, Encoder
+from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id
+from dask_strata.store.place import place
 from dask_strata.store.reader import find_runs
+from dask_strata.store.writer import FileSink
 
 _PRELOAD = "dask_strata"
 _PR_SET_PDEATHSIG = 1
@@ -65,6 +69,21 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
     status = _run(command, environment)
     made = tuple(_runs_of(runs, session))
     return Outcome(status, made, tuple(f for f in _joined(runs, session) if f not in made))
+
+
+def note_exit_status(folder: Path, status: int) -> None:
+    """Put the script's exit status on record, beside what its processes wrote; never raises."""
+    here = place()
+    process = f"record-{new_run_id()}"
+    encoder = Encoder(process, {"role": "record", **here})
+    row = {"name": "exit_status", "value": str(status)}
+    end = {"role": "record", "host": here["host"], "pid": here["pid"]}
+    end |= {"start": time.time_ns(), "stop": time.time_ns(), "exit_reason": "closed"}
+    batches = [Batch.of_rows("script", [row]), Batch.of_rows("processes", [end])]
+    with contextlib.suppress(OSError):  # the folder is gone: there is nothing to add to
+        sink = FileSink(folder / SEGMENTS / f"{process}{SUFFIX}", encoder.header())
+        sink.write(encoder.frame(batches), len(batches))
+        sink.close()
 
 
 def _target(module: str | None, command_line: list[str]) -> list[str]:
@@ -168,7 +187,12 @@ def _signals(child: Callable[[], Any], *, forward_interrupt: bool) -> Iterator[N
     handlers = {signal.SIGINT: forward if forward_interrupt else leave, signal.SIGTERM: forward}
     if hasattr(signal, "SIGHUP"):
         handlers[signal.SIGHUP] = forward
-    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    # What is ignored here (nohup, a background job) the script must find ignored, too.
+    previous = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:

@@ -18,14 +18,21 @@ from dask_strata.report.words import visible
 from dask_strata.store.compact import write_parquet
 from dask_strata.tables import microseconds
 
+#: Width where there is no terminal: nothing is wrapped that another program reads.
+_UNLIMITED = 100_000
+
 FORMATS = ("table", "csv", "json", "parquet")
+
+
+#: Columns that are copied into the next command.
+_WHOLE = ("key", "run")
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that interprets no markup, and is wide where there is no terminal."""
     made = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False)
     if not made.is_terminal:
-        made.width = 160
+        made.width = _UNLIMITED
     return made
 
 
@@ -67,7 +74,12 @@ def print_rows(table: pa.Table, note: str = "") -> None:
     shown = RichTable(box=None, pad_edge=False, header_style="bold")
     for field in table.schema:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        shown.add_column(Text(field.name), justify="right" if number else "left", overflow="fold")
+        shown.add_column(
+            Text(field.name),
+            justify="right" if number else "left",
+            overflow="fold",
+            no_wrap=field.name in _WHOLE,
+        )
     for row in _plain_rows(table):
         shown.add_row(*(Text(_cell(value)) for value in row.values()))
     out.print(shown)

@@ -43,7 +43,8 @@ def headline(s: Summary) -> Text:
         count(s.n_threads, "thread"),
         count(s.n_hosts, "host"),
         f"{s.n_erred:,} failed" if s.n_erred else "none failed",
-        f"{s.n_unfinished:,} unfinished" if s.n_unfinished else "",
+        f"{s.n_unfinished:,} never finished" if s.n_unfinished else "",
+        f"script exited with {s.exit_status}" if s.exit_status else "",
         overhead,
         whole,
     ]
@@ -75,8 +76,8 @@ def print_summary(s: Summary, out: Console) -> None:
         out.print()
         out.print(
             Text(
-                f"worker-seconds  {s.breakdown.total_seconds:,.1f} s of threads "
-                f"(tasks were under way for {duration(s.active_seconds)})",
+                f"worker-seconds  {s.breakdown.total_seconds:,.1f} s: threads, each for as long as "
+                f"its worker was there (tasks were under way for {duration(s.active_seconds)})",
                 style="bold",
             )
         )
@@ -139,7 +140,7 @@ def _bars(s: Summary) -> RichTable:
 def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
     table = RichTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("largest prefixes", overflow="ellipsis", no_wrap=True, max_width=36)
-    for name in ("tasks", "failed", "compute", "median", "max", "transfer", "results"):
+    for name in ("tasks", "failed", "compute", "median", "max", "fetching", "results"):
         table.add_column(name, justify="right", no_wrap=True)
     for p in prefixes[:5]:
         table.add_row(

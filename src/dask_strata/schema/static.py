@@ -7,12 +7,12 @@ from dask_strata.schema.columns import KEY, START, STIMULUS, STOP, TIME, Table, 
 JOB = (
     Table(
         "processes",
-        "process on record (client, scheduler, worker, nanny)",
+        "process on record (client, scheduler, worker, nanny, record)",
         1,
         "job",
         "job",
         (
-            col("role", "text", "client, scheduler, worker or nanny"),
+            col("role", "text", "client, scheduler, worker, nanny, or record: the command"),
             col("address", "text", "address in Dask, or the client's id"),
             col("name", "text", "name in Dask"),
             col("host", "text", "host name"),

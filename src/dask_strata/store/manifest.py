@@ -60,6 +60,10 @@ class Manifest:
                 f"{folder} is not a run: {what}.",
                 hint="Give the folder of one run; `dask-strata list RUNS` shows which there are.",
             ) from None
+        except NotADirectoryError:
+            raise NotARunError(
+                f"{folder} is not a run: it is a file.", hint="An archive must be unpacked first."
+            ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise NotARunError(f"{path} cannot be read: {error}.") from None
         try:
