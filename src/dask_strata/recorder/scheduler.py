@@ -223,7 +223,7 @@ class SchedulerRecorder(SchedulerPlugin):
         """Take the end of a client."""
         if self.recording:
             self._engine.add("clients", time=now_ns(), client=client, action="disconnect")  # type: ignore[union-attr]
-            if client == self.owner:
+            if client == self.owner and self._scheduler.status is Status.running:
                 self._scheduler.loop.add_callback(self.detach, "its client is gone")
 
     def restart(self, scheduler: Any) -> None:  # noqa: ARG002
@@ -318,6 +318,8 @@ class SchedulerRecorder(SchedulerPlugin):
             except ValueError:
                 continue  # it was never registered
             except Exception as error:  # noqa: BLE001  a worker that hangs must not keep us here
+                if scheduler.status is not Status.running:
+                    break  # it closes, and everyone ends with it
                 what = f"{type(error).__name__}: {error}"
                 logger.warning("dask-strata: not every recorder could be taken off: %s", what)
                 self._engine.add(  # type: ignore[union-attr]
