@@ -26,8 +26,7 @@ class FollowedLog(deque[Any]):
     """A log that grows until all who follow it have read it.
 
     Iteration goes over a copy: trimming happens on another thread, and Dask must not see
-    a deque that changes while it looks through it. The copy is made in one step of the
-    interpreter.
+    a deque that changes while it looks through it.
     """
 
     def __init__(self, log: deque[Any]) -> None:
@@ -38,10 +37,10 @@ class FollowedLog(deque[Any]):
         self.lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(super().__iter__()))
+        return iter(self.copied())
 
     def __reversed__(self) -> Iterator[Any]:
-        return iter(list(super().__iter__())[::-1])
+        return iter(self.copied()[::-1])
 
     def __reduce__(self) -> Any:
         return deque, (list(self), self.keep)
@@ -49,13 +48,17 @@ class FollowedLog(deque[Any]):
     def __copy__(self) -> deque[Any]:  # type: ignore[override]  # the copy follows nothing
         return self.original()
 
-    def after(self, position: int) -> list[Any]:
-        """Return the entries from that position on, counted from the first ever."""
+    def copied(self, start: int = 0) -> list[Any]:
+        """Return the entries from that index on, as they are at one moment."""
         while True:
             try:
-                return list(islice(super().__iter__(), position - self.trimmed, None))
-            except RuntimeError:  # appended to while being read: read again
+                return list(islice(super().__iter__(), start, None))
+            except RuntimeError:  # another thread changed it between two steps: read again
                 continue
+
+    def after(self, position: int) -> list[Any]:
+        """Return the entries from that position on, counted from the first ever."""
+        return self.copied(position - self.trimmed)
 
     def trim(self) -> None:
         """Let go of what everyone has read and Dask would have dropped."""
