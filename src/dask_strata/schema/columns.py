@@ -59,7 +59,7 @@ class Table:
 
 
 PROCESS = Column("process", "text", "process that saw this, leads to `processes`")
-SEQ = Column("seq", "int", "order of this row among all rows of its process")
+SEQ = Column("seq", "int", "order of this row among those of its process; the line, if imported")
 
 TIME = Column("time", "time", "when, on the clock of the process that saw it")
 KEY = Column("key", "key", "the task")
@@ -67,6 +67,14 @@ STIMULUS = Column("stimulus_id", "text", "Dask's name of the event that caused t
 WORKER = Column("worker", "text", "address of the worker")
 START = Column("start", "time", "when it began")
 STOP = Column("stop", "time", "when it ended")
+
+
+#: Where a row was imported from; null in all rows that were recorded.
+ORIGIN = (
+    Column("file", "text", "file that this row was imported from; null if it was recorded"),
+    Column("line", "int", "line of that file, from 1; of the row's first line, if it has several"),
+    Column("salvaged", "bool", "true if put together from a damaged event: see `check`"),
+)
 
 
 def col(name: str, kind: Kind, meaning: str, unit: str = "") -> Column:

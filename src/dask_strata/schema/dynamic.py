@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from dask_strata.schema.columns import KEY, START, STIMULUS, STOP, TIME, WORKER, Table, col
+from dask_strata.schema.columns import (
+    KEY,
+    ORIGIN,
+    START,
+    STIMULUS,
+    STOP,
+    TIME,
+    WORKER,
+    Table,
+    col,
+)
 
 SCHEDULER = (
     Table(
@@ -28,6 +38,9 @@ SCHEDULER = (
             col("traceback", "long", "text of the traceback"),
             col("blame", "key", "task whose failure made this one fail"),
             col("suspicious", "int", "workers that died while this task was on them"),
+            col("prefix", "text", "Dask's prefix of the key; imported rows only"),
+            col("group", "text", "Dask's group of the key; imported rows only"),
+            *ORIGIN,
         ),
         prov="activity",
     ),
@@ -63,6 +76,7 @@ SCHEDULER = (
             col("action", "text", "what happened to it"),
             col("reason", "long", "why, as far as anyone said"),
             STIMULUS,
+            *ORIGIN,
         ),
         prov="agent",
     ),
@@ -171,6 +185,7 @@ WORKERS = (
             col("wanted_state", "text", "state that was asked for"),
             col("finish_state", "text", "state after"),
             STIMULUS,
+            *ORIGIN,
         ),
         prov="activity",
     ),
@@ -206,8 +221,29 @@ WORKERS = (
             col("total_bytes", "bytes", "size of all results in it"),
             col("compressed_bytes", "bytes", "bytes on the wire, outgoing end only"),
             col("n_keys", "int", "results in it"),
+            col("time", "time", "when the worker told of it, on its own clock; imported rows only"),
+            col(
+                "middle", "time", "middle as the worker told it: see `clock_offsets`; imported only"
+            ),
+            col(
+                "duration_seconds", "seconds", "duration as the worker told it; imported rows only"
+            ),
+            col("bandwidth", "float", "as the worker told it; imported only", "bytes per second"),
+            *ORIGIN,
         ),
         prov="activity",
+    ),
+    Table(
+        "transfer_resends",
+        "row that told again of a transfer that was told of before, only at another time",
+        4,
+        "workflow system",
+        "worker",
+        (
+            col("number", "int", "the transfer's number in `transfer_ends`, same process"),
+            TIME,
+            *ORIGIN,
+        ),
     ),
     Table(
         "transfer_end_keys",
@@ -298,6 +334,39 @@ RECORD = (
             col("count", "int", "rows concerned; null where unknown"),
             col("reason", "long", "why"),
             col("where", "text", "file or process concerned"),
+        ),
+    ),
+    Table(
+        "imports",
+        "file that rows were imported from",
+        3,
+        "record",
+        "record",
+        (
+            col("file", "text", "name of the file"),
+            col("folder", "text", "folder that it was in"),
+            col("rows", "int", "rows in it, not counting its header"),
+            col("kept", "int", "rows that are in the tables; a row may be several there"),
+            col("resent", "int", "rows that are in `transfer_resends`"),
+            col("salvaged", "int", "rows that were put together from damaged events"),
+            col("set_aside", "int", "rows that are in `set_aside`"),
+            col("size_bytes", "bytes", "size of the file"),
+            col("columns", "long", "its columns in their order, as JSON"),
+        ),
+    ),
+    Table(
+        "set_aside",
+        "row of an imported file that could not be understood; its bytes are in the run's folder",
+        3,
+        "record",
+        "record",
+        (
+            col(
+                "file", "text", "name of the file; the row's bytes are in `aside/` under this name"
+            ),
+            col("line", "int", "its first line in that file, from 1"),
+            col("lines", "int", "how many lines it is"),
+            col("reason", "text", "what is wrong with it"),
         ),
     ),
 )

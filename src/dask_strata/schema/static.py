@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dask_strata.schema.columns import KEY, START, STIMULUS, STOP, TIME, Table, col
+from dask_strata.schema.columns import KEY, ORIGIN, START, STIMULUS, STOP, TIME, Table, col
 
 JOB = (
     Table(
         "processes",
-        "process on record (client, scheduler, worker, nanny, record)",
+        "process on record (client, scheduler, worker, nanny, record, imported)",
         1,
         "job",
         "job",
         (
-            col("role", "text", "client, scheduler, worker, nanny, or record: the command"),
+            col(
+                "role",
+                "text",
+                "client, scheduler, worker, nanny, record (the command), imported (import)",
+            ),
             col("address", "text", "address in Dask, or the client's id"),
             col("name", "text", "name in Dask"),
             col("host", "text", "host name"),
@@ -27,7 +31,7 @@ JOB = (
             col("python", "text", "version of Python"),
             col("dask", "text", "version of dask"),
             col("distributed", "text", "version of distributed"),
-            col("transport", "text", "how its records got to the folder: file or comm"),
+            col("transport", "text", "how its records got to the folder: file, comm or import"),
             col("tap", "text", "how transitions were taken: log or plugin"),
         ),
         prov="agent",
@@ -96,6 +100,7 @@ CLIENT = (
             TIME,
             col("client", "text", "Dask's id of the client"),
             col("action", "text", "connected (already there), connect or disconnect"),
+            *ORIGIN,
         ),
         prov="agent",
     ),
@@ -114,6 +119,7 @@ CLIENT = (
             STIMULUS,
             col("span", "text", "names of the span that its tasks belong to"),
             col("code", "long", "source lines that caused it, as far as Dask knows them"),
+            *ORIGIN,
         ),
         prov="activity",
     ),
@@ -184,5 +190,16 @@ CLIENT = (
             col("dependency", "key", "a task that it needs"),
         ),
         prov="relation",
+    ),
+    Table(
+        "key_prefixes",
+        "key of an imported run that no row of the scheduler names the prefix of",
+        2,
+        "workflow system",
+        "task graph",
+        (
+            KEY,
+            col("prefix", "text", "Dask's prefix of the key, worked out from its text"),
+        ),
     ),
 )
