@@ -9,9 +9,16 @@ from __future__ import annotations
 #: In order of dependence. `_known` (the last definition of each key) is internal.
 QUERIES: dict[str, str] = {
     "_known": """
+        with said as (
+            select key, key_type, prefix, "group", function, submission, seq from graph_tasks
+            union all by name
+            select distinct key, key_type, prefix, "group" from scheduler_transitions
+            where prefix is not null
+            union all by name select key, key_type, prefix from key_prefixes
+        )
         select key, key_type, any_value(prefix) as prefix, any_value("group") as "group",
                arg_max(function, seq) as function, arg_max(submission, seq) as submission
-        from graph_tasks group by key, key_type
+        from said group by key, key_type
     """,
     "_moves": """
         select *,
@@ -67,6 +74,36 @@ QUERIES: dict[str, str] = {
           and epoch_ns(t.time) >= epoch_ns(s.start) - 1000000000
         group by s.seq
     """,
+    # What only the worker's transitions tell: all of an attempt that the scheduler has no row
+    # of, and how long one took of which the scheduler was told of a fetch instead.
+    "_executing": """
+        with seen as (
+            select w.*, k.key is not null as known from worker_transitions w
+            left join (select distinct key, key_type from scheduler_transitions) k
+              on k.key = w.key and k.key_type = w.key_type
+            where w.file is not null or k.key is null
+        ), steps as (
+            select *, lead(time) over stay as stop, lead(finish_state) over stay as end_state
+            from seen
+            where (finish_state = 'executing' and start_state <> 'long-running')
+               or (start_state in ('executing', 'long-running')
+                   and finish_state not in ('executing', 'long-running'))
+            window stay as (partition by worker, key, key_type order by time, seq)
+        )
+        select row_number() over (order by time, worker, key) as number, worker, key, key_type,
+               known, time as start, stop, end_state,
+               (epoch_ns(stop) - epoch_ns(time)) / 1e9 as seconds
+        from steps where finish_state = 'executing'
+    """,
+    "_executed": """
+        select s.seq, arg_min(e.number, abs(epoch_ns(e.stop) - epoch_ns(s.stop))) as number
+        from _stays s join _executing e
+          on e.known and e.key = s.key and e.key_type = s.key_type and e.worker = s.last_worker
+         and e.end_state = 'memory'
+         and epoch_ns(e.stop) between epoch_ns(s.start) - 1000000000 and epoch_ns(s.stop) + 1000000000
+        where s.end_state = 'memory'
+        group by s.seq
+    """,
     "attempts": """
         with removals as (
             select distinct worker, stimulus_id from worker_events
@@ -88,9 +125,8 @@ QUERIES: dict[str, str] = {
                 sum(greatest(b - a, 0)) filter (action = 'deserialize') / 1e9 as deserialize_seconds,
                 sum(greatest(b - a, 0)) filter (action = 'disk') / 1e9 as disk_seconds
             from apart group by seq
-        )
-        select row_number() over (order by s.seq) as attempt, s.key, s.key_type,
-               k.prefix, k."group",
+        ), scheduled as (
+        select s.key, s.key_type, k.prefix, k."group",
                coalesce(s.last_worker, e.worker, t.worker, s.first_worker, a.worker) as worker,
                s.thread, s.start, s.stop,
                case when s.end_state is null then 'running'
@@ -99,9 +135,10 @@ QUERIES: dict[str, str] = {
                     when r.worker is not null then 'lost'
                     when s.stimulus_id like 'reschedule-%' then 'rescheduled'
                     else 'released' end as outcome,
-               p.compute_seconds, p.transfer_seconds, p.deserialize_seconds, p.disk_seconds,
+               coalesce(p.compute_seconds, x.seconds) as compute_seconds,
+               p.transfer_seconds, p.deserialize_seconds, p.disk_seconds,
                s.nbytes, s.typename, s.exception, s.traceback, s.run_id, s.stimulus_id,
-               s.seq as _seq
+               s.seq as _seq, case when p.compute_seconds is null then x.number end as _number
         from _stays s
         left join _known k on k.key = s.key and k.key_type = s.key_type
         left join _stolen t on t.seq = s.seq
@@ -109,6 +146,20 @@ QUERIES: dict[str, str] = {
         left join _assigned a on a.seq = s.seq
         left join removals r on r.stimulus_id = s.stimulus_id and r.worker = s.last_worker
         left join spent p on p.seq = s.seq
+        left join _executed d on d.seq = s.seq
+        left join _executing x on x.number = d.number
+        ), elsewhere as (
+            select e.key, e.key_type, k.prefix, k."group", e.worker, e.start, e.stop,
+                   case e.end_state when 'error' then 'erred' when 'memory' then 'memory'
+                        when 'rescheduled' then 'rescheduled' else
+                        case when e.end_state is null then 'running' else 'released' end
+                   end as outcome,
+                   e.seconds as compute_seconds, e.number as _number
+            from _executing e left join _known k on k.key = e.key and k.key_type = e.key_type
+            where not e.known
+        )
+        select row_number() over (order by _seq nulls last, start, key) as attempt, *
+        from (select * from scheduled union all by name select * from elsewhere)
     """,
     "phases": """
         select attempt, key, key_type, worker, thread, i.action as action,
@@ -118,6 +169,10 @@ QUERIES: dict[str, str] = {
             select a.attempt, a.key, a.key_type, a.worker, a.thread, unnest(s.startstops) as i
             from attempts a join _stays s on s.seq = a._seq
         )
+        union all by name
+        select a.attempt, a.key, a.key_type, a.worker, a.thread, 'executing' as action,
+               e.start, e.stop, e.seconds
+        from attempts a join _executing e on e.number = a._number where e.stop is not null
     """,
     "tasks": """
         with lives as (
@@ -154,7 +209,7 @@ QUERIES: dict[str, str] = {
         ), needed as (
             select dependency as key, dependency_type as key_type, count(distinct (key, key_type)) as n
             from graph_edges group by dependency, dependency_type
-        )
+        ), scheduled as (
         select l.key, l.key_type, l.life, k.prefix, k."group", k.function,
                case when l.last_state not in ('forgotten', 'released') then l.last_state
                     when l.result is null and l.first_state in ('memory', 'erred') then l.first_state
@@ -165,21 +220,53 @@ QUERIES: dict[str, str] = {
                (epoch_ns(l.started) - epoch_ns(l.submitted)) / 1e9 as wait_seconds,
                u.nbytes, u.typename,
                coalesce(d.n, 0) as n_dependencies, coalesce(e.n, 0) as n_dependents,
-               f.exception
+               f.exception, l.first_seq as place
         from by_life l
         left join _known k on k.key = l.key and k.key_type = l.key_type
         left join used u on u.key = l.key and u.key_type = l.key_type and u.life = l.life
         left join failed f on f.key = l.key and f.key_type = l.key_type and f.life = l.life
         left join needs d on d.key = l.key and d.key_type = l.key_type
         left join needed e on e.key = l.key and e.key_type = l.key_type
-        order by l.first_seq
+        ), executed as (
+            select key, key_type, count(*) as n_attempts, arg_max(worker, start) as worker,
+                   min(start) as started, sum(compute_seconds) as compute_seconds
+            from attempts where _seq is null group by key, key_type
+        ), on_workers as (
+            select w.key, w.key_type,
+                   case when bool_or(w.finish_state = 'memory') then 'memory'
+                        when bool_or(w.finish_state = 'error') then 'erred'
+                        else arg_max(w.finish_state, w.time) end as state,
+                   min(w.time) filter (w.finish_state in ('memory', 'error')
+                       and w.start_state in ('executing', 'long-running')) as finished
+            from worker_transitions w group by w.key, w.key_type
+        ), moved as (
+            select key, key_type, max(nbytes) as nbytes from transfer_end_keys group by key, key_type
+        ), unscheduled as (
+            select coalesce(w.key, m.key) as key, coalesce(w.key_type, m.key_type) as key_type,
+                   1 as life, w.state, w.finished, m.nbytes
+            from on_workers w full outer join moved m on m.key = w.key and m.key_type = w.key_type
+            where not exists (from by_life l where l.key = coalesce(w.key, m.key)
+                              and l.key_type = coalesce(w.key_type, m.key_type))
+        ), elsewhere as (
+            select u.key, u.key_type, u.life, k.prefix, k."group", k.function, u.state, e.worker,
+                   coalesce(e.n_attempts, 0) as n_attempts, e.started, u.finished,
+                   e.compute_seconds, u.nbytes,
+                   coalesce(d.n, 0) as n_dependencies, coalesce(g.n, 0) as n_dependents
+            from unscheduled u
+            left join _known k on k.key = u.key and k.key_type = u.key_type
+            left join executed e on e.key = u.key and e.key_type = u.key_type
+            left join needs d on d.key = u.key and d.key_type = u.key_type
+            left join needed g on g.key = u.key and g.key_type = u.key_type
+        )
+        select * from (select * from scheduled union all by name select * from elsewhere)
+        order by place nulls last, coalesce(started, finished), key
     """,
     "_ends": """
         with content as (
             select process, number, string_agg(key_type || chr(31) || key, chr(30) order by key_type, key) as content
             from transfer_end_keys group by process, number
         )
-        select e.process, e.number, e."end", e.start, e.stop,
+        select e.process, e.number, e."end", e.start, e.stop, e.file,
                case when e."end" = 'incoming' then e.peer else e.worker end as source,
                case when e."end" = 'incoming' then e.worker else e.peer end as destination,
                e.total_bytes, e.compressed_bytes, e.n_keys, c.content,
@@ -204,8 +291,10 @@ QUERIES: dict[str, str] = {
         full outer join (select * from _ends where "end" = 'outgoing') o
           on o.source = i.source and o.destination = i.destination
          and o.content = i.content and o.nth = i.nth
-         and epoch_ns(i.start) <= epoch_ns(o.stop) + 5000000000
-         and epoch_ns(o.start) <= epoch_ns(i.stop) + 5000000000
+         -- Clocks that nobody measured may be any time apart.
+         and (i.file is not null or
+              epoch_ns(i.start) <= epoch_ns(o.stop) + 5000000000
+              and epoch_ns(o.start) <= epoch_ns(i.stop) + 5000000000)
     """,
     "transfers": """
         select transfer, start, stop, source, destination, total_bytes, compressed_bytes,
@@ -244,13 +333,29 @@ QUERIES: dict[str, str] = {
             having count(distinct coalesce(version, '')) > 1
         ) group by name, version order by name, n_processes desc
     """,
+    "_bounds": """
+        with moments as (
+            select time from scheduler_transitions union all by name
+            select time from scheduler_samples union all by name
+            select time from worker_transitions where file is not null union all by name
+            select time from transfer_ends where file is not null union all by name
+            select start as time from processes where role <> 'imported' and start is not null
+            union all by name
+            select stop as time from processes where role = 'scheduler' and stop is not null
+        )
+        select min(time) as first, max(time) as last,
+               (max(epoch_ns(time)) - min(epoch_ns(time))) / 1e9 as seconds
+        from moments
+    """,
     "workers": """
         with comings as (
             select worker, name, time as start,
+                   case when file is not null
+                        then regexp_extract(worker, '://\\[?([^/]*?)\\]?:[0-9]+$', 1) end as host,
                    lead(time) over (partition by worker order by time, seq) as next
             from worker_events where action in ('add', 'present') and worker is not null
         ), stays as (
-            select c.worker, c.name, c.start, c.next, min(e.time) as stop,
+            select c.worker, c.name, c.host, c.start, c.next, min(e.time) as stop,
                    arg_min(e.reason, e.time) as end_reason
             from comings c left join worker_events e
               on e.worker = c.worker and e.action = 'remove' and e.time >= c.start
@@ -259,13 +364,14 @@ QUERIES: dict[str, str] = {
         ), known as (
             select p.process, p.address, p.name, p.host, p.nthreads, p.memory_limit_bytes,
                    p.start, p.stop,
-                   arg_min(s.start, abs(epoch_ns(s.start) - epoch_ns(p.start))) as stay
+                   coalesce(arg_min(s.start, abs(epoch_ns(s.start) - epoch_ns(p.start))),
+                            min(s.start)) as stay
             from processes p left join stays s on s.worker = p.address
             where p.role = 'worker' group by all
         ), all_stays as (
             select coalesce(s.worker, k.address) as worker, coalesce(s.name, k.name) as name,
-                   k.process, k.host, k.nthreads, k.memory_limit_bytes,
-                   coalesce(s.start, k.start) as start, coalesce(s.stop, k.stop) as stop,
+                   k.process, coalesce(k.host, s.host) as host, k.nthreads,
+                   k.memory_limit_bytes, coalesce(s.start, k.start) as start, coalesce(s.stop, k.stop) as stop,
                    s.end_reason, s.next
             from stays s full outer join known k on k.address = s.worker and k.stay = s.start
         ), used as (

@@ -8,6 +8,7 @@
     ├── UnknownTaskError        no task of that key is on record
     ├── QueryError              the SQL was wrong or asked for what is not allowed
     ├── RecordingError          recording could not be started
+    ├── ImportedDataError       files that others wrote cannot be imported
     └── UsageError              exit 2, the call itself is wrong
         └── SettingError        a setting is unknown or has a bad value
 
@@ -60,6 +61,10 @@ class QueryError(StrataError):
 
 class RecordingError(StrataError):
     """Recording could not be started or stopped."""
+
+
+class ImportedDataError(StrataError):
+    """Files that others wrote cannot be imported."""
 
 
 class UsageError(StrataError):

@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.store.reader import Record
 from dask_strata.tables import as_type
 
 
@@ -23,31 +22,49 @@ def merge_processes(table: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(list(merged.values()), schema=table.schema)
 
 
-def align(record: Record, offsets: dict[str, int]) -> None:
-    """Shift the times of each process by its offset, in nanoseconds."""
-    if not offsets:
-        return
-    for name, recorded in record.tables.items():
-        table = recorded
-        processes = table["process"].cast(pa.string()).combine_chunks()
-        if not set(pc.unique(processes).to_pylist()) & offsets.keys():
-            continue
-        shift = pa.array([offsets.get(p, 0) for p in processes.to_pylist()], pa.int64())
-        for i, column in enumerate(table.schema):
-            if pa.types.is_timestamp(column.type):
-                moved = pc.add(table[i].cast(pa.int64()), shift).cast(column.type)
-                table = table.set_column(i, column, moved)
-        record.tables[name] = table
+def align(table: pa.Table, offsets: dict[str, int], *, imported: bool) -> pa.Table:
+    """Shift the times of each process by its offset, in nanoseconds.
+
+    An imported worker has shifted all but `time` already, by what it took for its offset then.
+    """
+    moving = [
+        i
+        for i, column in enumerate(table.schema)
+        if pa.types.is_timestamp(column.type) and (column.name == "time" or not imported)
+    ]
+    if not moving or not offsets:
+        return table
+    processes = table["process"].cast(pa.string()).combine_chunks()
+    if not set(pc.unique(processes).to_pylist()) & offsets.keys():
+        return table
+    names = pa.array(offsets, pa.string())
+    shifts = pa.array(offsets.values(), pa.int64())
+    shift = pc.fill_null(shifts.take(pc.index_in(processes, names)), 0)
+    for i in moving:
+        column = table.schema.field(i)
+        moved = pc.add(table[i].cast(pa.int64()), shift).cast(column.type)
+        table = table.set_column(i, column, moved)
+    return table
 
 
-def name_layers(tables: dict[str, pa.Table]) -> None:
+def order_by_time(table: pa.Table) -> pa.Table:
+    """Put imported rows in the order of their times, and number them so."""
+    times = table["time"].cast(pa.int64()).combine_chunks()
+    if len(times) > 1 and pc.any(pc.less(times[1:], times[:-1])).as_py():
+        table = table.take(pc.sort_indices(table, [("time", "ascending"), ("seq", "ascending")]))
+    index = table.schema.get_field_index("seq")
+    return table.set_column(
+        index, table.schema.field(index), pa.array(range(len(table)), pa.int64())
+    )
+
+
+def name_layers(tasks: pa.Table, graph_layers: pa.Table) -> pa.Table:
     """Fill in the layer of each task whose group is a layer that a client showed."""
-    layers = pc.unique(tables["graph_layers"]["layer"].cast(pa.string()))
+    layers = pc.unique(graph_layers["layer"].cast(pa.string()))
     if not len(layers):
-        return
-    tasks = tables["graph_tasks"]
+        return tasks
     group = tasks["group"].cast(pa.string())
     layer = pc.if_else(pc.is_in(group, layers), group, pa.scalar(None, pa.string()))
     index = tasks.schema.get_field_index("layer")
     field = tasks.schema.field(index)
-    tables["graph_tasks"] = tasks.set_column(index, field, as_type(layer, field.type))
+    return tasks.set_column(index, field, as_type(layer, field.type))

@@ -7,6 +7,7 @@ scheduler's clock on the way (see `Run.clock_offsets_ns`).
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ import pyarrow as pa
 
 from dask_strata.derive import QUERIES
 from dask_strata.errors import UnknownTaskError
-from dask_strata.ready import align, merge_processes, name_layers
-from dask_strata.schema import DERIVED, TABLES, split_wire_key, wire_key
+from dask_strata.ready import align, merge_processes, name_layers, order_by_time
+from dask_strata.schema import DERIVED, RECORDED, TABLES, split_wire_key, wire_key
 from dask_strata.sql import connect, fetch, fetch_read_only
 from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.manifest import Manifest
@@ -29,6 +30,8 @@ from dask_strata.tables import TableView, as_type, microseconds
 
 #: Processes on other hosts are shifted only by more than this many uncertainties.
 _SIGNIFICANT = 1.0
+
+_WORD = re.compile(r"\w+")
 
 
 class Run:
@@ -60,7 +63,10 @@ class Run:
         self._lock = threading.RLock()
         self._record: Record | None = None
         self._seen: tuple[Any, ...] = ()
+        self._offsets: dict[str, int] | None = None
+        self._ready: dict[str, pa.Table] = {}
         self._derived: dict[str, pa.Table] = {}
+        self._made: set[str] = set()
         self._engine: duckdb.DuckDBPyConnection | None = None
         self._sql: duckdb.DuckDBPyConnection | None = None
 
@@ -91,6 +97,8 @@ class Run:
                 return False
             self._seen = seen
             self._record = None
+            self._offsets = None
+            self._ready.clear()
             self._derived.clear()
             for connection in (self._engine, self._sql):
                 if connection is not None:
@@ -105,47 +113,69 @@ class Run:
 
     @property
     def record(self) -> Record:
-        """The recorded tables and segments, aligned."""
+        """What is on record, as it is: times are not aligned in these tables."""
         with self._lock:
             if self._record is None:
                 self._seen = fingerprint(self.path)
-                record = read_record(self.path)
-                record.tables["processes"] = merge_processes(record.tables["processes"])
-                self._record = record
-                if self.align:
-                    align(record, self.clock_offsets_ns)
-                name_layers(record.tables)
+                self._record = read_record(self.path)
             return self._record
+
+    def _recorded(self, name: str) -> pa.Table:
+        """Return a recorded table, ready to be looked at."""
+        if name not in self._ready:
+            table = self.record.tables[name]
+            if name == "processes":
+                table = merge_processes(table)
+            if self.align:
+                offsets = self.clock_offsets_ns
+                table = align(table, offsets, imported=self.record.imported)
+            if name == "scheduler_transitions" and self.record.imported:
+                table = order_by_time(table)
+            if name == "graph_tasks":
+                table = name_layers(table, self.record.tables["graph_layers"])
+            self._ready[name] = table
+        return self._ready[name]
 
     def _table(self, name: str) -> pa.Table:
         with self._lock:
             if name not in DERIVED:
-                return self.record.tables[name]
+                return self._recorded(name)
             if name not in self._derived:
                 schema = arrow_schema(TABLES[name])
                 columns = ", ".join(f'"{field.name}"' for field in schema)
-                found = fetch(self._connection(), f"select {columns} from {name}")  # noqa: S608  names are ours
+                query = f"select {columns} from {name}"  # noqa: S608  names are ours
+                found = fetch(self._connection(query), query)
                 self._derived[name] = pa.Table.from_arrays(
                     [as_type(found[f.name], f.type) for f in schema], schema=schema
                 )
             return self._derived[name]
 
-    def _connection(self) -> duckdb.DuckDBPyConnection:
-        """Return the connection that has the recorded and the derived tables."""
+    def _connection(self, query: str) -> duckdb.DuckDBPyConnection:
+        """Return the connection that has the tables that a query names, derived ones too."""
         with self._lock:
             if self._engine is None:
-                engine = connect()
-                for name, table in self.record.tables.items():
-                    engine.register(name, table)
-                for name, query in QUERIES.items():
-                    engine.execute(f'create temp table "{name}" as {query}')
-                self._engine = engine
+                self._engine = connect()
+                self._made.clear()
+            names = list(QUERIES)
+            needed = set(_WORD.findall(query))
+            for i in reversed(range(len(names))):
+                if names[i] in needed:
+                    before = {*RECORDED, *names[:i]}
+                    needed |= set(_WORD.findall(QUERIES[names[i]])) & before
+            needed -= self._made
+            for name in RECORDED:
+                if name in needed:
+                    self._engine.register(name, self._recorded(name))
+            for name in names:
+                if name in needed:
+                    self._engine.execute(f'create temp table "{name}" as {QUERIES[name]}')
+            self._made |= needed
             return self._engine
 
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of one of our own queries, as mappings."""
         with self._lock:
-            found = fetch(self._connection(), query, list(parameters))
+            found = fetch(self._connection(query), query, list(parameters))
             return microseconds(found).to_pylist()  # type: ignore[no-any-return]
 
     def _open_sql(self) -> duckdb.DuckDBPyConnection:
@@ -183,7 +213,9 @@ class Run:
 
     @property
     def state(self) -> str:
-        """complete, recording, or cut: whether the scheduler's record has an end."""
+        """complete, recording, cut or imported: whether the scheduler's record has an end."""
+        if self.manifest.imported_from is not None:
+            return "imported"
         states = {segment_state(s) for s in self.segments if s.process.startswith("scheduler")}
         if "recording" in states:
             return "recording"
@@ -200,23 +232,35 @@ class Run:
 
         Zero for processes on the scheduler's host, which has one clock. For those on another
         host the measurement of least uncertainty of any of them, if it is larger than that.
+        Imported measurements have no uncertainty of their own: there it is the median of all
+        of a host, if it is larger than half the range of their middle half.
         """
+        with self._lock:
+            if self._offsets is None:
+                self._offsets = self._measured_offsets()
+            return self._offsets
+
+    def _measured_offsets(self) -> dict[str, int]:
         tables = self.record.tables
-        processes = tables["processes"].select(["process", "role", "host"]).to_pylist()
-        home = {p["host"] for p in processes if p["role"] == "scheduler"}
-        hosts = {p["process"]: p["host"] for p in processes if p["host"] not in home}
-        best: dict[str, tuple[float, float]] = {}
+        every = tables["processes"].select(["process", "role", "host"]).to_pylist()
+        processes = [p for p in every if p["role"]]
+        home = {p["host"] for p in processes if p["role"] == "scheduler" and p["host"]}
+        hosts = {
+            p["process"]: p["host"] or p["process"] for p in processes if p["host"] not in home
+        }
+        measured: dict[str, list[tuple[float, float | None]]] = {}
         columns = ["process", "offset_seconds", "uncertainty_seconds"]
         for row in tables["clock_offsets"].select(columns).to_pylist():
-            offset, uncertainty = row["offset_seconds"], row["uncertainty_seconds"]
             host = hosts.get(row["process"])
-            if host is not None and offset is not None and uncertainty is not None:
-                measured = (uncertainty, offset)
-                best[host] = min(best.get(host, measured), measured)
+            if host is not None and row["offset_seconds"] is not None:
+                measured.setdefault(host, []).append(
+                    (row["offset_seconds"], row["uncertainty_seconds"])
+                )
+        best = {host: _best(offsets) for host, offsets in measured.items()}
         return {
-            process: int(best[host][1] * 1e9)
+            process: int(best[host][0] * 1e9)
             for process, host in hosts.items()
-            if host in best and abs(best[host][1]) > _SIGNIFICANT * best[host][0]
+            if host in best and abs(best[host][0]) > _SIGNIFICANT * best[host][1]
         }
 
     @property
@@ -390,6 +434,17 @@ class Task:
         from dask_strata.analysis.stories import story
 
         return iter(story(self).events)
+
+
+def _best(measured: list[tuple[float, float | None]]) -> tuple[float, float]:
+    """Return the offset of a host and its uncertainty, from measurements of its processes."""
+    certain = [(u, offset) for offset, u in measured if u is not None]
+    if certain:
+        uncertainty, offset = min(certain)
+        return offset, uncertainty
+    offsets = sorted(offset for offset, _ in measured)
+    low, middle, high = (offsets[len(offsets) * i // 4] for i in (1, 2, 3))
+    return middle, (high - low) / 2
 
 
 def _loads(text: str | None) -> Any:

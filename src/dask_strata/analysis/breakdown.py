@@ -46,20 +46,13 @@ class PrefixUse:
 
 
 _QUERY = """
-    with bounds as (
-        select min(time) as first, max(time) as last
-        from (
-            select time from scheduler_samples union all by name
-            select time from scheduler_transitions union all by name
-            select start as time from processes where role = 'scheduler' and start is not null
-            union all by name
-            select stop as time from processes where role = 'scheduler' and stop is not null
-        )
-    ), there as (
-        select w.worker, coalesce(w.nthreads, 1) as n,
+    with there as (
+        select w.worker, w.nthreads,
                greatest(epoch_ns(coalesce(w.start, b.first)), epoch_ns(b.first)) as t0,
                least(epoch_ns(coalesce(w.stop, b.last)), epoch_ns(b.last)) as t1
-        from workers w cross join bounds b
+        from workers w cross join _bounds b
+        -- Of an imported worker that told nothing, and that nobody told of, nothing is known.
+        where w.process is not null or w.n_attempts > 0 or not exists (from imports)
     ), spans as (
         select p.attempt, t.worker, t.t0, greatest(epoch_ns(p.start), t.t0) as a,
                least(epoch_ns(p.stop), t.t1) as b,
@@ -87,15 +80,18 @@ _QUERY = """
         from edges
         window w as (partition by worker, t0 order by t rows between unbounded preceding and current row)
     ), states as (
-        select e.dt, t.n, coalesce(c, 0) as c, coalesce(s, 0) as s, coalesce(k, 0) as k,
+        select e.worker, e.t0, e.dt, t.nthreads, coalesce(c, 0) as c, coalesce(s, 0) as s, coalesce(k, 0) as k,
                coalesce(x, 0) as x, coalesce(c, 0) + coalesce(s, 0) + coalesce(k, 0) as busy
         from steps e join there t on t.worker = e.worker and t.t0 = e.t0 where e.dt > 0
+    ), counted as (
+        -- Where nobody told how many threads there are: as many as were ever busy at once.
+        select *, coalesce(nthreads, greatest(max(busy) over (partition by worker, t0), 1)) as n from states
     ), shares as (
         select *, case when busy > n then n / busy::double else 1 end as f,
                least(greatest(n - busy, 0), x) as fetching
-        from states
+        from counted
     )
-    select coalesce(sum(dt * n), 0) / 1e9 as total,
+    select coalesce(sum(dt * n), 0) / 1e9 as total, (select count(*) from phases) as seen,
            coalesce(sum(dt * c * f), 0) / 1e9 as compute,
            coalesce(sum(dt * s * f), 0) / 1e9 as deserialize,
            coalesce(sum(dt * k * f), 0) / 1e9 as spill,
@@ -108,6 +104,8 @@ def breakdown(run: Run) -> Breakdown:
     """Return where the worker-seconds of a run went."""
     row = run.rows(_QUERY)[0]
     total = float(row["total"])
+    if run.record.imported and not row["seen"]:
+        total = 0.0
     seconds = {kind: float(row[kind]) for kind in KINDS if kind != "idle"}
     seconds["idle"] = max(0.0, total - sum(seconds.values()))
     return Breakdown(total, {kind: seconds[kind] for kind in KINDS})

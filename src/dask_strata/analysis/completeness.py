@@ -5,25 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from dask_strata.analysis.finding import Finding
+from dask_strata.analysis.imports import check_import
 from dask_strata.store.segments import segment_state
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was checked.
-
-    ``severity`` is ok (counted, and it is all there), note (worth knowing, nothing is
-    missing) or missing.
-    """
-
-    severity: Literal["ok", "note", "missing"]
-    process: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +30,8 @@ class Check:
     @property
     def sentence(self) -> str:
         """One sentence for a first screen."""
+        if self.ok and not any(f.severity == "ok" and "counted" in f.text for f in self.findings):
+            return "nothing is known to be missing"
         if self.ok:
             rows = sum(1 for f in self.findings if f.severity == "ok")
             return f"nothing is missing: {rows} counters of Dask's agree with the rows on record"
@@ -51,12 +42,11 @@ class Check:
 
 def check(run: Run) -> Check:
     """Compare what is on record with what Dask counted, and list all that is missing."""
-    findings = [
-        *_counters(run),
-        *_segments(run),
-        *_losses(run),
-        *_unrecorded_workers(run),
-    ]
+    findings = (
+        [*check_import(run), *_losses(run)]
+        if run.record.imported
+        else [*_counters(run), *_segments(run), *_losses(run), *_unrecorded_workers(run)]
+    )
     return Check(all(f.severity != "missing" for f in findings), tuple(findings))
 
 

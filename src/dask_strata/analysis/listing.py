@@ -36,21 +36,15 @@ def _row(path: Path) -> dict[str, Any]:
     row: dict[str, Any] = {"run": path.name, "size_bytes": size}
     try:
         run = open_run(path)
-        facts = run.rows("""
-            select min(time) as start, (max(epoch_ns(time)) - min(epoch_ns(time))) / 1e9 as duration
-            from (select time from scheduler_transitions union all by name
-                  select time from scheduler_samples union all by name
-                  select start as time from processes where start is not null union all by name
-                  select stop as time from processes where role = 'scheduler' and stop is not null)
-        """)[0]
+        facts = run.rows("select * from _bounds")[0]
         counts = run.rows(
             "select count(*) as n, count(*) filter (state = 'erred') as erred from tasks"
         )[0]
         row |= {
             "name": run.manifest.name,
             "state": run.state,
-            "start": facts["start"],
-            "duration_seconds": facts["duration"],
+            "start": facts["first"],
+            "duration_seconds": facts["seconds"],
             "tasks": counts["n"],
             "errors": counts["erred"],
         }

@@ -61,21 +61,12 @@ class Summary:
 
 def summarize(run: Run) -> Summary:
     """Return what the first screen shows."""
-    facts = run.rows("""
-        with moments as (
-            select time from scheduler_transitions union all by name
-            select time from scheduler_samples union all by name
-            select start as time from processes where start is not null union all by name
-            select stop as time from processes where role = 'scheduler' and stop is not null
-        )
-        select min(time) as first, max(time) as last,
-               (max(epoch_ns(time)) - min(epoch_ns(time))) / 1e9 as duration
-        from moments
-    """)[0]
+    facts = run.rows("select * from _bounds")[0]
     counts = run.rows("""
         select count(*) as n, count(*) filter (state = 'erred') as erred,
                count(*) filter (finished is null and state not in ('memory', 'erred')) as unfinished,
-               coalesce((max(epoch_ns(coalesce(finished, submitted))) - min(epoch_ns(submitted))) / 1e9, 0)
+               coalesce((max(epoch_ns(coalesce(finished, submitted, started)))
+                         - min(epoch_ns(coalesce(submitted, started)))) / 1e9, 0)
                    as active
         from tasks
     """)[0]
@@ -97,7 +88,7 @@ def summarize(run: Run) -> Summary:
         path=str(run.path),
         state=run.state,
         start=facts["first"],
-        duration_seconds=facts["duration"] or 0.0,
+        duration_seconds=facts["seconds"] or 0.0,
         active_seconds=counts["active"],
         n_tasks=counts["n"],
         n_erred=counts["erred"],
@@ -191,7 +182,7 @@ def _stragglers(used: tuple[PrefixUse, ...]) -> Iterator[str]:
 def _imbalance(run: Run) -> Iterator[str]:
     row = run.rows("""
         select count(*) as n, max(compute_seconds) as most, avg(coalesce(compute_seconds, 0)) as mean,
-               arg_max(name, compute_seconds) as name from workers
+               arg_max(coalesce(name, worker), compute_seconds) as name from workers
     """)[0]
     if row["n"] > 1 and row["mean"] and row["most"] > 1 and row["most"] > 1.5 * row["mean"]:
         yield f"worker {row['name']} computed {row['most'] / row['mean']:.1f} times the average"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -23,6 +25,7 @@ _VERBS = {
     "tables": "the tables and columns of a run",
     "check": "is the record whole?",
     "compact": "turn the record into Parquet",
+    "import": "make a run of the Mofka-Dask coupler's CSV files",
 }
 
 
@@ -56,27 +59,42 @@ class _Verbs(click.Group):
             formatter.write_dl(list(_VERBS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with told(ctx, "dask-strata --debug COMMAND"):
             return super().invoke(ctx)
-        except StrataError as error:
-            if ctx.params.get("debug"):
-                raise
-            raise _Told(error) from error
-        except BrokenPipeError:
-            # Whoever reads us has seen enough. Python would complain once more on exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+
+
+@contextmanager
+def told(ctx: click.Context, debug: str) -> Iterator[None]:
+    """Turn what goes wrong inside into an exit status and a sentence.
+
+    Parameters
+    ----------
+    ctx : click.Context
+        Context of the command; its parameter ``debug`` lets errors through as they are.
+    debug : str
+        The command that shows a traceback.
+    """
+    try:
+        yield
+    except StrataError as error:
+        if ctx.params.get("debug"):
             raise
-        except Exception as error:  # a user is never shown a traceback unasked
-            if ctx.params.get("debug"):
-                raise
-            raise _Told(
-                StrataError(
-                    f"{type(error).__name__}: {error}",
-                    hint="A mistake in dask-strata: `dask-strata --debug COMMAND` shows where.",
-                )
-            ) from error
+        raise _Told(error) from error
+    except BrokenPipeError:
+        # Whoever reads us has seen enough. Python would complain once more on exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        ctx.exit(0)
+    except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+        raise
+    except Exception as error:  # a user is never shown a traceback unasked
+        if ctx.params.get("debug"):
+            raise
+        raise _Told(
+            StrataError(
+                f"{type(error).__name__}: {error}",
+                hint=f"A mistake in dask-strata: `{debug}` shows where.",
+            )
+        ) from error
 
 
 @click.group(cls=_Verbs, name="strata", context_settings={"help_option_names": ["-h", "--help"]})

@@ -29,7 +29,7 @@ _COLORS = {
     "spill": "magenta",
     "idle": "bright_black",
 }
-_STATE = {"complete": "green", "recording": "cyan", "cut": "red"}
+_STATE = {"complete": "green", "recording": "cyan", "cut": "red", "imported": "blue"}
 
 
 def headline(s: Summary) -> Text:
@@ -40,8 +40,8 @@ def headline(s: Summary) -> Text:
         count(s.n_tasks, "task"),
         duration(s.duration_seconds),
         count(s.n_workers, "worker"),
-        count(s.n_threads, "thread"),
-        count(s.n_hosts, "host"),
+        count(s.n_threads, "thread") if s.n_threads else "",
+        count(s.n_hosts, "host") if s.n_hosts else "",
         f"{s.n_erred:,} failed" if s.n_erred else "none failed",
         f"{s.n_unfinished:,} never finished" if s.n_unfinished else "",
         f"script exited with {s.exit_status}" if s.exit_status else "",
@@ -74,14 +74,7 @@ def print_summary(s: Summary, out: Console) -> None:
     out.print(headline(s))
     if s.n_tasks:
         out.print()
-        out.print(
-            Text(
-                f"worker-seconds  {s.breakdown.total_seconds:,.1f} s: threads, each for as long as "
-                f"its worker was there (tasks were under way for {duration(s.active_seconds)})",
-                style="bold",
-            )
-        )
-        out.print(_bars(s))
+        _print_breakdown(s, out)
         out.print()
         out.print(_prefix_table(s.prefixes))
     if s.failures:
@@ -106,6 +99,20 @@ def print_summary(s: Summary, out: Console) -> None:
     out.print()
     out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def _print_breakdown(s: Summary, out: Console) -> None:
+    if not s.breakdown.total_seconds:
+        out.print(Text("worker-seconds  no execution of a task is on record", style="bold"))
+        return
+    out.print(
+        Text(
+            f"worker-seconds  {s.breakdown.total_seconds:,.1f} s: threads, each for as long as "
+            f"its worker was there (tasks were under way for {duration(s.active_seconds)})",
+            style="bold",
+        )
+    )
+    out.print(_bars(s))
 
 
 def next_commands(path: str, s: Summary) -> Text:

@@ -53,6 +53,8 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     """
     record = read_record(folder)
     before = sum(s.size for s in record.segments if s.path.exists())
+    if record.imported:
+        return Compaction(sum(map(len, record.tables.values())), 0, _size(folder), 0)
     new = folder / f".{PARQUET}-{secrets.token_hex(4)}"
     try:
         _write(record, new, progress)
@@ -65,8 +67,11 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     finally:
         shutil.rmtree(new, ignore_errors=True)
     kept = _delete_segments(record)
-    after = sum(f.stat().st_size for f in (folder / PARQUET).rglob("*") if f.is_file())
-    return Compaction(sum(map(len, record.tables.values())), before, after, kept)
+    return Compaction(sum(map(len, record.tables.values())), before, _size(folder), kept)
+
+
+def _size(folder: Path) -> int:
+    return sum(f.stat().st_size for f in (folder / PARQUET).rglob("*") if f.is_file())
 
 
 def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
@@ -99,19 +104,22 @@ def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
 
 def write_parquet(table: pa.Table, path: Path) -> None:
     """Write a table so that other tools read it and it takes little room."""
-    plain = {f.name: f.type for f in table.schema if not pa.types.is_nested(f.type)}
+    pq.write_table(table, path, **parquet_options(table.schema))
+
+
+def parquet_options(schema: pa.Schema, level: int = 9) -> dict[str, Any]:
+    """Return how a table of that schema is written."""
+    plain = {f.name: f.type for f in schema if not pa.types.is_nested(f.type)}
     numbers = [n for n, t in plain.items() if pa.types.is_timestamp(t) or pa.types.is_integer(t)]
-    pq.write_table(
-        table,
-        path,
-        compression="zstd",
-        compression_level=9,
-        version="2.6",
-        use_dictionary=[n for n, t in plain.items() if n not in numbers],
-        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None,
-        store_schema=True,
-        write_statistics=True,
-    )
+    return {
+        "compression": "zstd",
+        "compression_level": level,
+        "version": "2.6",
+        "use_dictionary": [n for n in plain if n not in numbers],
+        "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None,
+        "store_schema": True,
+        "write_statistics": True,
+    }
 
 
 def _swap(folder: Path, new: Path) -> None:

@@ -18,6 +18,9 @@ SEGMENTS = "segments"
 PARQUET = "parquet"
 SUFFIX = ".seg"
 
+#: Folder of rows that an import could not understand, as they were.
+ASIDE = "aside"
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -31,6 +34,7 @@ class Manifest:
     session: str | None = None
     flush_interval_seconds: float = 0.1
     scheduler: dict[str, Any] = field(default_factory=dict)
+    imported_from: str | None = None
 
     def write(self, folder: Path) -> None:
         """Write it, all or nothing. Raises OSError."""

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED, TABLES
 from dask_strata.store.arrow import Rows, arrow_schema
 from dask_strata.store.manifest import PARQUET, SEGMENTS, SUFFIX, Manifest
@@ -31,16 +32,22 @@ class Record:
 
     Attributes
     ----------
-    tables : dict of name to pyarrow.Table
-        The recorded tables, each with the columns of the schema.
+    tables : mapping of name to pyarrow.Table
+        The recorded tables, each with the columns of the schema. Those of an imported run are
+        read when they are looked at.
     segments : list of Segment
         The segments, whether read now or compacted before.
     """
 
     manifest: Manifest
     folder: Path
-    tables: dict[str, pa.Table]
+    tables: Mapping[str, pa.Table]
     segments: list[Segment]
+
+    @property
+    def imported(self) -> bool:
+        """Whether it was made of files that others wrote; it has no segments then."""
+        return self.manifest.imported_from is not None
 
 
 def fingerprint(folder: Path) -> tuple[Any, ...]:
@@ -70,6 +77,8 @@ def read_record(folder: Path) -> Record:
     """
     manifest = Manifest.read(folder)
     index = read_index(folder)
+    if manifest.imported_from is not None:
+        return Record(manifest, folder, _Imported(folder, index["tables"]), [])
     rows = {name: Rows(table) for name, table in RECORDED.items()}
     segments = [
         Segment(**{**s, "path": folder / SEGMENTS / f"{s['process']}{SUFFIX}"})
@@ -105,6 +114,32 @@ def read_record(folder: Path) -> Record:
     for name, found in compacted.items():
         tables[name] = pa.concat_tables([found, tables[name]]).unify_dictionaries()
     return Record(manifest, folder, tables, segments)
+
+
+class _Imported(Mapping[str, pa.Table]):
+    """The tables of an imported run, which are all in Parquet."""
+
+    def __init__(self, folder: Path, rows: Mapping[str, int]) -> None:
+        self._folder = folder
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(RECORDED)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(RECORDED)
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._rows:
+            return arrow_schema(RECORDED[name]).empty_table()
+        try:
+            return _read_parquet(self._folder, name)
+        except (OSError, pa.ArrowException) as error:
+            raise StrataError(
+                f"The Parquet of {name} in {self._folder} cannot be read: "
+                f"{str(error).splitlines()[0]}",
+                hint=f"Import it again from {Manifest.read(self._folder).imported_from}.",
+            ) from error
 
 
 def _add_losses(segments: Sequence[Segment], rows: Mapping[str, Rows]) -> None:

@@ -1,0 +1,212 @@
+"""Which events each task has, and in which order: one sort, nine bytes an event.
+
+The events themselves stay in the run's Arrow tables and are made when they are looked at,
+a page at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dask_strata.run import Run
+from dask_strata.sql import connect, fetch
+
+SCHEDULER, WORKER, TRANSFER = range(3)
+
+_TABLES = (
+    "scheduler_transitions",
+    "worker_transitions",
+    "transfer_ends",
+    "transfer_end_keys",
+    "processes",
+)
+_NS = pa.int64()
+_INTERVALS = pa.list_(
+    pa.struct([("action", pa.string()), ("start", _NS), ("stop", _NS), ("source", pa.string())])
+)
+
+#: Every event of every task, by the row of its table.
+_EVENTS = """
+    create temp table events as
+    select key, key_type, time, 0::tinyint as kind, row from scheduler_transitions
+    where key is not null
+    union all
+    select key, key_type, time, 1::tinyint as kind, row from worker_transitions
+    where key is not null
+    union all
+    select distinct k.key, k.key_type, coalesce(e.time, e.stop) as time, 2::tinyint as kind, e.row
+    from transfer_ends e join transfer_end_keys k using (process, number) where k.key is not null
+"""
+
+#: In order of first appearance.
+_TASKS = """
+    create temp table tasks as
+    select key, key_type, count(*) as n, (row_number() over (
+        order by min(time) nulls last, min(kind * 4294967296 + row)) - 1)::integer as task
+    from events group by key, key_type
+"""
+
+_BY_TASK = """
+    select kind, row::integer as row from events join tasks using (key, key_type)
+    order by task, time nulls last, kind, row
+"""
+
+#: All of them once, those of no task too.
+_BY_TIME = """
+    select kind, row::integer as row from (
+        select time, 0::tinyint as kind, row from scheduler_transitions union all
+        select time, 1::tinyint as kind, row from worker_transitions union all
+        select coalesce(time, stop) as time, 2::tinyint as kind, row from transfer_ends)
+    order by time nulls last, kind, row
+"""
+
+#: The interval that the worker reported: the work itself, where it said more than one.
+_INTERVAL = """
+    select i.start as begins, i.stop as ends, i.action as action from (
+        select row, coalesce([x for x in startstops if x.action = 'compute'][1],
+                             startstops[1]) as i
+        from scheduler_transitions) order by row
+"""
+
+#: What recorded runs do not tell of a transfer is worked out; imported ones tell it.
+_TRANSFER = """
+    with told as (
+        select row, coalesce(time, stop) as t_event, start, stop,
+               coalesce(middle, start + (stop - start) // 2) as middle,
+               coalesce(duration_seconds, (stop - start) / 1e9) as duration,
+               total_bytes, bandwidth
+        from transfer_ends
+    ), contents as (
+        select e.row, list(k.key order by k.row) as keys, list(k.nbytes order by k.row) as sizes
+        from transfer_ends e join transfer_end_keys k using (process, number) group by e.row
+    )
+    select t_event, start, stop, middle, duration,
+           coalesce(bandwidth, case when duration > 0 then total_bytes / duration end) as bandwidth,
+           keys, sizes
+    from told left join contents using (row) order by row
+"""
+
+
+class Rows(NamedTuple):
+    """Events in an order: the number of the table that each is in, and its row there."""
+
+    kind: pa.Array
+    row: pa.Array
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """Return those from start to before stop."""
+        return Rows(self.kind.slice(start, stop - start), self.row.slice(start, stop - start))
+
+    def of(self, kind: int) -> pa.Array:
+        """Return the rows of one table, in order."""
+        return self.row.filter(pc.equal(self.kind, kind))
+
+
+class Index(NamedTuple):
+    """What is known of a run's tasks and events before any of them is made.
+
+    Attributes
+    ----------
+    names, types : pyarrow.Array
+        Key of each task as Dask shows it, and its type, in order of first appearance.
+    ends : pyarrow.Array
+        Where the events of each task end in `by_task`.
+    by_task : Rows
+        Events by task, then time; a transfer is under each of its keys.
+    by_time : Rows
+        All events once, by time.
+    columns : dict of str to pyarrow.Table
+        The tables that the rows are in, with times as nanoseconds.
+    """
+
+    names: pa.Array
+    types: pa.Array
+    ends: pa.Array
+    by_task: Rows
+    by_time: Rows
+    columns: tuple[pa.Table, pa.Table, pa.Table]
+
+    def span(self, task: int) -> tuple[int, int]:
+        """Return where the events of a task begin and end in `by_task`."""
+        return (self.ends[task - 1].as_py() if task else 0), self.ends[task].as_py()
+
+    def pages(self, size: int) -> Iterator[tuple[int, list[int]]]:
+        """Return runs of consecutive tasks with about so many events together.
+
+        Each is the number of the first task, and where the events begin and end: one more
+        than there are tasks.
+        """
+        first, bounds = 0, [0]
+        for start in range(0, len(self.ends), size):
+            for end in self.ends.slice(start, size).to_pylist():
+                bounds.append(end)
+                if end - bounds[0] >= size:
+                    yield first, bounds
+                    first, bounds = first + len(bounds) - 1, [end]
+        if len(bounds) > 1:
+            yield first, bounds
+
+
+def build(run: Run) -> Index:
+    """Sort the events of a run, once."""
+    tables = {name: _numbered(run[name].to_arrow()) for name in _TABLES}
+    connection = connect()
+    try:
+        for name, table in tables.items():
+            connection.register(name, table)
+        connection.execute(_EVENTS)
+        connection.execute(_TASKS)
+        tasks = fetch(connection, "select key, key_type, n from tasks order by task")
+        by_task = _rows(fetch(connection, _BY_TASK))
+        connection.execute("drop table events")
+        by_time = _rows(fetch(connection, _BY_TIME))
+        intervals = fetch(connection, _INTERVAL)
+        transfers = fetch(connection, _TRANSFER)
+    finally:
+        connection.close()
+    scheduler, ends = tables["scheduler_transitions"], tables["transfer_ends"]
+    processes = dict(
+        zip(*(tables["processes"][c].to_pylist() for c in ("process", "address")), strict=True)
+    )
+    addresses = scheduler["process"].cast(pa.string()).dictionary_encode().combine_chunks()
+    known = pa.array([processes.get(p) for p in addresses.dictionary.to_pylist()], pa.string())
+    scheduler = scheduler.append_column("address", known.take(addresses.indices))
+    return Index(
+        names=tasks["key"].combine_chunks(),
+        types=tasks["key_type"].combine_chunks(),
+        ends=pc.cumulative_sum(tasks["n"].combine_chunks()),
+        by_task=by_task,
+        by_time=by_time,
+        columns=(
+            _with(scheduler, intervals),
+            tables["worker_transitions"],
+            _with(ends, transfers),
+        ),
+    )
+
+
+def _numbered(table: pa.Table) -> pa.Table:
+    """Return a table with its times as nanoseconds, and the number of each row."""
+    fields = []
+    for field in table.schema:
+        kind = field.type
+        if pa.types.is_timestamp(kind):
+            kind = _NS
+        elif pa.types.is_list(kind):
+            kind = _INTERVALS
+        fields.append(pa.field(field.name, kind))
+    numbers = pa.array(range(len(table)), pa.int64())
+    return table.cast(pa.schema(fields)).append_column("row", numbers)
+
+
+def _rows(table: pa.Table) -> Rows:
+    return Rows(table["kind"].combine_chunks(), table["row"].combine_chunks())
+
+
+def _with(table: pa.Table, more: pa.Table) -> pa.Table:
+    kept = [name for name in table.column_names if name not in more.column_names]
+    return pa.table([*table.select(kept).columns, *more.columns], [*kept, *more.column_names])

@@ -1,0 +1,1 @@
+"""Making runs of records that others made."""

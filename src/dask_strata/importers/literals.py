@@ -1,0 +1,154 @@
+"""Cells that hold the text of a Python set or dict of keys: read, never evaluated.
+
+A cell is cut into tokens; a token that is not part of a plain literal ends it. Only the
+text of a single key that is not in its usual form goes to `ast.literal_eval`, after it has
+passed the tokens, with limits on size and depth.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+#: A single key that has to be read by `ast.literal_eval` may have so many characters.
+MAX_KEY_CHARACTERS = 1 << 16
+
+#: Brackets within brackets, at most.
+MAX_DEPTH = 20
+
+_PLAIN = r"'[ !-&(-\[\]-~]*'"  # printable ASCII without quote or backslash: it is its own repr
+_INT = r"(?:0|-?[1-9][0-9]*)"
+_TOKEN = re.compile(
+    rf"(?P<space>\s+)|(?P<key>{_PLAIN}(?!\s*['\"])|\({_PLAIN}(?:,|(?:, (?:{_INT}|{_PLAIN}))+)\))"
+    rf"|(?P<comma>,)|(?P<colon>:)|(?P<empty>set\(\))|(?P<open>[\[({{])|(?P<close>[\])}}])"
+    r"|(?P<other>b?'(?:[^'\\\n]|\\.)*'|b?\"(?:[^\"\\\n]|\\.)*\""
+    r"|-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|None|True|False)"
+)
+
+#: The text of a dict of one usual key, for engines of regular expressions that take columns at
+#: once: a match is what `sizes` would find, `text` or `pair` being the key.
+ONE_KEY = (
+    rf"^\{{(?:'(?P<text>[ !-&(-\[\]-~]*)'|(?P<pair>\({_PLAIN}(?:,|(?:, {_INT})+)\))): "
+    r"(?P<nbytes>[0-9]{1,18})\}$"
+)
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_MAX_BYTES = 1 << 63
+
+
+class LiteralError(ValueError):
+    """The cell is not what it should be; the message says why."""
+
+
+def sizes(cell: str) -> list[tuple[str, int]]:
+    """Return key and bytes of each item of a dict's text.
+
+    >>> sizes("{('x', 0): 8, 'y': 16}")
+    [("('x', 0)", 8), ('y', 16)]
+
+    Raises
+    ------
+    LiteralError
+        It is no such text.
+    """
+    found: dict[str, int] = {}
+    for key, value in _items(cell, "{"):
+        if value is None or not value.isdecimal() or int(value) >= _MAX_BYTES:
+            raise LiteralError("keys is no mapping of key to bytes")
+        found[_key(key)] = int(value)
+    if not found:
+        raise LiteralError("keys is empty")
+    return list(found.items())
+
+
+def keys(cell: str) -> list[str]:
+    """Return the keys in the text of a set, list or tuple.
+
+    >>> keys("{'a', ('b', 1)}")
+    ['a', "('b', 1)"]
+
+    Raises
+    ------
+    LiteralError
+        It is no such text.
+    """
+    found = []
+    for key, value in _items(cell, "{[("):
+        if value is not None:
+            raise LiteralError("a mapping where keys alone should be")
+        found.append(_key(key))
+    return list(dict.fromkeys(found))
+
+
+def dependencies(cell: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each key of a graph with the keys that it needs, from the text of a dict of sets.
+
+    Raises
+    ------
+    LiteralError
+        It is no such text; what was yielded before must not be used.
+    """
+    for key, value in _items(cell, "{"):
+        if value is None:
+            raise LiteralError("dependencies is no mapping of key to keys")
+        yield _key(key), keys(value)
+
+
+def _items(cell: str, brackets: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the raw text of each item of the outermost bracket: key, and value if it has one."""
+    text = cell.strip()
+    if text == "set()":
+        return
+    if not text or text[0] not in brackets:
+        raise LiteralError("not the text of a " + ("dict" if brackets == "{" else "set of keys"))
+    start = 1
+    key: str | None = None
+    for mark, at, end in _marks(text):
+        part = text[start:at].strip()
+        start = end
+        if mark == ":":
+            if key is not None or not part:
+                raise LiteralError("an item is not complete")
+            key = part
+        elif part:
+            yield (part, None) if key is None else (key, part)
+            key = None
+        elif key is not None or mark == ",":
+            raise LiteralError("an item is not complete")
+
+
+def _marks(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the commas and colons of the outermost bracket, and its end, with their places."""
+    stack = [_PAIRS[text[0]]]
+    position = 1
+    while stack:
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise LiteralError(f"unexpected {text[position : position + 20]!r} in it")
+        kind, at, position = token.lastgroup, position, token.end()
+        if kind == "open":
+            stack.append(_PAIRS[token[0]])
+            if len(stack) > MAX_DEPTH:
+                raise LiteralError("nested too deeply")
+        elif kind == "close" and stack.pop() != token[0]:
+            raise LiteralError("brackets do not match")
+        if not stack or (len(stack) == 1 and kind in {"comma", "colon"}):
+            yield token[0], at, position
+    if position != len(text):
+        raise LiteralError("something follows the last bracket")
+
+
+def _key(raw: str) -> str:
+    """Return the text that Dask shows for a key, from its literal."""
+    token = _TOKEN.fullmatch(raw)
+    if token is not None and token.lastgroup == "key":
+        return raw if raw[0] == "(" else raw[1:-1]
+    if len(raw) > MAX_KEY_CHARACTERS:
+        raise LiteralError("a key is too long")
+    try:
+        value = ast.literal_eval(raw)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        raise LiteralError("a key is no literal") from None
+    if isinstance(value, (dict, list, set)):
+        raise LiteralError("a key is a collection")
+    return str(value)
