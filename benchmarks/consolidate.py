@@ -54,7 +54,12 @@ SECONDS_APART = 60
 MILLION = 1_000_000
 #: By rows: CPU seconds and peak memory of import and opening together.
 GOALS = {MILLION: (4.0, 600e6), 10 * MILLION: (None, 1.5e9)}
-WHAT = {"read": "pyarrow reads", "import": "dask-strata import", "open": "open and count"}
+WHAT = {
+    "read": "pyarrow reads",
+    "import": "dask-strata import",
+    "open": "open",
+    "tasks": "open, all tasks",
+}
 
 _HASH = re.compile(r"([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{4}|[0-9a-f]{24})[0-9a-f]{8}")
 _TIME = re.compile(r"(?<![\d.])171\d{7}(?=\.\d)")
@@ -178,14 +183,22 @@ def read_files(folder: Path) -> None:
 
 
 def open_and_count(runs: Path) -> None:
-    """Open the one run of a folder and count every table of it; prints the counts as JSON."""
+    """Open the one run of a folder and count its tables of rows; prints the counts as JSON."""
     from dask_strata import open_run
-    from dask_strata.schema import TABLES
+    from dask_strata.schema import RECORDED
 
     (manifest,) = runs.glob("*/run.json")
     run = open_run(manifest.parent)
-    counts = {name: run.sql(f"select count(*) as n from {name}").to_arrow() for name in TABLES}
-    print(json.dumps({name: found["n"][0].as_py() for name, found in counts.items()}))
+    print(json.dumps({name: len(run[name]) for name in RECORDED}))
+
+
+def consolidate(runs: Path) -> None:
+    """Open the run and put together every task and transfer of it; prints their number."""
+    from dask_strata import open_run
+
+    (manifest,) = runs.glob("*/run.json")
+    run = open_run(manifest.parent)
+    print(json.dumps({name: len(run[name]) for name in ("tasks", "attempts", "transfers")}))
 
 
 @dataclass(frozen=True)
@@ -227,7 +240,9 @@ def measure_once(folder: Path, scratch: Path) -> tuple[dict[str, Cost], dict]:
         costs["import"], _ = measure(imported, log)
         costs["open"], counts = measure([__file__, "--child", "open", str(runs)], log)
         size = sum(f.stat().st_size for f in runs.rglob("*") if f.is_file())
-        tables = {name: n for name, n in json.loads(counts).items() if n}
+        costs["tasks"], derived = measure([__file__, "--child", "tasks", str(runs)], log)
+        found = json.loads(counts) | json.loads(derived)
+        tables = {name: n for name, n in found.items() if n}
         return costs, {"run bytes": size, "tables": tables}
     finally:
         shutil.rmtree(runs, ignore_errors=True)
@@ -439,7 +454,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(argv)
     if options.child:
         what, folder = options.child
-        {"read": read_files, "open": open_and_count}[what](Path(folder))
+        {"read": read_files, "open": open_and_count, "tasks": consolidate}[what](Path(folder))
         return 0
     missing = [folder for folder in MIX if not (options.fixtures / folder).is_dir()]
     if missing:

@@ -33,6 +33,9 @@ _SIGNIFICANT = 1.0
 
 _WORD = re.compile(r"\w+")
 
+#: Words of a query that is about tables rather than their rows.
+_ABOUT_TABLES = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
+
 
 class Run:
     """What is on record of one run.
@@ -67,6 +70,7 @@ class Run:
         self._ready: dict[str, pa.Table] = {}
         self._derived: dict[str, pa.Table] = {}
         self._made: set[str] = set()
+        self._shown: set[str] = set()
         self._engine: duckdb.DuckDBPyConnection | None = None
         self._sql: duckdb.DuckDBPyConnection | None = None
 
@@ -85,7 +89,11 @@ class Run:
         if name not in TABLES:
             raise KeyError(f"no table {name!r}; there are {', '.join(TABLES)}")
         self._catch_up()
-        return TableView(name, self._table(name))
+        rows = self.record.rows.get(name)
+        if rows is not None:
+            return TableView(name, lambda: self._table(name), rows)
+        table = self._table(name)
+        return TableView(name, lambda: table)
 
     # Reading.
 
@@ -178,20 +186,28 @@ class Run:
             found = fetch(self._connection(query), query, list(parameters))
             return microseconds(found).to_pylist()  # type: ignore[no-any-return]
 
-    def _open_sql(self) -> duckdb.DuckDBPyConnection:
-        """Return the connection for users: all tables, with times that SQL can reckon with."""
+    def _open_sql(self, query: str) -> duckdb.DuckDBPyConnection:
+        """Return the connection for users: its tables have times that SQL can reckon with.
+
+        It gets the tables that a query names, or all if the query may be about the tables.
+        """
         with self._lock:
             if self._sql is None:
-                connection = connect()
-                for name in TABLES:
-                    table = self._table(name)
-                    times = [f.name for f in table.schema if pa.types.is_timestamp(f.type)]
-                    casts = ", ".join(f'"{t}"::timestamptz as "{t}"' for t in times)
-                    connection.register(f"_{name}", table)
-                    view = f" replace ({casts})" if casts else ""
-                    connection.execute(f"create temp view {name} as select *{view} from _{name}")  # noqa: S608  names are ours
-                connection.execute("set lock_configuration = true")
-                self._sql = connection
+                self._sql = connect()
+                self._sql.execute("set lock_configuration = true")
+                self._shown.clear()
+            words = set(_WORD.findall(query.lower()))
+            named = words & TABLES.keys()
+            if not named or words & _ABOUT_TABLES:
+                named = set(TABLES)
+            for name in sorted(named - self._shown):
+                table = self._table(name)
+                times = [f.name for f in table.schema if pa.types.is_timestamp(f.type)]
+                casts = ", ".join(f'"{t}"::timestamptz as "{t}"' for t in times)
+                self._sql.register(f"_{name}", table)
+                view = f" replace ({casts})" if casts else ""
+                self._sql.execute(f"create temp view {name} as select *{view} from _{name}")  # noqa: S608  names are ours
+            self._shown |= named
             return self._sql
 
     def sql(self, query: str) -> TableView:
@@ -207,7 +223,8 @@ class Run:
         """
         self._catch_up()
         with self._lock:
-            return TableView("query", fetch_read_only(self._open_sql(), query))
+            found = fetch_read_only(self._open_sql(query), query)
+        return TableView("query", lambda: found)
 
     # What the run is.
 

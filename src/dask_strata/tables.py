@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -30,20 +31,27 @@ class TableView:
     ----------
     name : str
         Its name in the schema.
-    arrow : pyarrow.Table
-        Its rows.
+    load : callable
+        Returns its rows, a `pyarrow.Table`; called when they are looked at.
+    rows : int, optional
+        How many there are, where that is known without loading them.
     """
 
-    def __init__(self, name: str, arrow: pa.Table) -> None:
+    def __init__(self, name: str, load: Callable[[], pa.Table], rows: int | None = None) -> None:
         self.name = name
-        self._arrow = arrow
+        self._load = load
+        self._rows = rows
+
+    @cached_property
+    def _arrow(self) -> pa.Table:
+        return self._load()
 
     def __len__(self) -> int:
-        return len(self._arrow)
+        return len(self._arrow) if self._rows is None else self._rows
 
     def __repr__(self) -> str:
         if self.name not in TABLES:
-            return f"<{self.name}: {len(self):,} rows of {', '.join(self._arrow.column_names)}>"
+            return f"<{self.name}: {len(self):,} rows of {', '.join(self.schema.names)}>"
         return f"<{self.name}: {len(self):,} rows, one per {TABLES[self.name].row}>"
 
     @property

@@ -54,6 +54,7 @@ def metadata_map(run: Run) -> tuple[Cell, ...]:
             name
             for name, table in TABLES.items()
             if (table.step, table.layer, table.level) == (step, layer, level)
+            and (run.record.imported or not table.imported)
         ]
         cells.append(Cell(step, layer, level, promise, {name: len(run[name]) for name in names}))
     return tuple(cells)

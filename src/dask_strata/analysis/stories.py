@@ -141,7 +141,9 @@ def _worker(task: Task) -> Iterator[Event]:
         else:
             what = f"{row['start_state']} → {row['finish_state']}"
             wanted = row["wanted_state"]
-            detail = f"{wanted} was asked for" if wanted != row["finish_state"] else None
+            detail = (
+                f"{wanted} was asked for" if wanted not in {None, row["finish_state"]} else None
+            )
         parts = (row["stimulus_id"], detail)
         yield Event(
             row["time"], "worker", row["worker"] or "", what, ", ".join(filter(None, parts))

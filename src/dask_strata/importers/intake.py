@@ -17,7 +17,7 @@ from dask_strata.importers.cells import ARROW, plain
 from dask_strata.importers.consumer import Damaged, read_consumer
 from dask_strata.importers.coupler import EXPECTED, FIELDS, NAMES, TRANSFER_ENDS
 from dask_strata.importers.csv_blocks import Aside, Block, CsvFile
-from dask_strata.importers.literals import ONE_KEY, LiteralError, sizes
+from dask_strata.importers.literals import USUAL, LiteralError, sizes
 from dask_strata.store.bulk import BulkRun
 
 #: Called with the bytes that were read, and those that there are.
@@ -245,8 +245,8 @@ def _bad_transfers(rows: pa.Table) -> dict[int, str]:
     known = pc.is_in(rows["type"].cast(pa.string()), pa.array(TRANSFER_ENDS))
     for line in rows["line"].filter(pc.invert(known)).to_pylist():
         reasons[line] = "type is neither incoming_transfer nor outgoing_transfer"
-    several = rows.filter(pc.invert(pc.match_substring_regex(rows["keys"], ONE_KEY)))
-    for line, cell in zip(several["line"].to_pylist(), several["keys"].to_pylist(), strict=True):
+    odd = rows.filter(pc.invert(pc.match_substring_regex(rows["keys"], USUAL)))
+    for line, cell in zip(odd["line"].to_pylist(), odd["keys"].to_pylist(), strict=True):
         try:
             sizes(cell)
         except LiteralError as error:

@@ -26,12 +26,19 @@ _TOKEN = re.compile(
     r"|-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|None|True|False)"
 )
 
-#: The text of a dict of one usual key, for engines of regular expressions that take columns at
-#: once: a match is what `sizes` would find, `text` or `pair` being the key.
-ONE_KEY = (
-    rf"^\{{(?:'(?P<text>[ !-&(-\[\]-~]*)'|(?P<pair>\({_PLAIN}(?:,|(?:, {_INT})+)\))): "
-    r"(?P<nbytes>[0-9]{1,18})\}$"
-)
+_USUAL_KEY = rf"(?:'(?P<text>[ !-&(-\[\]-~]*)'|(?P<pair>\({_PLAIN}(?:,|(?:, {_INT})+)\)))"
+_USUAL_ITEM = rf"{_USUAL_KEY}: (?P<nbytes>[0-9]{{1,18}})"
+_BARE_ITEM = re.sub(r"\(\?P<\w+>", "(?:", _USUAL_ITEM)
+
+#: The text of a dict of usual keys, of one or of several. These are for engines of regular
+#: expressions that take columns at once, too: in a match of the first, `text` or `pair` is the
+#: key, and `nbytes` its size.
+ONE_KEY = rf"^\{{{_USUAL_ITEM}\}}$"
+USUAL = rf"^\{{{_BARE_ITEM}(?:, {_BARE_ITEM})*\}}$"
+
+_usual = re.compile(USUAL[1:-1])
+_usual_item = re.compile(_USUAL_ITEM)
+
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _MAX_BYTES = 1 << 63
 
@@ -51,6 +58,8 @@ def sizes(cell: str) -> list[tuple[str, int]]:
     LiteralError
         It is no such text.
     """
+    if _usual.fullmatch(cell):
+        return list({text or pair: int(n) for text, pair, n in _usual_item.findall(cell)}.items())
     found: dict[str, int] = {}
     for key, value in _items(cell, "{"):
         if value is None or not value.isdecimal() or int(value) >= _MAX_BYTES:

@@ -30,7 +30,8 @@ class Table:
     """A table: what a row is, the cell of the metadata map it belongs to, its columns.
 
     ``derived`` tables are not recorded: they are computed from the others on reading.
-    ``prov`` is the role of a row in the W3C PROV model.
+    ``imported`` ones have rows in imported runs only. ``prov`` is the role of a row in the
+    W3C PROV model.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Table:
     columns: tuple[Column, ...]
     prov: Literal["entity", "activity", "agent", "relation"] = "entity"
     derived: bool = False
+    imported: bool = False
     events: bool = True
 
     @property

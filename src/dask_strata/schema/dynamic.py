@@ -244,6 +244,7 @@ WORKERS = (
             TIME,
             *ORIGIN,
         ),
+        imported=True,
     ),
     Table(
         "transfer_end_keys",
@@ -353,6 +354,7 @@ RECORD = (
             col("size_bytes", "bytes", "size of the file"),
             col("columns", "long", "its columns in their order, as JSON"),
         ),
+        imported=True,
     ),
     Table(
         "set_aside",
@@ -368,5 +370,6 @@ RECORD = (
             col("lines", "int", "how many lines it is"),
             col("reason", "text", "what is wrong with it"),
         ),
+        imported=True,
     ),
 )

@@ -201,5 +201,6 @@ CLIENT = (
             KEY,
             col("prefix", "text", "Dask's prefix of the key, worked out from its text"),
         ),
+        imported=True,
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,15 @@ class Record:
         read when they are looked at.
     segments : list of Segment
         The segments, whether read now or compacted before.
+    rows : dict of name to int
+        How many rows a table has, of those that are read when they are looked at.
     """
 
     manifest: Manifest
     folder: Path
     tables: Mapping[str, pa.Table]
     segments: list[Segment]
+    rows: dict[str, int] = field(default_factory=dict)
 
     @property
     def imported(self) -> bool:
@@ -78,7 +81,8 @@ def read_record(folder: Path) -> Record:
     manifest = Manifest.read(folder)
     index = read_index(folder)
     if manifest.imported_from is not None:
-        return Record(manifest, folder, _Imported(folder, index["tables"]), [])
+        rows = {name: int(index["tables"].get(name, 0)) for name in RECORDED}
+        return Record(manifest, folder, _Imported(folder, rows), [], rows)
     rows = {name: Rows(table) for name, table in RECORDED.items()}
     segments = [
         Segment(**{**s, "path": folder / SEGMENTS / f"{s['process']}{SUFFIX}"})
@@ -130,7 +134,7 @@ class _Imported(Mapping[str, pa.Table]):
         return iter(RECORDED)
 
     def __getitem__(self, name: str) -> pa.Table:
-        if name not in self._rows:
+        if not self._rows[name]:
             return arrow_schema(RECORDED[name]).empty_table()
         try:
             return _read_parquet(self._folder, name)
