@@ -155,7 +155,7 @@ def table(events: Iterator[Event], columns: Iterable[Column], zone: tzinfo) -> p
 
 def to_pandas(table: pa.Table) -> Any:
     """Return a table as a data frame that has the members of enums; StrataError without pandas."""
-    found = TableView("capture", table).to_pandas()
+    found = TableView("capture", lambda: table).to_pandas()
     from pandas import Series
 
     for name, of in _MEMBERS.items():

@@ -81,8 +81,8 @@ def read_record(folder: Path) -> Record:
     manifest = Manifest.read(folder)
     index = read_index(folder)
     if manifest.imported_from is not None:
-        rows = {name: int(index["tables"].get(name, 0)) for name in RECORDED}
-        return Record(manifest, folder, _Imported(folder, rows), [], rows)
+        counts = {name: int(index["tables"].get(name, 0)) for name in RECORDED}
+        return Record(manifest, folder, _Imported(folder, counts), [], counts)
     rows = {name: Rows(table) for name, table in RECORDED.items()}
     segments = [
         Segment(**{**s, "path": folder / SEGMENTS / f"{s['process']}{SUFFIX}"})
