@@ -91,6 +91,18 @@ SETTINGS: tuple[Setting, ...] = (
         meaning="Whether Dask's configuration and package versions are recorded.",
     ),
     Setting(
+        "attempts",
+        default=True,
+        read=_flag,
+        meaning="Whether CPU, I/O, memory and faults of each run of a task are recorded.",
+    ),
+    Setting(
+        "inputs",
+        default=True,
+        read=_flag,
+        meaning="Whether it is recorded what tasks say they read, and which files they open.",
+    ),
+    Setting(
         "tap",
         "auto",
         _tap,
@@ -118,6 +130,8 @@ class Settings:
     sample_interval: float
     code: bool
     settings: bool
+    attempts: bool
+    inputs: bool
     tap: str
     compact: bool
     session: str | None

@@ -104,6 +104,15 @@ QUERIES: dict[str, str] = {
         where s.end_state = 'memory'
         group by s.seq
     """,
+    "_used": """
+        select process as _process, execution as _execution, key, key_type, worker, run_id, kind,
+               cpu_seconds, read_bytes, write_bytes, read_calls, write_calls, storage_read_bytes,
+               storage_write_bytes, minor_faults, major_faults, voluntary_switches,
+               involuntary_switches, rss_before_bytes, rss_after_bytes, rss_peak_bytes, shared,
+               elsewhere, n_opened, exception as _exception,
+               row_number() over (partition by key, key_type, worker, run_id order by seq) as _nth
+        from executions where kind <> 'actor'
+    """,
     "attempts": """
         with removals as (
             select distinct worker, stimulus_id from worker_events
@@ -137,8 +146,10 @@ QUERIES: dict[str, str] = {
                     else 'released' end as outcome,
                coalesce(p.compute_seconds, x.seconds) as compute_seconds,
                p.transfer_seconds, p.deserialize_seconds, p.disk_seconds,
-               s.nbytes, s.typename, s.exception, s.traceback, s.run_id, s.stimulus_id,
-               s.seq as _seq, case when p.compute_seconds is null then x.number end as _number
+               s.nbytes, s.typename, coalesce(s.exception, u._exception) as exception,
+               s.traceback, s.run_id, s.stimulus_id,
+               s.seq as _seq, case when p.compute_seconds is null then x.number end as _number,
+               u.* exclude (key, key_type, worker, run_id, _nth, _exception)
         from _stays s
         left join _known k on k.key = s.key and k.key_type = s.key_type
         left join _stolen t on t.seq = s.seq
@@ -148,6 +159,8 @@ QUERIES: dict[str, str] = {
         left join spent p on p.seq = s.seq
         left join _executed d on d.seq = s.seq
         left join _executing x on x.number = d.number
+        left join _used u on u.key = s.key and u.key_type = s.key_type and u.run_id = s.run_id
+         and u.worker = s.last_worker and u._nth = 1
         ), elsewhere as (
             select e.key, e.key_type, k.prefix, k."group", e.worker, e.start, e.stop,
                    case e.end_state when 'error' then 'erred' when 'memory' then 'memory'
@@ -160,6 +173,16 @@ QUERIES: dict[str, str] = {
         )
         select row_number() over (order by _seq nulls last, start, key) as attempt, *
         from (select * from scheduled union all by name select * from elsewhere)
+    """,
+    "task_inputs": """
+        select key, key_type, 'claimed' as kind, uri, 'read' as mode, dataset, tree, first, last,
+               unit, columns, nbytes
+        from (select distinct on (key, key_type, uri, dataset, tree, first, last, columns) *
+              from claimed_inputs)
+        union all by name
+        select o.key, o.key_type, a.attempt, 'seen' as kind, o.uri, o.mode, o.count
+        from file_opens o
+        left join attempts a on a._process = o.process and a._execution = o.execution
     """,
     "phases": """
         select attempt, key, key_type, worker, thread, i.action as action,

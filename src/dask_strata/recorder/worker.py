@@ -15,6 +15,7 @@ from dask_strata.config import Settings, read_settings
 from dask_strata.recorder.engine import Engine, now_ns, to_ns
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.relay import sender
+from dask_strata.recorder.running import RunTap
 from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.taps import follow
 from dask_strata.recorder.text import clip, safe_repr, wire_keys
@@ -89,7 +90,12 @@ class WorkerRecorder:
         self._lag = LoopLag(worker.loop)
         self._delay: float | None = None
         self._spills = SpillTap(worker, self._address)
+        self._taps: list[Any] = [self._log, self._incoming, self._outgoing, self._spills]
         engine.sources += [self._entries, self._transfers, self._spills]
+        if settings.attempts:
+            runs = RunTap(worker, self._address, opens=settings.inputs)
+            self._taps.append(runs)
+            engine.sources.append(runs)
         engine.samplers += [self._count, self._sample]
         engine.facts.append(lambda: add_statics(engine))
         engine.on_finish.append(self._detach)
@@ -120,7 +126,7 @@ class WorkerRecorder:
     def _detach(self) -> None:
         self._engine.flush()
         self._add_count(final=True)
-        for tap in (self._log, self._incoming, self._outgoing, self._spills):
+        for tap in self._taps:
             tap.remove()
 
     # Sources, on the recorder's thread.

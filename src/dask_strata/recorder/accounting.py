@@ -1,0 +1,176 @@
+"""The kernel's accounting of a thread: CPU, I/O, faults, switches; and its process's memory.
+
+A sample keeps what the kernel said as it is; reading it is for later, on another thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from typing import Any, NamedTuple
+
+try:
+    import resource
+
+    _THREAD: int | None = resource.RUSAGE_THREAD
+except (ImportError, AttributeError):  # not on Linux
+    _THREAD = None
+
+_IO = "/proc/thread-self/io"
+_STATM = "/proc/self/statm"
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+_LONGEST = 512
+
+_lock = threading.Lock()
+_all: weakref.WeakSet[_Files] = weakref.WeakSet()
+_mine = threading.local()
+
+
+class Sample(NamedTuple):
+    """What the kernel said at one moment; null is what it does not say here."""
+
+    time_ns: int
+    cpu_ns: int
+    usage: Any
+    io: bytes | None
+    statm: bytes | None
+
+
+class _Files:
+    """Open files of the accounting of one thread."""
+
+    def __init__(self) -> None:
+        self.io = _open(_IO)
+        self.statm = _open(_STATM)
+        self.busy = False
+        self.closing = False
+
+    def close(self) -> None:
+        for name in ("io", "statm"):
+            fd = getattr(self, name)
+            setattr(self, name, None)
+            if fd is not None:
+                os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def begin() -> Sample:
+    """Sample the calling thread before it runs a task."""
+    files = getattr(_mine, "files", None)
+    if files is None or files.closing:
+        files = _mine.files = _Files()
+        with _lock:
+            _all.add(files)
+    files.busy = True
+    statm = _read(files.statm)
+    io = _read(files.io)
+    usage = None if _THREAD is None else resource.getrusage(_THREAD)
+    return Sample(time.time_ns(), time.thread_time_ns(), usage, io, statm)
+
+
+def end() -> Sample:
+    """Sample the calling thread after it ran a task."""
+    now, cpu = time.time_ns(), time.thread_time_ns()
+    usage = None if _THREAD is None else resource.getrusage(_THREAD)
+    files = _mine.files
+    sample = Sample(now, cpu, usage, _read(files.io), _read(files.statm))
+    with _lock:
+        files.busy = False
+        if files.closing:
+            files.close()
+    return sample
+
+
+def close_files() -> None:
+    """Close the files of all threads; of those that run a task, when it ends."""
+    with _lock:
+        for files in list(_all):
+            files.closing = True
+            if not files.busy:
+                files.close()
+            _all.discard(files)
+
+
+def used(before: Sample, after: Sample) -> dict[str, Any]:
+    """Return what a thread used between two samples, by column of `executions`."""
+    found: dict[str, Any] = {
+        "start": before.time_ns,
+        "stop": after.time_ns,
+        "cpu_seconds": (after.cpu_ns - before.cpu_ns) / 1e9,
+    }
+    if before.usage is not None and after.usage is not None:
+        for column, name in _USAGE.items():
+            found[column] = getattr(after.usage, name) - getattr(before.usage, name)
+    found.update(_io_used(before.io, after.io))
+    first, last = _rss(before.statm), _rss(after.statm)
+    found["rss_before_bytes"], found["rss_after_bytes"] = first, last
+    if first is not None and last is not None:
+        found["rss_peak_bytes"] = max(first, last, _new_peak(before, after))
+    return found
+
+
+_USAGE = {
+    "minor_faults": "ru_minflt",
+    "major_faults": "ru_majflt",
+    "voluntary_switches": "ru_nvcsw",
+    "involuntary_switches": "ru_nivcsw",
+}
+
+#: In the order of the lines of /proc/thread-self/io.
+_COUNTERS = (
+    "read_bytes",
+    "write_bytes",
+    "read_calls",
+    "write_calls",
+    "storage_read_bytes",
+    "storage_write_bytes",
+)
+_NAMES = [b"rchar:", b"wchar:", b"syscr:", b"syscw:", b"read_bytes:", b"write_bytes:"]
+
+
+def _io_used(before: bytes | None, after: bytes | None) -> dict[str, int]:
+    if before is None or after is None:
+        return {}
+    first, last = before.split(), after.split()
+    if first[:12:2] != _NAMES or last[:12:2] != _NAMES:
+        return {}
+    numbers = zip(first[1:12:2], last[1:12:2], strict=True)
+    found = {c: int(b) - int(a) for c, (a, b) in zip(_COUNTERS, numbers, strict=True)}
+    # Reading the accounting is itself a read, which the second reading counts.
+    found["read_bytes"] -= len(before)
+    found["read_calls"] -= 1
+    return found
+
+
+def _rss(raw: bytes | None) -> int | None:
+    if raw is None or not _PAGE:
+        return None
+    return int(raw.split()[1]) * _PAGE
+
+
+def _new_peak(before: Sample, after: Sample) -> int:
+    """Return the process's peak if it was reached between the samples, else 0."""
+    if before.usage is None or after.usage is None:
+        return 0
+    peak = after.usage.ru_maxrss
+    return int(peak) * 1024 if peak > before.usage.ru_maxrss else 0
+
+
+def _open(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _read(fd: int | None) -> bytes | None:
+    if fd is None:
+        return None
+    try:
+        return os.pread(fd, _LONGEST, 0) or None
+    except OSError:
+        return None

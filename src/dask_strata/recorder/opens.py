@@ -1,0 +1,107 @@
+"""Files that tasks open, as Python's own audit events tell.
+
+An audit hook cannot be removed: there is one for the life of the process, and it does next
+to nothing while nobody records.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from dask_strata.recorder.redact import redact_text
+
+#: Files that a run is seen to open; beyond these it is only counted.
+MAX_OPENED = 1000
+
+_installed = False
+
+#: Modes by what the flags of an `open` say, where it has no mode of its own.
+_FLAGS = {os.O_RDONLY: "read", os.O_WRONLY: "write", os.O_RDWR: "update"}
+
+#: Events that say that a run has others work for it, whose use of resources is not its own.
+_ELSEWHERE = {
+    "_thread.start_new_thread": "threads",
+    "_thread.start_joinable_thread": "threads",
+    "subprocess.Popen": "processes",
+    "os.fork": "processes",
+    "os.forkpty": "processes",
+    "os.posix_spawn": "processes",
+    "os.spawn": "processes",
+    "os.system": "processes",
+}
+
+
+def watch(current: ContextVar[Any]) -> None:
+    """See which run opens files, for the rest of the life of this process.
+
+    Parameters
+    ----------
+    current : ContextVar
+        The run that the calling code is part of, or None.
+    """
+    global _installed  # noqa: PLW0603  there is one interpreter, which has the hook for good
+    if _installed:
+        return
+    _installed = True
+    get = current.get
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            run = get()
+            if run is None or len(arguments) != 3:  # noqa: PLR2004  path, mode, flags
+                return
+            path, mode, flags = arguments
+            if isinstance(path, int):
+                return
+            run.n_opened += 1
+            what = (path, mode, flags)
+            opened = run.opened
+            if what in opened:
+                opened[what] += 1
+            elif len(opened) < MAX_OPENED:
+                opened[what] = 1
+        elif event in _ELSEWHERE:
+            run = get()
+            if run is not None:
+                run.elsewhere.add(_ELSEWHERE[event])
+
+    sys.addaudithook(hook)
+
+
+def opened_files(opened: dict[tuple[Any, Any, Any], int]) -> Iterator[dict[str, Any]]:
+    """Yield uri, mode and count of the files that belong to somebody's data."""
+    files: dict[tuple[str, str], int] = {}
+    for (path, mode, flags), count in opened.items():
+        uri = redact_text(os.fsdecode(path))
+        if not _is_own(uri):
+            what = os.path.abspath(uri), _mode(mode, flags)
+            files[what] = files.get(what, 0) + count
+    for (uri, mode), count in files.items():
+        yield {"uri": uri, "mode": mode, "count": count}
+
+
+def _is_own(path: str) -> bool:
+    """Tell whether a file belongs to Python or the system."""
+    return path.endswith(_CODE) or path.startswith(_PREFIXES)
+
+
+_CODE = (".py", ".pyc", ".so", ".pyi", ".pth")
+_PREFIXES = tuple(
+    {
+        f"{prefix}{os.sep}"
+        for prefix in (sys.prefix, sys.base_prefix, "/proc", "/sys", "/dev", "/etc", "/usr")
+    }
+)
+
+
+def _mode(mode: Any, flags: Any) -> str:
+    """Return read, write or update, from the mode or flags of an `open`."""
+    if isinstance(mode, str):
+        if "+" in mode:
+            return "update"
+        return "write" if set(mode) & set("wax") else "read"
+    return _FLAGS.get(flags & os.O_ACCMODE, "read") if isinstance(flags, int) else "read"

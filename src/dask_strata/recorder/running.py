@@ -1,0 +1,267 @@
+"""Every run of a task's function, seen from the thread that runs it.
+
+While anyone records this process, `distributed.worker._run_task` and its like are wrapped.
+What they see is handed over as it is, and worked out on the recorder's thread. Nothing here
+raises into Dask, and the last recording to end puts back what was there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from dask_strata.recorder import accounting
+from dask_strata.recorder.accounting import Sample
+from dask_strata.recorder.opens import opened_files, watch
+from dask_strata.recorder.transitions import text_or_none
+from dask_strata.schema import wire_key
+from dask_strata.store.frames import Batch
+
+logger = logging.getLogger("dask_strata")
+
+
+@dataclass(slots=True)
+class Running:
+    """One run of a task's function, while it goes on and until it is written."""
+
+    key: Any
+    run_id: int | None
+    kind: str
+    thread: int
+    number: int
+    before: Sample | None = None
+    after: Sample | None = None
+    start_ns: int = 0
+    stop_ns: int = 0
+    exception: str | None = None
+    failed: bool = False
+    shared: bool = False
+    n_opened: int = 0
+    opened: dict[tuple[Any, Any, Any], int] = field(default_factory=dict)
+    elsewhere: set[str] = field(default_factory=set)
+    reported: list[tuple[str, float]] = field(default_factory=list)
+
+
+#: The run that the calling code is part of; also where a library hands its context on.
+current: ContextVar[Running | None] = ContextVar("dask_strata_running", default=None)
+
+_sinks: dict[int, list[deque[Running]]] = {}
+_originals: dict[str, Callable[..., Any]] = {}
+_numbers = itertools.count()
+_going_on: set[int] = set()
+_lock = threading.Lock()
+
+
+class RunTap:
+    """Sees every run of a task's function on one worker.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker.
+    address : str
+        Its address, for the rows.
+    opens : bool
+        Whether files that are opened are seen, too.
+    """
+
+    def __init__(self, worker: Any, address: str, *, opens: bool) -> None:
+        self._address = address
+        self._worker = id(worker)
+        self._runs: deque[Running] = deque()
+        with _lock:
+            _sinks.setdefault(self._worker, []).append(self._runs)
+            _wrap()
+        if opens:
+            watch(current)
+
+    def remove(self) -> None:
+        """Stop; the last one to stop leaves Dask as it was."""
+        with _lock:
+            sinks = _sinks.get(self._worker, [])
+            # By identity: two empty queues are equal.
+            sinks[:] = [sink for sink in sinks if sink is not self._runs]
+            if not sinks:
+                _sinks.pop(self._worker, None)
+            if not _sinks:
+                _unwrap()
+                accounting.close_files()
+
+    def __call__(self) -> Iterable[Batch]:
+        """Return the runs that ended since the last call."""
+        runs = [self._runs.popleft() for _ in range(len(self._runs))]
+        if not runs:
+            return
+        yield Batch.of_rows("executions", [_row(run, self._address) for run in runs])
+        opened = [
+            {
+                "key": wire_key(run.key),
+                "run_id": run.run_id,
+                "worker": self._address,
+                "execution": run.number,
+                **file,
+            }
+            for run in runs
+            for file in opened_files(run.opened)
+        ]
+        if opened:
+            yield Batch.of_rows("file_opens", opened)
+
+
+def _row(run: Running, worker: str) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "key": wire_key(run.key),
+        "run_id": run.run_id,
+        "worker": worker,
+        "thread": run.thread,
+        "execution": run.number,
+        "kind": run.kind,
+        "start": run.start_ns,
+        "stop": run.stop_ns,
+        "outcome": "erred" if run.failed else "finished",
+        "exception": text_or_none(run.exception),
+        "shared": run.shared,
+        "elsewhere": ", ".join(sorted(run.elsewhere)) or None,
+        "n_opened": run.n_opened,
+    }
+    if run.before is not None and run.after is not None:
+        row |= accounting.used(run.before, run.after)
+    return row
+
+
+def _wrap() -> None:
+    import distributed.worker as module
+
+    if _originals:
+        return
+    for name, make in (
+        ("_run_task", _task_wrapper),
+        ("_run_task_async", _coroutine_wrapper),
+        ("_run_actor", _actor_wrapper),
+    ):
+        original = getattr(module, name, None)
+        if original is None:
+            logger.warning("dask-strata does not see %s on this version of Dask", name)
+            continue
+        _originals[name] = original
+        setattr(module, name, make(original))
+
+
+def _unwrap() -> None:
+    import distributed.worker as module
+
+    for name, original in _originals.items():
+        # Somebody may have wrapped our wrapper: it stays then, and passes calls on.
+        if getattr(getattr(module, name), "dask_strata", None) is original:
+            setattr(module, name, original)
+    _originals.clear()
+
+
+def _start(worker: Any, key: Any, kind: str) -> Running:
+    tasks = getattr(getattr(worker, "state", None), "tasks", {})
+    run_id = getattr(tasks.get(key), "run_id", None)
+    thread = threading.get_ident()
+    run = Running(key, run_id, kind, thread, next(_numbers))
+    run.shared = bool(_going_on)
+    _going_on.add(run.number)
+    return run
+
+
+def _end(run: Running, sinks: list[deque[Running]]) -> None:
+    _going_on.discard(run.number)
+    # Whoever began meanwhile has a later number.
+    run.shared = run.shared or bool(_going_on) or next(_numbers) != run.number + 1
+    for sink in sinks:
+        sink.append(run)
+
+
+def _task_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _run_task(task: Any, data: Any, execution_state: Any, key: Any, *rest: Any) -> Any:
+        worker = execution_state["worker"]
+        sinks = _sinks.get(id(worker))
+        if not sinks:
+            return original(task, data, execution_state, key, *rest)
+        run = _start(worker, key, "thread")
+        token = current.set(run)
+        run.before = accounting.begin()
+        try:
+            message = original(task, data, execution_state, key, *rest)
+        except BaseException as error:
+            run.failed, run.exception = True, repr(error)
+            raise
+        else:
+            _note_outcome(run, message)
+            return message
+        finally:
+            run.after = accounting.end()
+            current.reset(token)
+            _end(run, sinks)
+
+    _run_task.dask_strata = original  # type: ignore[attr-defined]
+    return _run_task
+
+
+def _coroutine_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+    async def _run_task_async(task: Any, *rest: Any) -> Any:
+        from distributed.worker import get_worker
+
+        worker = get_worker()
+        sinks = _sinks.get(id(worker))
+        if not sinks:
+            return await original(task, *rest)
+        run = _start(worker, task.key, "coroutine")
+        token = current.set(run)
+        run.start_ns = time.time_ns()
+        try:
+            message = await original(task, *rest)
+        except BaseException as error:
+            run.failed, run.exception = True, repr(error)
+            raise
+        else:
+            _note_outcome(run, message)
+            return message
+        finally:
+            run.stop_ns = time.time_ns()
+            current.reset(token)
+            _end(run, sinks)
+
+    _run_task_async.dask_strata = original  # type: ignore[attr-defined]
+    return _run_task_async
+
+
+def _actor_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _run_actor(
+        function: Any, args: Any, kwargs: Any, execution_state: Any, key: Any, *rest: Any
+    ) -> Any:
+        worker = execution_state["worker"]
+        sinks = _sinks.get(id(worker))
+        if not sinks:
+            return original(function, args, kwargs, execution_state, key, *rest)
+        run = _start(worker, key, "actor")
+        token = current.set(run)
+        run.before = accounting.begin()
+        try:
+            return original(function, args, kwargs, execution_state, key, *rest)
+        except BaseException as error:
+            run.failed, run.exception = True, repr(error)
+            raise
+        finally:
+            run.after = accounting.end()
+            current.reset(token)
+            _end(run, sinks)
+
+    _run_actor.dask_strata = original  # type: ignore[attr-defined]
+    return _run_actor
+
+
+def _note_outcome(run: Running, message: Any) -> None:
+    if message.get("op") == "task-erred":
+        run.failed, run.exception = True, message.get("exception_text")
