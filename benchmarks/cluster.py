@@ -23,7 +23,7 @@ class RunError(RuntimeError):
     """A benchmark run did not work."""
 
 
-def environment(runs: Path | None) -> dict[str, str]:
+def environment(runs: Path | None, settings: dict[str, str]) -> dict[str, str]:
     """Return the environment of a run, recorded into a folder or not recorded at all."""
     ours = ("DASK_DISTRIBUTED__SCHEDULER__PRELOAD", "DASK_DISTRIBUTED__CLIENT__PRELOAD")
     env = {k: v for k, v in os.environ.items() if k not in ours}
@@ -32,6 +32,7 @@ def environment(runs: Path | None) -> dict[str, str]:
     env["DASK_DISTRIBUTED__WORKER__TRANSFER__MESSAGE_BYTES_LIMIT"] = "1 kiB"
     if runs is not None:
         env |= dict.fromkeys(ours, '["dask_strata"]') | {"DASK_DASK_STRATA__RUNS": str(runs)}
+        env |= {f"DASK_DASK_STRATA__{name.upper()}": value for name, value in settings.items()}
     return env
 
 
@@ -80,9 +81,9 @@ def run_client(command: list[str], env: dict[str, str], folder: Path) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run_once(workload: str, size: str, runs: Path | None) -> dict:
+def run_once(workload: str, size: str, runs: Path | None, **settings: str) -> dict:
     """Run one workload once, in a cluster of its own; recorded if there is a folder for it."""
-    env = environment(runs)
+    env = environment(runs, settings)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strata-bench-")))
         file = folder / "scheduler.json"

@@ -5,6 +5,7 @@ seconds are those of the workload alone, by process; start-up is told apart.
 
     python benchmarks/overhead.py --quick
     python benchmarks/overhead.py --workloads a --repeats 5 --json results.json
+    python benchmarks/overhead.py --attempts --workloads a
 """
 
 from __future__ import annotations
@@ -25,6 +26,17 @@ from recording import read_recording, recorder_costs
 from workloads import RUNS, SIZES, TITLES
 
 ROLES = ("scheduler", "worker", "nanny", "client")
+
+#: How a workload is run: recorded with which settings, or (None) not at all.
+WAYS: dict[str, dict[str, str] | None] = {
+    "nothing": None,
+    "basic": {"attempts": "false", "inputs": "false"},
+    "recorded": {},
+}
+#: Which ways are compared: the second with the first; and with --attempts.
+PAIRS = (("nothing", "recorded"),)
+THREE = (*PAIRS, ("basic", "recorded"), ("nothing", "basic"))
+SAID = {"nothing": "nothing", "basic": "recording without attempts and inputs"}
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
@@ -53,26 +65,29 @@ def compare(name: str, off: list[float], on: list[float], unit: str) -> dict:
     }
 
 
-def pair(workload: str, size: str, number: int, scratch: Path) -> dict[bool, dict]:
-    """Run once with and once without recording; which comes first alternates."""
+def one_round(
+    workload: str, size: str, number: int, scratch: Path, ways: list[str]
+) -> dict[str, dict]:
+    """Run once in each way; which comes first takes turns."""
     found = {}
-    for recorded in (False, True) if number % 2 == 0 else (True, False):
-        runs = scratch / f"{workload}-{number}" if recorded else None
-        found[recorded] = run_once(workload, size, runs)
+    first = number % len(ways)
+    for way in ways[first:] + ways[:first]:
+        settings = WAYS[way]
+        runs = None if settings is None else scratch / f"{workload}-{number}-{way}"
+        found[way] = run_once(workload, size, runs, **(settings or {})) | {"way": way}
         if runs is not None:
-            found[recorded]["recording"] = read_recording(runs, found[recorded]["window ns"])
+            found[way]["recording"] = read_recording(runs, found[way]["window ns"])
         print(
-            f"  {workload} {number + 1} {'recorded' if recorded else 'without '} "
-            f"{found[recorded]['wall']:7.2f} s",
+            f"  {workload} {number + 1} {way:<8} {found[way]['wall']:7.2f} s",
             file=sys.stderr,
             flush=True,
         )
     return found
 
 
-def summarise(workload: str, size: str, pairs: list[dict[bool, dict]]) -> dict:
-    """Return everything that is printed about one workload."""
-    off, on = [p[False] for p in pairs], [p[True] for p in pairs]
+def summarise(workload: str, size: str, rounds: list[dict[str, dict]], pair: tuple) -> dict:
+    """Return everything that is printed about one workload, in one way against another."""
+    off, on = [r[pair[0]] for r in rounds], [r[pair[1]] for r in rounds]
 
     def both(name: str, get, unit: str) -> dict:
         return compare(name, [get(r) for r in off], [get(r) for r in on], unit)
@@ -86,7 +101,9 @@ def summarise(workload: str, size: str, pairs: list[dict[bool, dict]]) -> dict:
         "workload": workload,
         "title": TITLES[workload],
         "size": SIZES[workload][size],
-        "repeats": len(pairs),
+        "against": pair[0],
+        "way": pair[1],
+        "repeats": len(rounds),
         "counts": {
             name: statistics.median(r["counts"][name] for r in on) for name in on[0]["counts"]
         },
@@ -121,6 +138,7 @@ def render(summary: dict) -> str:
     counts = ", ".join(f"{v:,.0f} {k}" for k, v in summary["counts"].items())
     parts = [
         f"({summary['workload']}) {summary['title']}: {size}; {summary['repeats']} pairs of runs",
+        f"{SAID.get(summary['way'], summary['way'])} against {SAID[summary['against']]}",
         counts,
         table("the workload", summary["costs"]),
         table("start-up and 2 s idle", summary["startup"]),
@@ -172,6 +190,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--workloads", default=",".join(RUNS), help="which, with commas (default: %(default)s)")
     add("--repeats", type=int, help="pairs of runs of each (default: 7; 2 if quick)")
+    add(
+        "--attempts",
+        action="store_true",
+        help="also record without attempts and inputs, in turn, and compare all three",
+    )
     add("--quick", action="store_true", help="small sizes: to see that all of it works")
     add("--json", type=Path, help="write everything to this file")
     add("--scratch", type=Path, help="keep the recorded runs in this folder")
@@ -190,10 +213,15 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict:
     results = {"surroundings": surroundings(), "workloads": [], "runs": []}
     print("\n".join(f"{k:<14}{v}" for k, v in results["surroundings"].items()))
     for workload in options.workloads:
-        pairs = [pair(workload, options.size, n, scratch) for n in range(options.repeats)]
-        results["runs"] += [run for p in pairs for run in p.values()]
-        results["workloads"].append(summarise(workload, options.size, pairs))
-        print(f"\n{render(results['workloads'][-1])}", flush=True)
+        pairs = THREE if options.attempts else PAIRS
+        ways = [way for way in WAYS if any(way in pair for pair in pairs)]
+        rounds = [
+            one_round(workload, options.size, n, scratch, ways) for n in range(options.repeats)
+        ]
+        results["runs"] += [run for r in rounds for run in r.values()]
+        for pair in pairs:
+            results["workloads"].append(summarise(workload, options.size, rounds, pair))
+            print(f"\n{render(results['workloads'][-1])}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return results

@@ -130,6 +130,9 @@ def recorder_costs(off: list[dict], on: list[dict]) -> list[tuple[str, float | N
             )
         )
         thread = middle([r["threads"][role]["cpu"] for r in recordings])
+        # What it is compared with may be recorded, too.
+        others = [r["recording"] for r in off if "threads" in r.get("recording", {})]
+        thread -= middle([r["threads"][role]["cpu"] for r in others]) or 0.0
         costs.append(
             (
                 f"{role}, CPU more that is not the recorder's thread, a transition",

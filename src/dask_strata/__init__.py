@@ -1,8 +1,8 @@
 """A flight recorder for Dask.distributed.
 
-`record` records, `open_run` reads. The module is also a Dask preload: see `dask_setup`.
-Importing it is cheap, because it is imported in every worker; what is heavy is imported
-where it is used.
+`record` records, `open_run` reads, `live` looks at a running cluster. The module is also a
+Dask preload: see `dask_setup`. Importing it is cheap, because it is imported in every worker;
+what is heavy is imported where it is used.
 """
 
 from __future__ import annotations
@@ -13,9 +13,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask_strata.api import record
     from dask_strata.errors import StrataError
+    from dask_strata.metrics import count, section, track_metrics
     from dask_strata.run import Run, Task, open_run
+    from dask_strata.snapshot import Snapshot, live
 
-__all__ = ["Run", "StrataError", "Task", "dask_setup", "dask_teardown", "open_run", "record"]
+__all__ = [
+    "Run",
+    "Snapshot",
+    "StrataError",
+    "Task",
+    "count",
+    "dask_setup",
+    "dask_teardown",
+    "live",
+    "open_run",
+    "record",
+    "section",
+    "track_metrics",
+]
 
 try:
     __version__ = version("dask-strata")
@@ -27,7 +42,12 @@ _HOMES = {
     "Task": "run",
     "open_run": "run",
     "record": "api",
+    "Snapshot": "snapshot",
+    "live": "snapshot",
     "StrataError": "errors",
+    "count": "metrics",
+    "section": "metrics",
+    "track_metrics": "metrics",
 }
 
 

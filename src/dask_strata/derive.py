@@ -6,6 +6,8 @@ by text and type, so that ``"('x', 0)"`` and ``('x', 0)`` stay apart.
 
 from __future__ import annotations
 
+from dask_strata.derive_chunks import CHUNK_QUERIES
+
 #: In order of dependence. `_known` (the last definition of each key) is internal.
 QUERIES: dict[str, str] = {
     "_known": """
@@ -109,9 +111,13 @@ QUERIES: dict[str, str] = {
                cpu_seconds, read_bytes, write_bytes, read_calls, write_calls, storage_read_bytes,
                storage_write_bytes, minor_faults, major_faults, voluntary_switches,
                involuntary_switches, rss_before_bytes, rss_after_bytes, rss_peak_bytes, shared,
-               elsewhere, n_opened, exception as _exception,
+               elsewhere, n_opened, library_bytes, exception as _exception,
                row_number() over (partition by key, key_type, worker, run_id order by seq) as _nth
-        from executions where kind <> 'actor'
+        from executions left join (
+            select process, execution, sum(requested_bytes)::bigint as library_bytes
+            from library_reads group by process, execution
+        ) using (process, execution)
+        where kind <> 'actor'
     """,
     "attempts": """
         with removals as (
@@ -184,6 +190,7 @@ QUERIES: dict[str, str] = {
         from file_opens o
         left join attempts a on a._process = o.process and a._execution = o.execution
     """,
+    **CHUNK_QUERIES,
     "phases": """
         select attempt, key, key_type, worker, thread, i.action as action,
                i.start as start, i.stop as stop,

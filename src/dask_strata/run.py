@@ -7,6 +7,7 @@ scheduler's clock on the way (see `Run.clock_offsets_ns`).
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -370,6 +371,36 @@ class Run:
         from dask_strata.analysis.completeness import check
 
         return check(self)
+
+    def lineage(self, key: Any, key_type: str | None = None) -> Any:
+        """Return which inputs a task depends on, its own and those of all before it: a `Lineage`.
+
+        Parameters
+        ----------
+        key, key_type
+            As for `task`.
+
+        Raises
+        ------
+        UnknownTaskError
+            No such task is on record, or more than one.
+        """
+        from dask_strata.analysis.lineage import lineage
+
+        return lineage(self.task(key, key_type))
+
+    def dependents_of(self, uri: str | os.PathLike[str]) -> Any:
+        """Return which tasks, results and written files depend on a file: a `Dependents`.
+
+        Parameters
+        ----------
+        uri : str or path
+            The file, store or folder, as the tables name it; a relative path is one of the
+            current folder.
+        """
+        from dask_strata.analysis.lineage import dependents_of
+
+        return dependents_of(self, uri)
 
 
 def open_run(path: str | Path, *, align: bool = True) -> Run:

@@ -45,7 +45,13 @@ def check(run: Run) -> Check:
     findings = (
         [*check_import(run), *_losses(run)]
         if run.record.imported
-        else [*_counters(run), *_segments(run), *_losses(run), *_unrecorded_workers(run)]
+        else [
+            *_counters(run),
+            *_segments(run),
+            *_losses(run),
+            *_unrecorded_workers(run),
+            *_unmeasured(run),
+        ]
     )
     return Check(all(f.severity != "missing" for f in findings), tuple(findings))
 
@@ -153,6 +159,32 @@ def _unrecorded_workers(run: Run) -> Iterator[Finding]:
             f"worker {row['worker']} ({row['name']}) has no record of its own; the scheduler saw "
             f"{row['n_attempts']:,} attempts on it",
         )
+
+
+#: What the kernel may not tell, by a column that is null then, and where it would be.
+_MEASURES = {
+    "cpu_seconds": "CPU time",
+    "minor_faults": "faults and switches (getrusage)",
+    "read_bytes": "bytes read and written (/proc/thread-self/io)",
+    "rss_after_bytes": "memory (/proc/self/statm)",
+}
+
+
+def _unmeasured(run: Run) -> Iterator[Finding]:
+    """Find measures that there were to be, but for coroutines, which have none of their own."""
+    counts = ", ".join(f"count({column}) as {column}" for column in _MEASURES)
+    for row in run.rows(
+        f"select process, count(*) as n, {counts} from executions "  # noqa: S608  names are ours
+        "where kind <> 'coroutine' group by process order by process"
+    ):
+        for column, what in _MEASURES.items():
+            missing = row["n"] - row[column]
+            if missing:
+                yield Finding(
+                    "note",
+                    row["process"],
+                    f"{missing:,} of {row['n']:,} runs of tasks on {row['process']} have no {what}",
+                )
 
 
 def clock(time: Any) -> str:

@@ -66,10 +66,10 @@ def select_tasks(  # noqa: PLR0913
         worker = _address(run, worker)
     for column, wanted in (("prefix", prefix), ("worker", worker), ("state", state)):
         if wanted is not None:
-            table = _only(table, column, wanted)
+            table = only(table, column, wanted)
     total = len(table)
     if sort:
-        table = _sorted(table, sort)
+        table = ordered(table, sort)
     if limit:
         table = table.slice(0, limit)
     return Selection(table.select(list(BRIEF)) if brief else table, total)
@@ -80,16 +80,32 @@ def _address(run: Run, worker: str) -> str:
     return rows[0]["worker"] if rows else worker
 
 
-def _only(table: pa.Table, column: str, wanted: str) -> pa.Table:
+def only(table: pa.Table, column: str, wanted: str, thing: str = "task") -> pa.Table:
+    """Return the rows of a table that have a text in a column.
+
+    Raises
+    ------
+    UsageError
+        No row has it.
+    """
     texts = table[column].cast(pa.string())
     known = sorted(v for v in pc.unique(texts).to_pylist() if v is not None)
     if wanted not in known and len(table):
         some = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")  # noqa: PLR2004
-        raise UsageError(f"No task has the {column} {wanted}.", hint=f"There are: {some or 'none'}")
+        raise UsageError(
+            f"No {thing} has the {column} {wanted}.", hint=f"There are: {some or 'none'}"
+        )
     return table.filter(pc.equal(texts, wanted))
 
 
-def _sorted(table: pa.Table, sort: str) -> pa.Table:
+def ordered(table: pa.Table, sort: str) -> pa.Table:
+    """Return a table in the order of a column: largest first, with ``-`` smallest first.
+
+    Raises
+    ------
+    UsageError
+        There is no such column.
+    """
     column, order = (sort[1:], "ascending") if sort.startswith("-") else (sort, "descending")
     if column not in table.column_names:
         raise UsageError(f"No column {column}.", hint=f"There are: {', '.join(table.column_names)}")

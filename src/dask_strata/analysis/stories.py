@@ -36,7 +36,7 @@ class Story:
 
 
 #: Order of events of the same moment, from cause to effect.
-_ORDER = {"client": 0, "graph": 1, "scheduler": 2, "worker": 3, "transfer": 4}
+_ORDER = {"client": 0, "graph": 1, "scheduler": 2, "worker": 3, "transfer": 4, "thread": 5}
 
 
 def story(task: Task) -> Story:
@@ -46,6 +46,7 @@ def story(task: Task) -> Story:
         *_scheduler(task),
         *_reports(task),
         *_worker(task),
+        *_executions(task),
         *_transfers(task),
         *_spills(task),
         *_steals(task),
@@ -148,6 +149,39 @@ def _worker(task: Task) -> Iterator[Event]:
         yield Event(
             row["time"], "worker", row["worker"] or "", what, ", ".join(filter(None, parts))
         )
+
+
+def _executions(task: Task) -> Iterator[Event]:
+    for row in task.rows("executions"):
+        seconds = (row["stop"] - row["start"]).total_seconds()
+        parts = [f"ran {seconds * 1e3:.3f} ms"]
+        if row["cpu_seconds"] is not None:
+            parts.append(f"CPU {row['cpu_seconds'] * 1e3:.3f} ms")
+        for what in ("read", "write"):
+            nbytes, calls = row[f"{what}_bytes"], row[f"{what}_calls"]
+            if nbytes is not None and (nbytes or calls):
+                done = {"read": "read", "write": "wrote"}[what]
+                parts.append(f"{done} {nbytes:,} bytes in {_many(calls, 'call')}")
+        if row["n_opened"]:
+            parts.append(f"opened {_many(row['n_opened'], 'file')}")
+        if row["elsewhere"]:
+            parts.append(f"started {row['elsewhere']}, whose use is not in this")
+        if row["exception"]:
+            parts.append(row["exception"])
+        yield Event(
+            row["stop"],
+            "thread",
+            row["worker"] or "",
+            f"{_KINDS.get(row['kind'], 'run')} {row['outcome']}",
+            ", ".join(parts),
+        )
+
+
+_KINDS = {"coroutine": "coroutine", "actor": "call of the actor"}
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _transfers(task: Task) -> Iterator[Event]:

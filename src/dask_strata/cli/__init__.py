@@ -20,6 +20,7 @@ _VERBS = {
     "show": "what ran, how long, where the time went, what stands out",
     "map": "the metadata map, with its counts",
     "tasks": "one row a task",
+    "chunks": "which worker processed which part of which file, and how fast",
     "story": "everything about one task, in time order",
     "query": "SQL over all tables",
     "tables": "the tables and columns of a run",

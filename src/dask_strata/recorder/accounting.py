@@ -20,8 +20,10 @@ except (ImportError, AttributeError):  # not on Linux
 
 _IO = "/proc/thread-self/io"
 _STATM = "/proc/self/statm"
+_STATUS = "/proc/self/status"
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 _LONGEST = 512
+_LONGEST_STATUS = 16_384
 
 _lock = threading.Lock()
 _all: weakref.WeakSet[_Files] = weakref.WeakSet()
@@ -36,6 +38,8 @@ class Sample(NamedTuple):
     usage: Any
     io: bytes | None
     statm: bytes | None
+    #: Only of a process whose own peak `usage` does not tell.
+    status: bytes | None = None
 
 
 class _Files:
@@ -44,11 +48,12 @@ class _Files:
     def __init__(self) -> None:
         self.io = _open(_IO)
         self.statm = _open(_STATM)
+        self.status = _open(_STATUS) if _inherited_peak() else None
         self.busy = False
         self.closing = False
 
     def close(self) -> None:
-        for name in ("io", "statm"):
+        for name in ("io", "statm", "status"):
             fd = getattr(self, name)
             setattr(self, name, None)
             if fd is not None:
@@ -66,10 +71,11 @@ def begin() -> Sample:
         with _lock:
             _all.add(files)
     files.busy = True
+    status = _read(files.status, _LONGEST_STATUS)
     statm = _read(files.statm)
     io = _read(files.io)
     usage = None if _THREAD is None else resource.getrusage(_THREAD)
-    return Sample(time.time_ns(), time.thread_time_ns(), usage, io, statm)
+    return Sample(time.time_ns(), time.thread_time_ns(), usage, io, statm, status)
 
 
 def end() -> Sample:
@@ -77,7 +83,8 @@ def end() -> Sample:
     now, cpu = time.time_ns(), time.thread_time_ns()
     usage = None if _THREAD is None else resource.getrusage(_THREAD)
     files = _mine.files
-    sample = Sample(now, cpu, usage, _read(files.io), _read(files.statm))
+    io, statm = _read(files.io), _read(files.statm)
+    sample = Sample(now, cpu, usage, io, statm, _read(files.status, _LONGEST_STATUS))
     with _lock:
         files.busy = False
         if files.closing:
@@ -154,10 +161,37 @@ def _rss(raw: bytes | None) -> int | None:
 
 def _new_peak(before: Sample, after: Sample) -> int:
     """Return the process's peak if it was reached between the samples, else 0."""
-    if before.usage is None or after.usage is None:
-        return 0
-    peak = after.usage.ru_maxrss
-    return int(peak) * 1024 if peak > before.usage.ru_maxrss else 0
+    peaks = [
+        (_own_peak(sample.status), None if sample.usage is None else sample.usage.ru_maxrss * 1024)
+        for sample in (before, after)
+    ]
+    for first, last in zip(*peaks, strict=True):
+        if first is not None and last is not None and last > first:
+            return int(last)
+    return 0
+
+
+def _own_peak(status: bytes | None) -> int | None:
+    """Return the peak of a process's memory since it runs its program."""
+    if status is None:
+        return None
+    number, _, unit = status.partition(b"VmHWM:")[2].partition(b"\n")[0].strip().partition(b" ")
+    return int(number) * 1024 if unit == b"kB" else None
+
+
+def _inherited_peak() -> bool:
+    """Tell whether the peak that `usage` has is that of the process that started this one.
+
+    Linux hands it on: a worker of a notebook with much in memory seems to have had as much.
+    """
+    if _THREAD is None:
+        return False
+    told = resource.getrusage(_THREAD).ru_maxrss * 1024
+    fd = _open(_STATUS)
+    own = _own_peak(_read(fd, _LONGEST_STATUS))
+    if fd is not None:
+        os.close(fd)
+    return own is not None and told > own
 
 
 def _open(path: str) -> int | None:
@@ -167,10 +201,10 @@ def _open(path: str) -> int | None:
         return None
 
 
-def _read(fd: int | None) -> bytes | None:
+def _read(fd: int | None, longest: int = _LONGEST) -> bytes | None:
     if fd is None:
         return None
     try:
-        return os.pread(fd, _LONGEST, 0) or None
+        return os.pread(fd, longest, 0) or None
     except OSError:
         return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dask_strata.recorder.engine import now_ns
+from dask_strata.recorder.inputs import InputSource
 from dask_strata.recorder.redact import redact_text
 from dask_strata.recorder.text import clip, json_text, safe_repr, wire_keys
 from dask_strata.store.frames import Batch
@@ -84,16 +85,28 @@ def _size(value: Any) -> int:
 
 
 class GraphSource:
-    """Makes batches of `submissions`, `graph_tasks` and `graph_edges`.
+    """Makes batches of `submissions`, `graph_tasks`, `graph_edges` and `claimed_inputs`.
 
-    The event loop only collects references; names and sizes are worked out later, on the
-    recorder's thread.
+    The event loop only collects references; names, sizes and inputs are worked out later, on
+    the recorder's thread.
+
+    Parameters
+    ----------
+    run : str
+        Id of the run.
+    code : bool
+        Whether the user's source lines are recorded.
+    inputs : bool
+        Whether it is recorded what definitions say that tasks read.
     """
 
-    def __init__(self, run: str, *, code: bool) -> None:
+    def __init__(self, run: str, *, code: bool, inputs: bool = False) -> None:
         self._run = run
         self._code = code
-        self._waiting: deque[tuple[dict[str, Any], list[tuple[Any, Any]], frozenset[Any]]] = deque()
+        self._inputs = InputSource() if inputs else None
+        self._waiting: deque[
+            tuple[dict[str, Any], list[tuple[Any, Any]], frozenset[Any], Mapping[Any, Any]]
+        ] = deque()
         self._count = 0
 
     def submitted(
@@ -115,12 +128,17 @@ class GraphSource:
             "span": _span(scheduler, rows),
             "code": _code(computation) if self._code else None,
         }
-        self._waiting.append((facts, rows, frozenset(keys)))
+        self._waiting.append((facts, rows, frozenset(keys), known))
+
+    def end(self) -> None:
+        """Leave nothing for a later call, if it does not take too long."""
+        if self._inputs is not None:
+            self._inputs.end()
 
     def __call__(self) -> Iterable[Batch]:
         """Return the submissions since the last call."""
         while self._waiting:
-            facts, rows, requested = self._waiting.popleft()
+            facts, rows, requested, known = self._waiting.popleft()
             yield Batch.of_rows("submissions", [facts])
             if rows:
                 yield self._tasks(facts["submission"], rows, requested)
@@ -141,6 +159,11 @@ class GraphSource:
                             "dependency": wire_keys(dependencies),
                         },
                     )
+                if self._inputs is not None:
+                    specs = [(ts.key, spec) for ts, spec in rows]
+                    self._inputs.add(facts["submission"], specs, known)
+        if self._inputs is not None:
+            yield from self._inputs()
 
     @staticmethod
     def _tasks(submission: str, rows: list[tuple[Any, Any]], requested: frozenset[Any]) -> Batch:

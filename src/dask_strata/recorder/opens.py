@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -35,13 +35,15 @@ _ELSEWHERE = {
 }
 
 
-def watch(current: ContextVar[Any]) -> None:
+def watch(current: ContextVar[Any], look: Callable[[Any], None]) -> None:
     """See which run opens files, for the rest of the life of this process.
 
     Parameters
     ----------
     current : ContextVar
         The run that the calling code is part of, or None.
+    look : callable
+        Told of each run that opens a file, before it does; never raises.
     """
     global _installed  # noqa: PLW0603  there is one interpreter, which has the hook for good
     if _installed:
@@ -57,6 +59,7 @@ def watch(current: ContextVar[Any]) -> None:
             path, mode, flags = arguments
             if isinstance(path, int):
                 return
+            look(run)
             run.n_opened += 1
             what = (path, mode, flags)
             opened = run.opened

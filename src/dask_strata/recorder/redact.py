@@ -72,6 +72,21 @@ _TOKENS = re.compile(
 )
 
 
+#: What a text without any of this has no secret in, see `redact_text`.
+_SUSPICIOUS = re.compile(
+    r"[:=\s]|-----|A(?:KI|SI|RO|ID)A|gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox|AIza|pypi-|npm_|eyJ"
+)
+
+
+def redact_path(path: str) -> str:
+    """Return a path or URL without secrets; quick for the usual ones, which have none.
+
+    >>> redact_path("/data/run-7/events.root"), redact_path("https://me:pass@host/x.csv")
+    ('/data/run-7/events.root', 'https://***@host/x.csv')
+    """
+    return path if _SUSPICIOUS.search(path) is None else redact_text(path)
+
+
 def _without_userinfo(match: re.Match[str]) -> str:
     """Replace the credentials of each URL in what follows ``://`` up to the next space."""
     parts = match.group().split("://")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import sys
 import threading
 import time
 from collections import deque
@@ -18,8 +17,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_strata.recorder import accounting
+from dask_strata.recorder import accounting, libraries
 from dask_strata.recorder.accounting import Sample
+from dask_strata.recorder.library_use import LibraryUse
 from dask_strata.recorder.opens import opened_files, watch
 from dask_strata.recorder.transitions import text_or_none
 from dask_strata.schema import wire_key
@@ -47,7 +47,9 @@ class Running:
     n_opened: int = 0
     opened: dict[tuple[Any, Any, Any], int] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
-    reported: list[tuple[str, float]] = field(default_factory=list)
+    #: Sums and counts by kind and name, see `dask_strata.metrics`.
+    reported: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
+    library: LibraryUse | None = None
 
 
 #: The run that the calling code is part of; also where a library hands its context on.
@@ -77,14 +79,19 @@ class RunTap:
         self._address = address
         self._worker = id(worker)
         self._runs: deque[Running] = deque()
+        self._opens = opens
         with _lock:
             _sinks.setdefault(self._worker, []).append(self._runs)
             _wrap()
         if opens:
-            watch(current)
+            libraries.attach(current)
+            watch(current, libraries.look)
 
     def remove(self) -> None:
         """Stop; the last one to stop leaves Dask as it was."""
+        if self._opens:
+            self._opens = False
+            libraries.detach()
         with _lock:
             sinks = _sinks.get(self._worker, [])
             # By identity: two empty queues are equal.
@@ -97,23 +104,43 @@ class RunTap:
 
     def __call__(self) -> Iterable[Batch]:
         """Return the runs that ended since the last call."""
+        for reason in libraries.troubles():
+            row = {"time": time.time_ns(), "what": "library_reads", "reason": reason}
+            yield Batch.of_rows("losses", [row])
         runs = [self._runs.popleft() for _ in range(len(self._runs))]
         if not runs:
             return
         yield Batch.of_rows("executions", [_row(run, self._address) for run in runs])
-        opened = [
-            {
-                "key": wire_key(run.key),
-                "run_id": run.run_id,
-                "worker": self._address,
-                "execution": run.number,
-                **file,
-            }
-            for run in runs
-            for file in opened_files(run.opened)
-        ]
-        if opened:
-            yield Batch.of_rows("file_opens", opened)
+        for table, rows_of in _DETAILS.items():
+            rows = [
+                {
+                    "key": wire_key(run.key),
+                    "run_id": run.run_id,
+                    "worker": self._address,
+                    "execution": run.number,
+                    **detail,
+                }
+                for run in runs
+                for detail in rows_of(run)
+            ]
+            if rows:
+                yield Batch.of_rows(table, rows)
+
+
+def _reports(run: Running) -> Iterable[dict[str, Any]]:
+    return [
+        {"kind": kind, "name": text_or_none(name), "value": value, "count": count}
+        for (kind, name), (value, count) in list(run.reported.items())
+    ]
+
+
+#: What is recorded of a run beside its own row, by table.
+_DETAILS: dict[str, Callable[[Running], Iterable[dict[str, Any]]]] = {
+    "file_opens": lambda run: opened_files(run.opened),
+    "library_reads": lambda run: () if run.library is None else run.library.reads(),
+    "seen_chunks": lambda run: () if run.library is None else run.library.seen_chunks(),
+    "reports": _reports,
+}
 
 
 def _row(run: Running, worker: str) -> dict[str, Any]:
@@ -172,11 +199,14 @@ def _start(worker: Any, key: Any, kind: str) -> Running:
     run = Running(key, run_id, kind, thread, next(_numbers))
     run.shared = bool(_going_on)
     _going_on.add(run.number)
+    libraries.look()
     return run
 
 
 def _end(run: Running, sinks: list[deque[Running]]) -> None:
     _going_on.discard(run.number)
+    if run.library is not None:
+        run.library.finish()
     # Whoever began meanwhile has a later number.
     run.shared = run.shared or bool(_going_on) or next(_numbers) != run.number + 1
     for sink in sinks:

@@ -138,7 +138,9 @@ class SchedulerRecorder(SchedulerPlugin):
         relay = RelaySink(self.folder / SEGMENTS, SUFFIX)
         self._relay = Pump(relay, f"{self.name}-relay", lambda: None)
         self._relay.start()
-        self._graph = GraphSource(self.run, code=self.settings.code)
+        self._graph = GraphSource(
+            self.run, code=self.settings.code, inputs=self.settings.inputs
+        )
         self._events = EventSource(engine)
         self._lag = LoopLag(scheduler.loop)
         self._transitions = self._tap(scheduler)
@@ -338,6 +340,7 @@ class SchedulerRecorder(SchedulerPlugin):
         self._settle(engine)
         self._transitions.remove()
         engine.flush()
+        self._graph.end()  # the rest of it, if any, is done on the recorder's thread
         self._add_count(self._transitions.counter(), final=True)
         self._relay.close()
         self.__dict__.pop("transition", None)

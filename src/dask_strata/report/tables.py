@@ -57,6 +57,21 @@ def write_rows(table: pa.Table, form: str, output: Path | None, note: str = "") 
         raise StrataError(f"{output} cannot be written: {error.strerror or error}.") from None
 
 
+def write_json(value: Any, path: Path) -> None:
+    """Write something as JSON to a file.
+
+    Raises
+    ------
+    StrataError
+        The file cannot be written.
+    """
+    try:
+        # Names of files may be no text: those JSON can only spell out.
+        path.write_text(json.dumps(value, indent=1) + "\n", encoding="ascii")
+    except OSError as error:
+        raise StrataError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
 def _to_stdout(table: pa.Table, form: str, note: str) -> None:
     if form == "table":
         print_rows(table, note)

@@ -55,6 +55,17 @@ def size(nbytes: float | None) -> str:
     return f"{nbytes:.1f} {units[-1]}"
 
 
+def rate(nbytes: float | None, seconds: float | None) -> str:
+    """Return bytes in a time as bytes a second.
+
+    >>> rate(5_000_000, 2)
+    '2.5 MB/s'
+    """
+    if nbytes is None or not seconds:
+        return "–"
+    return f"{nbytes / seconds / 1e6:.3g} MB/s"
+
+
 def count(n: int, thing: str) -> str:
     """Return a number of things.
 

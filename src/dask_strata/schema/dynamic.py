@@ -278,63 +278,6 @@ WORKERS = (
     ),
 )
 
-THREADS = (
-    Table(
-        "executions",
-        "run of a task's function, as measured in the thread that ran it",
-        5,
-        "system",
-        "thread",
-        (
-            col("execution", "int", "number of this run among those of its process"),
-            KEY,
-            WORKER,
-            col("run_id", "int", "Dask's number of the attempt"),
-            col("thread", "int", "identity of the thread"),
-            col("kind", "text", "thread, coroutine, or actor: a call of an actor's method"),
-            START,
-            STOP,
-            col("outcome", "text", "finished or erred"),
-            col("exception", "long", "text of the exception"),
-            col("cpu_seconds", "seconds", "CPU time of the thread; null for a coroutine"),
-            col("read_bytes", "bytes", "bytes that the thread read: files, not sockets"),
-            col("write_bytes", "bytes", "bytes that the thread wrote"),
-            col("read_calls", "int", "read system calls of the thread"),
-            col("write_calls", "int", "write system calls of the thread"),
-            col("storage_read_bytes", "bytes", "bytes that storage had to be asked for"),
-            col("storage_write_bytes", "bytes", "bytes that storage was handed"),
-            col("minor_faults", "int", "page faults of the thread without I/O"),
-            col("major_faults", "int", "page faults of the thread with I/O"),
-            col("voluntary_switches", "int", "times the thread waited"),
-            col("involuntary_switches", "int", "times the thread had to make way"),
-            col("rss_before_bytes", "bytes", "resident memory of the process before"),
-            col("rss_after_bytes", "bytes", "resident memory of the process after"),
-            col("rss_peak_bytes", "bytes", "most resident memory of the process, as far as seen"),
-            col("shared", "bool", "whether others ran in the process meanwhile: memory is theirs too"),
-            col("elsewhere", "text", "threads, processes: what it started, whose use is not in this"),
-            col("n_opened", "int", "files opened, those of Python and the system too"),
-        ),
-        prov="activity",
-    ),
-    Table(
-        "file_opens",
-        "file that a run of a task's function was seen to open",
-        5,
-        "system",
-        "thread",
-        (
-            col("execution", "int", "the run's number in `executions`, same process"),
-            KEY,
-            WORKER,
-            col("run_id", "int", "Dask's number of the attempt"),
-            col("uri", "text", "path of the file"),
-            col("mode", "text", "read, write or update"),
-            col("count", "int", "how often"),
-        ),
-        prov="entity",
-    ),
-)
-
 RECORD = (
     Table(
         "clock_offsets",

@@ -201,7 +201,9 @@ CLIENT = (
             col("submission", "text", "submission it came with"),
             KEY,
             col("uri", "text", "file or store, without credentials"),
-            col("dataset", "text", "name of the dataset: a path within the file, or the user's name"),
+            col(
+                "dataset", "text", "name of the dataset: a path within the file, or the user's name"
+            ),
             col("tree", "text", "tree of a ROOT file"),
             col("first", "int", "first entry, row, byte or index, by `unit`"),
             col("last", "int", "the one behind the last"),

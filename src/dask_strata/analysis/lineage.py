@@ -1,0 +1,195 @@
+"""What depends on which file: through the graph, by what was claimed and what was seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run, Task
+
+#: A task: the text that Dask shows for its key, and the key's type.
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Input:
+    """Something that a task says it reads, or was seen to open.
+
+    Attributes
+    ----------
+    key, key_type : str
+        The task.
+    kind : str
+        ``claimed`` by the task's definition, or ``seen``.
+    uri : str
+        File or store.
+    mode : str
+        read or update.
+    dataset, tree, first, last, unit, columns
+        What of it, where the definition says so: see the table ``task_inputs``.
+    """
+
+    key: str
+    key_type: str
+    kind: str
+    uri: str
+    mode: str
+    dataset: str | None
+    tree: str | None
+    first: int | None
+    last: int | None
+    unit: str | None
+    columns: str | None
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What a task's result was made of.
+
+    Attributes
+    ----------
+    key, key_type : str
+        The task.
+    tasks : tuple of (key, key type)
+        It and all that it depends on, nearest first.
+    inputs : tuple of Input
+        What these read.
+    """
+
+    key: str
+    key_type: str
+    tasks: tuple[Key, ...]
+    inputs: tuple[Input, ...]
+
+    @property
+    def claimed(self) -> tuple[Input, ...]:
+        """What definitions say."""
+        return tuple(i for i in self.inputs if i.kind == "claimed")
+
+    @property
+    def seen(self) -> tuple[Input, ...]:
+        """What was seen to be opened."""
+        return tuple(i for i in self.inputs if i.kind == "seen")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files and stores, each once."""
+        return tuple(dict.fromkeys(i.uri for i in self.inputs))
+
+
+@dataclass(frozen=True)
+class Dependents:
+    """What depends on a file.
+
+    Attributes
+    ----------
+    uri : str
+        The file, store or folder.
+    readers : tuple of (key, key type)
+        Tasks that say they read it, or were seen to.
+    tasks : tuple of (key, key type)
+        These and all that depend on them, nearest first.
+    outputs : tuple of (key, key type)
+        Those of them whose results a client asked for.
+    written : tuple of str
+        Files that any of them was seen to write.
+    """
+
+    uri: str
+    readers: tuple[Key, ...]
+    tasks: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    written: tuple[str, ...]
+
+
+def lineage(task: Task) -> Lineage:
+    """Return which inputs a task depends on."""
+    start = (task.key, task.key_type)
+    needs: dict[Key, list[Key]] = {}
+    for key, dependency in _edges(task.run):
+        needs.setdefault(key, []).append(dependency)
+    tasks = _reachable([start], needs)
+    place = {key: number for number, key in enumerate(tasks)}
+    found = [i for i in _inputs(task.run) if (i.key, i.key_type) in place]
+    found.sort(key=lambda i: place[i.key, i.key_type])
+    return Lineage(*start, tuple(tasks), tuple(dict.fromkeys(found)))
+
+
+def dependents_of(run: Run, uri: str | os.PathLike[str]) -> Dependents:
+    """Return which tasks, results and written files depend on a file.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    uri : str or path
+        The file as the tables name it; of a store or folder, all that is in it counts too.
+    """
+    name = os.fspath(uri)
+    if "://" not in name:
+        name = os.path.abspath(name)
+    inside = name.rstrip("/") + "/"
+    readers = [
+        (i.key, i.key_type)
+        for i in _inputs(run)
+        if i.uri == name or i.uri.startswith(inside) or i.uri == inside
+    ]
+    needed: dict[Key, list[Key]] = {}
+    for key, dependency in _edges(run):
+        needed.setdefault(dependency, []).append(key)
+    readers = list(dict.fromkeys(readers))
+    tasks = _reachable(readers, needed)
+    there = set(tasks)
+    requested = _pairs(run, "select distinct key, key_type from graph_tasks where requested")
+    outputs = there.intersection(requested)
+    return Dependents(
+        name,
+        tuple(readers),
+        tuple(tasks),
+        tuple(key for key in tasks if key in outputs),
+        tuple(_written(run, there)),
+    )
+
+
+def _reachable(start: Iterable[Key], edges: dict[Key, list[Key]]) -> list[Key]:
+    """Return what can be got to, nearest first, each once."""
+    found = dict.fromkeys(start)
+    for key in (queue := list(found)):
+        for other in edges.get(key, ()):
+            if other not in found:
+                found[other] = None
+                queue.append(other)
+    return queue
+
+
+def _edges(run: Run) -> Iterator[tuple[Key, Key]]:
+    names = ["key", "key_type", "dependency", "dependency_type"]
+    table = run["graph_edges"].to_arrow().select(names)
+    key, key_type, dependency, dependency_type = (table[name].to_pylist() for name in names)
+    return zip(
+        zip(key, key_type, strict=True), zip(dependency, dependency_type, strict=True), strict=True
+    )
+
+
+def _inputs(run: Run) -> Iterator[Input]:
+    rows = run.rows(
+        "select key, key_type, kind, uri, mode, dataset, tree, first, last, unit, columns "
+        "from task_inputs where mode <> 'write' and uri is not null "
+        "order by kind, uri, first, last, key"
+    )
+    return (Input(**row) for row in rows)
+
+
+def _pairs(run: Run, query: str) -> list[Key]:
+    return [(row["key"], row["key_type"]) for row in run.rows(query)]
+
+
+def _written(run: Run, tasks: set[Key]) -> Iterator[str]:
+    rows: list[dict[str, Any]] = run.rows(
+        "select uri, key, key_type from task_inputs "
+        "where kind = 'seen' and mode <> 'read' order by uri"
+    )
+    return iter(dict.fromkeys(r["uri"] for r in rows if (r["key"], r["key_type"]) in tasks))

@@ -1,0 +1,211 @@
+"""The answer about chunks, on a terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from dask_strata.analysis.chunks import Chunks, Share
+from dask_strata.analysis.reading import Advice, Reading
+from dask_strata.report.words import count, duration, rate, size, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Rows of a table on a screen.
+_ROWS = 8
+
+
+def print_chunks(chunks: Chunks, path: str, out: Console) -> None:
+    """Print everything about the chunks of a run that fits a screen or two."""
+    if not chunks.total.chunks and not chunks.lost_files:
+        out.print(
+            Text("No chunk is on record: no task said or was seen to process a range of entries.")
+        )
+        return
+    _line(out, "", headline(chunks), style="bold")
+    if chunks.phases:
+        parts = [f"{name} {duration(seconds)}" for name, seconds in chunks.phases.items()]
+        _line(out, "phases", " · ".join(parts))
+    for title, shares in (
+        ("dataset", chunks.by_dataset),
+        ("file", chunks.by_file),
+        ("worker", chunks.by_worker),
+    ):
+        out.print()
+        out.print(_shares(title, shares))
+        _more(out, len(shares))
+    if chunks.slowest:
+        out.print()
+        out.print(_slowest(chunks.slowest))
+    _print_troubled(chunks, out)
+    if chunks.reading:
+        out.print()
+        out.print(_reading(chunks.reading))
+        _more(out, len(chunks.reading))
+    _print_compared(chunks, out)
+    if chunks.advice:
+        out.print()
+        for advice in chunks.advice:
+            _line(out, "advice", advice_text(advice))
+    out.print()
+    _line(out, "next", f"dask-strata chunks {shlex.quote(path)} --sort seconds")
+    if chunks.slowest:
+        key = shlex.quote(visible(chunks.slowest[0]["key"]))
+        _line(out, "", f"dask-strata story {shlex.quote(path)} {key}")
+
+
+def headline(chunks: Chunks) -> str:
+    """Return the line with the numbers."""
+    total = chunks.total
+    states = ", ".join(f"{n:,} {state}" for state, n in chunks.states.items())
+    elapsed = chunks.elapsed_seconds
+    parts = [
+        f"{count(total.chunks, 'chunk')}: {states}",
+        count(total.events, "event"),
+        f"{size(total.read_bytes)} read{_unread(total)}",
+        f"{duration(total.seconds)} in tasks",
+    ]
+    if elapsed:
+        speed = rate(total.read_bytes, elapsed)
+        parts.append(f"{duration(elapsed)} elapsed: {speed}, {_khz(total.events, elapsed)}")
+    return " · ".join(parts)
+
+
+def _unread(share: Share) -> str:
+    return f" (unknown of {count(share.unread, 'chunk')})" if share.unread else ""
+
+
+def advice_text(advice: Advice) -> str:
+    """Return a piece of advice as a sentence."""
+    if advice.what == "larger chunks: seconds":
+        return (
+            f"{duration(advice.amount)} of {duration(advice.of)} went into opening files and "
+            "building events: make chunks larger"
+        )
+    share = f"{size(advice.amount)} of {size(advice.of)}"
+    if advice.what == "align to clusters":
+        return (
+            f"{share} were requested by more than one chunk of a file, whose clusters they "
+            "share: align chunks to clusters (align_clusters=True)"
+        )
+    return f"{share} were what each chunk reads again to open its file: make chunks larger"
+
+
+def _line(out: Console, head: str, text: str, style: str = "") -> None:
+    start = (f"{head:<9}", "bold") if head or style == "" else ("", "")
+    out.print(Text.assemble(start, (visible(text), style)), soft_wrap=True)
+
+
+def _more(out: Console, n: int) -> None:
+    if n > _ROWS:
+        out.print(Text(f"  and {n - _ROWS:,} more", style="dim"))
+
+
+def _khz(events: float, seconds: float | None) -> str:
+    return f"{events / seconds / 1e3:.3g} kHz" if seconds else "–"
+
+
+def _table(first: str, *numbers: str) -> RichTable:
+    table = RichTable(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _shares(title: str, shares: Sequence[Share]) -> RichTable:
+    table = _table(title, "chunks", "not done", "events", "read", "seconds", "MB/s", "kHz")
+    for share in shares[:_ROWS]:
+        table.add_row(
+            Text(visible(share.name)),
+            f"{share.chunks:,}",
+            f"{share.chunks - share.done:,}" if share.chunks > share.done else "",
+            f"{share.events:,}",
+            size(share.read_bytes),
+            duration(share.seconds),
+            rate(share.read_bytes, share.seconds).removesuffix(" MB/s"),
+            _khz(share.events, share.seconds).removesuffix(" kHz"),
+        )
+    return table
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    tree = f":{row['tree']}" if row["tree"] else ""
+    entries = f" [{row['first']}, {row['last']})" if row.get("first") is not None else ""
+    return visible(f"{row['uri']}{tree}{entries}")
+
+
+def _slowest(rows: Sequence[Mapping[str, Any]]) -> RichTable:
+    table = _table("slowest", "seconds", "open", "build", "process", "other", "read", "worker")
+    for row in rows:
+        table.add_row(
+            Text(_where(row)),
+            *(
+                duration(row[name])
+                for name in (
+                    "seconds",
+                    "open_seconds",
+                    "build_seconds",
+                    "process_seconds",
+                    "other_seconds",
+                )
+            ),
+            size(row["read_bytes"]),
+            visible(row["worker"] or ""),
+        )
+    return table
+
+
+def _print_troubled(chunks: Chunks, out: Console) -> None:
+    if not chunks.troubled and not chunks.lost_files:
+        return
+    out.print()
+    out.print(Text("not done, or not at once", style="bold red"))
+    for row in chunks.troubled[:_ROWS]:
+        tries = f" in {count(row['n_attempts'], 'attempt')}" if row["n_attempts"] > 1 else ""
+        _trouble(out, f"{row['state']}{tries}", row)
+    _more(out, len(chunks.troubled))
+    for file in chunks.lost_files[:_ROWS]:
+        _trouble(out, "left out", file)
+    _more(out, len(chunks.lost_files))
+
+
+def _trouble(out: Console, what: str, row: Mapping[str, Any]) -> None:
+    why = visible((row["exception"] or "no exception on record")[:200])
+    out.print(
+        Text(f"  {what}: {visible(row['dataset'] or '')} {_where(row)}  {why}"), soft_wrap=True
+    )
+
+
+def _reading(reading: Sequence[Reading]) -> RichTable:
+    table = _table("reading", "chunks", "requested", "again", "of file", "times its size")
+    for file in reading[:_ROWS]:
+        table.add_row(
+            Text(visible(file.uri)),
+            f"{file.chunks:,}",
+            size(file.requested_bytes),
+            size(file.repeated_bytes),
+            size(file.file_bytes),
+            "–" if file.amplification is None else f"{file.amplification:.2f}",
+        )
+    return table
+
+
+def _print_compared(chunks: Chunks, out: Console) -> None:
+    if not chunks.compared:
+        return
+    show: Callable[[float | None], str] = lambda n: "unknown" if n is None else f"{n:,}"  # noqa: E731
+    out.print()
+    for number in chunks.compared:
+        verdict = "equal" if number.equal else "NOT EQUAL"
+        _line(
+            out,
+            "coffea",
+            f"{number.name}: {show(number.reported)} reported, {show(number.recorded)} on record: "
+            f"{verdict}",
+        )

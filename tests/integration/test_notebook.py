@@ -1,0 +1,106 @@
+"""The example notebook runs from top to bottom, and what it shows is right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("coffea", reason="coffea is not installed: pip install 'dask-strata[coffea]'")
+pytest.importorskip("nbclient", reason="nbclient is not installed: pip install nbclient ipykernel")
+
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "examples" / "chunk_tracking.ipynb"
+FIXTURES = ROOT.parent / "shared" / "fixtures"
+REAL = FIXTURES / "coffea" / "nanoAOD_2015_CMS_Open_Data_ttbar.root"
+
+#: Four files of 5,000 events, in chunks of at most 1,700; the real file is one chunk of 200.
+CHUNKS, EVENTS = 12, 20_000
+
+#: What a reader of the notebook sees in its frames.
+LOOK = """
+import json
+print(json.dumps({
+    "workers_now": workers_now.status.tolist(),
+    "states_live": sorted(states_live.columns),
+    "most_live": int(states_live.sum(axis=1).max()),
+    "left_live": sum(task.prefix == "Muons" for task in after.tasks),
+    "states_recorded": {r["prefix"]: r["tasks"] for r in states_recorded.to_dict("records")},
+    "processor_live": sorted(set(processor_live.prefix)),
+    "processor_keys": sorted(processor_tasks.key),
+    "chunk_keys": sorted(chunks.key),
+    "datasets": chunks.groupby("dataset", observed=True).size().to_dict(),
+    "by_worker": int(by_worker.attempts.sum()),
+    "summary_events": int(summary.events.sum()),
+    "summary_unknown": summary.isna().sum().sum().item(),
+    "per_worker_chunks": int(per_worker.chunks.sum()),
+    "per_worker_bytes": int(per_worker.read_bytes.sum()),
+    "reported_bytes": report["bytesread"],
+    "n_workers": len(per_worker),
+}))
+"""
+
+
+@pytest.mark.parametrize("fixtures", [FIXTURES, Path("no such folder")])
+def test_the_notebook_runs_and_its_frames_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixtures: Path
+) -> None:
+    """Run headless, with the real file and without, it reconciles with coffea's own report."""
+    real = fixtures == FIXTURES and REAL.exists()
+    n_chunks = CHUNKS + real
+    monkeypatch.setenv("STRATA_FIXTURES", str(fixtures))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(LOOK))
+
+    NotebookClient(
+        notebook, timeout=180, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    ).execute()
+
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in cells)
+    printed = "".join(text_of(cell) for cell in cells)
+    assert "reconciliation: equal" in printed
+    assert "NOT equal" not in printed
+    assert "record: whole" in printed
+    assert ("With the real file" in printed) == real
+    assert ("The real file is not present" in printed) != real
+
+    seen = json.loads(text_of(cells[-1]))
+    assert seen["workers_now"] == ["running", "running"]
+    assert {"memory", "processing"} <= set(seen["states_live"])
+    assert 0 < seen["most_live"] <= 2 * n_chunks
+    assert seen["left_live"] == 0
+    assert seen["processor_live"] == ["Muons"]
+    assert seen["states_recorded"]["Muons"] == n_chunks
+    assert seen["states_recorded"]["automatic_retries"] == 4 + real
+    assert len(seen["chunk_keys"]) == n_chunks
+    assert seen["chunk_keys"] == seen["processor_keys"]
+    datasets = {"background": CHUNKS // 2, "signal": CHUNKS // 2}
+    assert seen["datasets"] == (datasets | {"ttbar": 1} if real else datasets)
+    assert seen["by_worker"] == sum(seen["states_recorded"].values())
+    assert seen["summary_events"] == EVENTS + 200 * real
+    assert seen["summary_unknown"] == 0
+    assert seen["per_worker_chunks"] == n_chunks
+    assert seen["per_worker_bytes"] == seen["reported_bytes"]
+    assert 1 <= seen["n_workers"] <= 2
+
+
+def test_the_notebook_is_kept_without_outputs() -> None:
+    """In the repository the notebook is small: no outputs, no counts, no folders of ours."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            assert (cell.outputs, cell.execution_count) == ([], None)
+    assert NOTEBOOK.stat().st_size < 30_000
+    assert "/tmp" not in NOTEBOOK.read_text(encoding="utf-8")
+
+
+def text_of(cell: Any) -> str:
+    """Return what a cell has printed."""
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
