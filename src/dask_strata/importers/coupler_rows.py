@@ -210,10 +210,10 @@ def _clock_offsets(rows: pa.Table) -> pa.Table:
         pc.and_(pc.equal(rows["type"], "outgoing_transfer"), pc.is_valid(rows["middle"]))
     )
     start, stop, middle = (sent[name].cast(pa.int64()) for name in ("start", "stop", "middle"))
-    twice = pc.add(pc.subtract(start, middle), pc.subtract(stop, middle))
+    both = (pc.subtract(end, middle).cast(pa.float64(), safe=False) for end in (start, stop))
     return table(
         time=sent["time"],
-        offset_seconds=pc.divide(twice.cast(pa.float64()), 2e9),
+        offset_seconds=pc.divide(pc.add(*both), 2e9),
         process=processes("worker", sent),
         seq=sent["line"],
     )

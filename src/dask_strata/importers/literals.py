@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 
 #: A single key that has to be read by `ast.literal_eval` may have so many characters.
@@ -41,6 +42,7 @@ _usual_item = re.compile(_USUAL_ITEM)
 
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _MAX_BYTES = 1 << 63
+_DIGITS = re.compile("[0-9]{1,30}")  # Python refuses to read an integer of thousands
 
 
 class LiteralError(ValueError):
@@ -62,7 +64,7 @@ def sizes(cell: str) -> list[tuple[str, int]]:
         return list({text or pair: int(n) for text, pair, n in _usual_item.findall(cell)}.items())
     found: dict[str, int] = {}
     for key, value in _items(cell, "{"):
-        if value is None or not value.isdecimal() or int(value) >= _MAX_BYTES:
+        if value is None or not _DIGITS.fullmatch(value) or int(value) >= _MAX_BYTES:
             raise LiteralError("keys is no mapping of key to bytes")
         found[_key(key)] = int(value)
     if not found:
@@ -155,9 +157,13 @@ def _key(raw: str) -> str:
     if len(raw) > MAX_KEY_CHARACTERS:
         raise LiteralError("a key is too long")
     try:
-        value = ast.literal_eval(raw)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that Python does not know
+            value = ast.literal_eval(raw)
+        text = str(value)
+        text.encode()
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         raise LiteralError("a key is no literal") from None
     if isinstance(value, (dict, list, set)):
         raise LiteralError("a key is a collection")
-    return str(value)
+    return text

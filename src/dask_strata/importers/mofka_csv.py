@@ -6,6 +6,7 @@ block by block; only transfers are kept apart first, to tell the resent ones.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -79,7 +80,12 @@ def find_files(folder: Path) -> dict[str, Path]:
         raise UsageError(f"{folder} {what}.", hint="Give the folder with the coupler's CSV files.")
     found: dict[str, Path] = {}
     for role, names in NAMES.items():
-        present = [folder / name for name in names if (folder / name).is_file()]
+        present = [folder / name for name in names if os.path.lexists(folder / name)]
+        for path in present:
+            if path.exists() and not path.is_file():
+                raise ImportedDataError(
+                    f"{path} is no file.", hint="Take it away, or give a file of that name."
+                )
         if len(present) > 1:
             raise ImportedDataError(
                 f"{folder} has both {' and '.join(p.name for p in present)}.",
@@ -269,9 +275,7 @@ class _Import:
             strict=True,
         ):
             self._incoming.add(worker, start, peer)
-        again = len(tables["transfer_resends"])
-        if again:
-            self._intake.sources["worker_transfer"].counts["resent"] += again
+        self._intake.note_resent(tables["transfer_resends"]["file"])
 
     def _read_graphs(self) -> None:
         graphs = Graphs()
@@ -339,6 +343,8 @@ def _complete(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def _with_integer_times(rows: pa.Table) -> pa.Table:
     """Return a table that Python can be given: it has no times with nanoseconds."""
     index = rows.schema.get_field_index("time")
+    if index < 0:
+        return rows  # without any row, because that column is missing
     return rows.set_column(index, "time", rows["time"].cast(pa.int64()))
 
 
