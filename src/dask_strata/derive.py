@@ -20,6 +20,11 @@ QUERIES: dict[str, str] = {
                arg_max(function, seq) as function, arg_max(submission, seq) as submission
         from said group by key, key_type
     """,
+    # Workers that were imported as telling by a name, where it is known whose name it is.
+    "_named": """
+        select name, any_value(address) as address from processes
+        where role = 'worker' and transport = 'import' and name is not null group by name
+    """,
     "_moves": """
         select *,
                lead(time) over life as next_time,
@@ -78,7 +83,8 @@ QUERIES: dict[str, str] = {
     # of, and how long one took of which the scheduler was told of a fetch instead.
     "_executing": """
         with seen as (
-            select w.*, k.key is not null as known from worker_transitions w
+            select w.* replace (coalesce(p.address, w.worker) as worker), k.key is not null as known
+            from worker_transitions w left join _named p on p.name = w.worker
             left join (select distinct key, key_type from scheduler_transitions) k
               on k.key = w.key and k.key_type = w.key_type
             where w.file is not null or k.key is null
@@ -273,8 +279,9 @@ QUERIES: dict[str, str] = {
         )
         select row_number() over () as id, e.process, e.number, e."end", e.start, e.stop,
                epoch_ns(e.start) as t0, epoch_ns(e.stop) as t1,
-               case when e."end" = 'incoming' then e.peer else e.worker end as source,
-               case when e."end" = 'incoming' then e.worker else e.peer end as destination,
+               coalesce(p.address, e.worker) as place,
+               case when e."end" = 'incoming' then e.peer else place end as source,
+               case when e."end" = 'incoming' then place else e.peer end as destination,
                e.total_bytes, e.compressed_bytes, e.n_keys, c.content,
                row_number() over (
                    partition by e."end", source, destination, c.content order by e.start
@@ -282,31 +289,35 @@ QUERIES: dict[str, str] = {
                -- Clocks that nobody measured may be further apart than those that we aligned.
                case when e.file is null then 5000000000 else 60000000000 end as tolerance
         from transfer_ends e
+        left join _named p on p.name = e.worker
         left join content c on c.process = e.process and c.number = e.number
     """,
     "_matches": """
-        with groups as (
-            select source, destination, content, min(tolerance) as tolerance,
-                   count(*) filter ("end" = 'incoming') = count(*) filter ("end" = 'outgoing') as even
-            from _ends group by all having count(distinct "end") = 2
-        ), ends as (
-            select e.*, g.even from _ends e join groups g using (source, destination, content)
-        ), incoming as (select * from ends where "end" = 'incoming'),
-        outgoing as (select * from ends where "end" = 'outgoing'),
-        candidates as (
-            select i.id as incoming, o.id as outgoing, 0 as gap
-            from incoming i join outgoing o using (source, destination, content, nth)
-            where i.even and i.t0 <= o.t1 + i.tolerance and o.t0 <= i.t1 + i.tolerance
-            -- Where one end told of more than the other, those that are nearest in time match.
+        with incoming as (select * from _ends where "end" = 'incoming'),
+        outgoing as (select * from _ends where "end" = 'outgoing'),
+        in_turn as (
+            select i.id as incoming, o.id as outgoing, i.source, i.destination, i.content,
+                   i.t0 <= o.t1 + i.tolerance and o.t0 <= i.t1 + i.tolerance as near
+            from incoming i full outer join outgoing o using (source, destination, content, nth)
+        ), even as (
+            -- All that both ends told of this content, in turn, can be the same.
+            select source, destination, content from in_turn where content is not null
+            group by all having bool_and(coalesce(near, false))
+        ), uneven as (
+            select i.* from incoming i anti join even e using (source, destination, content)
+        ), candidates as (
+            select incoming, outgoing, 0 as gap from in_turn
+            join even using (source, destination, content)
+            -- Else those that are nearest to each other in time.
             union all
             select i.id, o.id, abs(i.t0 - o.t0)
-            from (select * from incoming where not even) i asof join outgoing o
+            from uneven i asof join outgoing o
               on o.source = i.source and o.destination = i.destination and o.content = i.content
              and i.t0 >= o.t0
             where i.t0 <= o.t1 + i.tolerance
             union all
             select i.id, o.id, abs(i.t0 - o.t0)
-            from (select * from incoming where not even) i asof join outgoing o
+            from uneven i asof join outgoing o
               on o.source = i.source and o.destination = i.destination and o.content = i.content
              and i.t0 <= o.t0
             where o.t0 <= i.t1 + i.tolerance
@@ -429,6 +440,6 @@ QUERIES: dict[str, str] = {
                u.compute_seconds
         from everyone w left join used u
           on u.worker = w.worker and u.start is not distinct from w.start
-        order by w.start
+        order by w.start, w.worker
     """,
 }

@@ -285,11 +285,15 @@ def _record(lines: list[bytes], i: int, width: int | None) -> tuple[int, list[st
         return 1, None
     for most in (1, MAX_LINES):
         some = lines[i : i + most]
-        reader = csv.reader(chain((line.decode("utf-8", "surrogateescape") for line in some), [""]))
+        # Rows that two stray quotes seem to make one of are told by what follows the second.
+        reader = csv.reader(
+            chain((line.decode("utf-8", "surrogateescape") for line in some), [""]),
+            strict=most > 1,
+        )
         try:
             cells = next(reader)
         except (csv.Error, StopIteration):
-            return 1, "it is no row of CSV"
+            return 1, "it is no row of CSV" if most == 1 else "a quote is not closed"
         n = reader.line_num
         if n <= len(some):
             break

@@ -25,6 +25,7 @@ _TOKEN = re.compile(
     rf"|(?P<comma>,)|(?P<colon>:)|(?P<empty>set\(\))|(?P<open>[\[({{])|(?P<close>[\])}}])"
     r"|(?P<other>b?'(?:[^'\\\n]|\\.)*'|b?\"(?:[^\"\\\n]|\\.)*\""
     r"|-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|None|True|False)"
+    r"|(?P<numpy>np\.\w+\([-+.\w]*\))"
 )
 
 _USUAL_KEY = rf"(?:'(?P<text>[ !-&(-\[\]-~]*)'|(?P<pair>\({_PLAIN}(?:,|(?:, {_INT})+)\)))"
@@ -156,6 +157,8 @@ def _key(raw: str) -> str:
         return raw if raw[0] == "(" else raw[1:-1]
     if len(raw) > MAX_KEY_CHARACTERS:
         raise LiteralError("a key is too long")
+    if "np." in raw and any(t.lastgroup == "numpy" for t in _TOKEN.finditer(raw)):
+        return raw  # NumPy's numbers are no literals: such a key is taken as it is shown
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes that Python does not know
