@@ -22,6 +22,11 @@ QUERIES: dict[str, str] = {
                arg_max(function, seq) as function, arg_max(submission, seq) as submission
         from said group by key, key_type
     """,
+    # Workers that were imported as telling by a name, where it is known whose name it is.
+    "_named": """
+        select name, any_value(address) as address from processes
+        where role = 'worker' and transport = 'import' and name is not null group by name
+    """,
     "_moves": """
         select *,
                lead(time) over life as next_time,
@@ -80,7 +85,8 @@ QUERIES: dict[str, str] = {
     # of, and how long one took of which the scheduler was told of a fetch instead.
     "_executing": """
         with seen as (
-            select w.*, k.key is not null as known from worker_transitions w
+            select w.* replace (coalesce(p.address, w.worker) as worker), k.key is not null as known
+            from worker_transitions w left join _named p on p.name = w.worker
             left join (select distinct key, key_type from scheduler_transitions) k
               on k.key = w.key and k.key_type = w.key_type
             where w.file is not null or k.key is null
@@ -98,13 +104,18 @@ QUERIES: dict[str, str] = {
         from steps where finish_state = 'executing'
     """,
     "_executed": """
-        select s.seq, arg_min(e.number, abs(epoch_ns(e.stop) - epoch_ns(s.stop))) as number
-        from _stays s join _executing e
-          on e.known and e.key = s.key and e.key_type = s.key_type and e.worker = s.last_worker
-         and e.end_state = 'memory'
-         and epoch_ns(e.stop) between epoch_ns(s.start) - 1000000000 and epoch_ns(s.stop) + 1000000000
-        where s.end_state = 'memory'
-        group by s.seq
+        with stays as (
+            select seq, key, key_type, last_worker as worker, epoch_ns(start) as t0,
+                   epoch_ns(stop) + 1000000000 as t1
+            from _stays where end_state = 'memory'
+        ), runs as (
+            select number, key, key_type, worker, epoch_ns(stop) as t
+            from _executing where known and end_state = 'memory'
+        )
+        select s.seq, r.number
+        from stays s asof join runs r
+          on r.key = s.key and r.key_type = s.key_type and r.worker = s.worker and s.t1 >= r.t
+        where r.t >= coalesce(s.t0, r.t) - 1000000000
     """,
     "_used": """
         select process as _process, execution as _execution, key, key_type, worker, run_id, kind,
@@ -296,15 +307,54 @@ QUERIES: dict[str, str] = {
             select process, number, string_agg(key_type || chr(31) || key, chr(30) order by key_type, key) as content
             from transfer_end_keys group by process, number
         )
-        select e.process, e.number, e."end", e.start, e.stop, e.file,
-               case when e."end" = 'incoming' then e.peer else e.worker end as source,
-               case when e."end" = 'incoming' then e.worker else e.peer end as destination,
+        select row_number() over () as id, e.process, e.number, e."end", e.start, e.stop,
+               epoch_ns(e.start) as t0, epoch_ns(e.stop) as t1,
+               coalesce(p.address, e.worker) as place,
+               case when e."end" = 'incoming' then e.peer else place end as source,
+               case when e."end" = 'incoming' then place else e.peer end as destination,
                e.total_bytes, e.compressed_bytes, e.n_keys, c.content,
                row_number() over (
                    partition by e."end", source, destination, c.content order by e.start
-               ) as nth
+               ) as nth,
+               -- Clocks that nobody measured may be further apart than those that we aligned.
+               case when e.file is null then 5000000000 else 60000000000 end as tolerance
         from transfer_ends e
+        left join _named p on p.name = e.worker
         left join content c on c.process = e.process and c.number = e.number
+    """,
+    "_matches": """
+        with incoming as (select * from _ends where "end" = 'incoming'),
+        outgoing as (select * from _ends where "end" = 'outgoing'),
+        in_turn as (
+            select i.id as incoming, o.id as outgoing, i.source, i.destination, i.content,
+                   i.t0 <= o.t1 + i.tolerance and o.t0 <= i.t1 + i.tolerance as near
+            from incoming i full outer join outgoing o using (source, destination, content, nth)
+        ), even as (
+            -- All that both ends told of this content, in turn, can be the same.
+            select source, destination, content from in_turn where content is not null
+            group by all having bool_and(coalesce(near, false))
+        ), uneven as (
+            select i.* from incoming i anti join even e using (source, destination, content)
+        ), candidates as (
+            select incoming, outgoing, 0 as gap from in_turn
+            join even using (source, destination, content)
+            -- Else those that are nearest to each other in time.
+            union all
+            select i.id, o.id, abs(i.t0 - o.t0)
+            from uneven i asof join outgoing o
+              on o.source = i.source and o.destination = i.destination and o.content = i.content
+             and i.t0 >= o.t0
+            where i.t0 <= o.t1 + i.tolerance
+            union all
+            select i.id, o.id, abs(i.t0 - o.t0)
+            from uneven i asof join outgoing o
+              on o.source = i.source and o.destination = i.destination and o.content = i.content
+             and i.t0 <= o.t0
+            where o.t0 <= i.t1 + i.tolerance
+        )
+        select incoming, outgoing from candidates
+        qualify row_number() over (partition by incoming order by gap, outgoing) = 1
+            and row_number() over (partition by outgoing order by gap, incoming) = 1
     """,
     "_pairs": """
         select row_number() over (order by coalesce(i.start, o.start)) as transfer,
@@ -312,19 +362,14 @@ QUERIES: dict[str, str] = {
                coalesce(i.source, o.source) as source,
                coalesce(i.destination, o.destination) as destination,
                coalesce(o.total_bytes, i.total_bytes) as total_bytes, o.compressed_bytes,
-               case when i.source is null then 'source' when o.source is null then 'destination'
+               case when i.id is null then 'source' when o.id is null then 'destination'
                     else 'both' end as seen_by,
                coalesce(i.n_keys, o.n_keys) as n_keys,
                coalesce(i.process, o.process) as process,
                coalesce(i.number, o.number) as number
-        from (select * from _ends where "end" = 'incoming') i
-        full outer join (select * from _ends where "end" = 'outgoing') o
-          on o.source = i.source and o.destination = i.destination
-         and o.content = i.content and o.nth = i.nth
-         -- Clocks that nobody measured may be any time apart.
-         and (i.file is not null or
-              epoch_ns(i.start) <= epoch_ns(o.stop) + 5000000000
-              and epoch_ns(o.start) <= epoch_ns(i.stop) + 5000000000)
+        from (select e.*, m.outgoing from _ends e left join _matches m on m.incoming = e.id
+              where e."end" = 'incoming') i
+        full outer join (select * from _ends where "end" = 'outgoing') o on o.id = i.outgoing
     """,
     "transfers": """
         select transfer, start, stop, source, destination, total_bytes, compressed_bytes,
@@ -404,17 +449,27 @@ QUERIES: dict[str, str] = {
                    k.memory_limit_bytes, coalesce(s.start, k.start) as start, coalesce(s.stop, k.stop) as stop,
                    s.end_reason, s.next
             from stays s full outer join known k on k.address = s.worker and k.stay = s.start
+        ), everyone as (
+            select * from all_stays
+            union all by name
+            -- Who was imported without having been declared.
+            select worker, regexp_extract(worker, '://\\[?([^/]*?)\\]?:[0-9]+$', 1) as host
+            from (select worker from attempts union select source from transfers
+                  union select destination from transfers)
+            where worker is not null and exists (from imports)
+              and worker not in (select worker from all_stays where worker is not null)
         ), used as (
             select w.worker, w.start, count(*) as n_attempts, sum(a.compute_seconds) as compute_seconds
-            from attempts a join all_stays w on w.worker = a.worker
-             and (a.stop is null or a.stop >= w.start)
+            from attempts a join everyone w on w.worker = a.worker
+             and (w.start is null or a.stop is null or a.stop >= w.start)
              and (w.next is null or coalesce(a.start, a.stop) < w.next)
             group by w.worker, w.start
         )
         select w.worker, w.name, w.process, w.host, w.nthreads, w.memory_limit_bytes,
                w.start, w.stop, w.end_reason, coalesce(u.n_attempts, 0) as n_attempts,
                u.compute_seconds
-        from all_stays w left join used u on u.worker = w.worker and u.start = w.start
-        order by w.start
+        from everyone w left join used u
+          on u.worker = w.worker and u.start is not distinct from w.start
+        order by w.start, w.worker
     """,
 }

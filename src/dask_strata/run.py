@@ -466,7 +466,8 @@ class Task:
     @property
     def attempts(self) -> list[dict[str, Any]]:
         """Its stays in processing on a worker, in order."""
-        return sorted(self.rows("attempts"), key=lambda a: a["attempt"])
+        rows = sorted(self.rows("attempts"), key=lambda a: a["attempt"])
+        return [{name: v for name, v in row.items() if not name.startswith("_")} for row in rows]
 
     @property
     def transfers(self) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dask_strata.analysis.finding import Finding
+from dask_strata.analysis.words import count
 from dask_strata.schema.states import SCHEDULER_STATES, WORKER_STATES
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def check_import(run: Run) -> Iterator[Finding]:
     yield from _chains(run, "scheduler_transitions", "scheduler", "process")
     yield from _chains(run, "worker_transitions", "workers", "worker")
     yield from _unknown_states(run)
+    yield from _odd_times(run)
     yield from _graph(run)
     yield from _totals(run)
 
@@ -38,7 +40,7 @@ def _files(run: Run) -> Iterator[Finding]:
             yield Finding(
                 "note",
                 row["file"],
-                f"{row['salvaged']:,} rows were salvaged: their last value may lack digits",
+                f"{count(row['salvaged'], 'row')} salvaged: their last value may lack digits",
             )
 
 
@@ -50,12 +52,33 @@ def _set_aside(run: Run) -> Iterator[Finding]:
         yield Finding(
             "missing",
             row["file"],
-            f"{row['n']:,} {'row' if row['n'] == 1 else 'rows'} set aside, in "
-            f"{run.path / 'aside' / row['file']}: {row['reason']} (first in line {row['line']})",
+            f"{count(row['n'], 'row')} set aside, first line {row['line']}: {row['reason']} "
+            f"(kept in aside/{row['file']})",
         )
 
 
 def _silent(run: Run) -> Iterator[Finding]:
+    named = run.rows(
+        "select count(*) as n, min(address) as name from processes "
+        "where role = 'worker' and not contains(address, '://')"
+    )[0]
+    if named["n"]:
+        yield Finding(
+            "missing",
+            "workers",
+            f"{count(named['n'], 'worker')} told by name (such as {named['name']}), of which the "
+            "address is not known: what others say of them cannot be joined, nor silence be told",
+        )
+        return
+    nameless = run.rows(
+        "select count(*) as n from worker_events where worker is null and action = 'add'"
+    )[0]["n"]
+    if nameless:
+        yield Finding(
+            "note",
+            "workers",
+            f"{count(nameless, 'worker')} came without an address: silence cannot be told",
+        )
     rows = run.rows("""
         with declared as (
             select distinct worker, regexp_extract(worker, '://\\[?([^/]*?)\\]?:[0-9]+$', 1) as host
@@ -79,13 +102,13 @@ def _silent(run: Run) -> Iterator[Finding]:
         n = row["declared"] - row["heard"]
         whole = not row["heard"]
         said = (
-            f"silent host {row['host']}: none of its {n:,} workers reported anything"
+            f"silent host {row['host']}: none of its {count(n, 'worker')} reported anything"
             if whole
-            else f"{n:,} of {row['declared']:,} workers on {row['host']} reported nothing"
+            else f"{n:,} of {count(row['declared'], 'worker')} on {row['host']} reported nothing"
         )
         if row["met"]:
             said += (
-                f", though others exchanged {row['transfers']:,} transfers with "
+                f", though others exchanged {count(row['transfers'], 'transfer')} with "
                 f"{row['met']:,} of them"
             )
         else:
@@ -106,8 +129,7 @@ def _one_ended(run: Run) -> Iterator[Finding]:
         yield Finding(
             "missing",
             "workers",
-            f"{row['n']:,} transfer{'' if row['n'] == 1 else 's'} of which the {silent}, who told "
-            "of others, told nothing",
+            f"{count(row['n'], 'transfer')} of which the {silent} told nothing, though of others",
         )
 
 
@@ -130,8 +152,8 @@ def _chains(run: Run, table: str, who: str, place: str) -> Iterator[Finding]:
         yield Finding(
             "note",
             who,
-            f"{total:,} chain breaks: a transition does not start in the state that the one before "
-            f"ended in, because events were lost or the key came again: {kinds}",
+            f"{count(total, 'chain break')}: a transition does not start in the state that the one "
+            f"before ended in, because events were lost or the key came again: {kinds}",
         )
 
 
@@ -152,8 +174,38 @@ def _unknown_states(run: Run) -> Iterator[Finding]:
             yield Finding(
                 "note",
                 table.partition("_")[0],
-                f"state {row['state']}, {row['n']:,} times, is none of Dask's; it was kept as is",
+                f"state {row['state']} ({count(row['n'], 'time')}) is none of Dask's; it was kept",
             )
+
+
+def _odd_times(run: Run) -> Iterator[Finding]:
+    """Find times that cannot be: far from all others, or an end before its beginning."""
+    for table in ("scheduler_transitions", "worker_transitions", "transfer_ends"):
+        row = run.rows(
+            f"""
+            with middle as (select median(epoch_ns(time)) as t from {table})
+            select count(*) as n, arg_min(file, line) as file, min(line) as line
+            from {table}, middle where abs(epoch_ns(time) - t) > 31 * 86400 * 1e9
+            """  # noqa: S608  names are ours
+        )[0]
+        if row["n"]:
+            yield Finding(
+                "note",
+                row["file"],
+                f"{count(row['n'], 'row')} more than a month away from the middle of the others, "
+                f"first line {row['line']}",
+            )
+    row = run.rows("""
+        select count(*) as n from (
+            select start, stop from transfer_ends
+            union all select i.start, i.stop
+            from (select unnest(startstops) as i from scheduler_transitions)
+        ) where epoch_ns(stop) < epoch_ns(start)
+    """)[0]
+    if row["n"]:
+        yield Finding(
+            "note", "import", f"{count(row['n'], 'interval')} with an end before its begin"
+        )
 
 
 def _graph(run: Run) -> Iterator[Finding]:
@@ -169,11 +221,13 @@ def _graph(run: Run) -> Iterator[Finding]:
         yield Finding(
             "note",
             "graph",
-            f"{row['without']:,} tasks of the graphs have no event: they were fused into others, "
-            "never ran, or were lost",
+            f"{count(row['without'], 'task')} of the graphs without an event: fused into others, "
+            "never run, or lost",
         )
     if row["outside"]:
-        yield Finding("missing", "graph", f"{row['outside']:,} tasks with events are in no graph")
+        yield Finding(
+            "missing", "graph", f"{count(row['outside'], 'task')} with events, but in no graph"
+        )
 
 
 def _totals(run: Run) -> Iterator[Finding]:
@@ -184,7 +238,9 @@ def _totals(run: Run) -> Iterator[Finding]:
     """)[0]
     if row["n"]:
         yield Finding(
-            "note", "workers", f"{row['n']:,} transfers whose total is not the sum of their keys"
+            "note",
+            "workers",
+            f"{count(row['n'], 'transfer')} whose total is not the sum of the keys",
         )
     if not len(run["transfer_ends"]) and run.rows(
         "select 1 from scheduler_transitions where startstops is not null limit 1"

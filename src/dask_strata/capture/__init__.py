@@ -1,7 +1,7 @@
 """The objects of "DASK Metadata Capture", over any run: recorded, or imported from CSV.
 
 They are views: a handler costs nothing until it is looked at, then one sort of all events
-(nine bytes an event), and after that only what is looked at. Times are `datetime` with a
+(ten bytes an event), and after that only what is looked at. Times are `datetime` with a
 zone, in microseconds.
 
 Examples

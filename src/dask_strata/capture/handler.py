@@ -20,6 +20,7 @@ from dask_strata.capture.states import EventTypeEnum, TaskState, TransferTypeEnu
 from dask_strata.capture.task import Page, Task, when
 from dask_strata.errors import UnknownTaskError
 from dask_strata.run import Run
+from dask_strata.schema import split_wire_key, wire_key
 
 #: Events that are made together when one of their tasks is looked at.
 _PAGE = 4096
@@ -158,13 +159,13 @@ class TaskHandler:
             found.append(len(names) + self.added_names.index(name))
         return found
 
-    def get_task_by_name(self, name: str, key_type: str | None = None) -> Task:
+    def get_task_by_name(self, name: Any, key_type: str | None = None) -> Task:
         """Return the task of that name.
 
         Parameters
         ----------
-        name : str
-            Its key, as Dask shows it.
+        name : str or any key of Dask
+            Its key, or the text that Dask shows for it.
         key_type : str, optional
             Name of the key's type, for a text that two keys have.
 
@@ -173,6 +174,8 @@ class TaskHandler:
         UnknownTaskError
             There is none, or more than one.
         """
+        if not isinstance(name, str):
+            name, key_type = split_wire_key(wire_key(name))
         found = self.numbers_of(name)
         types = [self.index.types[n].as_py() for n in found if n < len(self.index.types)]
         if key_type is not None:

@@ -1,4 +1,4 @@
-"""Which events each task has, and in which order: one sort, nine bytes an event.
+"""Which events each task has, and in which order: one sort, ten bytes an event.
 
 The events themselves stay in the run's Arrow tables and are made when they are looked at,
 a page at a time.

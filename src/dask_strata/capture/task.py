@@ -105,9 +105,17 @@ class Task:
 
     @property
     def n_attempts(self) -> int:
-        """How often it was in processing on a worker, as the scheduler saw it."""
+        """How often it was in processing on a worker, as the scheduler saw it.
+
+        How often workers began to execute it, if the scheduler told nothing of it.
+        """
         changes = [e for e in self.events if isinstance(e, SchedulerEvent)]
-        joined_late = bool(changes) and changes[0].start == TaskState.PROCESSING
+        if not changes:
+            begun = [e for e in self.events if isinstance(e, WorkerEvent)]
+            return sum(
+                e.finish == TaskState.EXECUTING and e.start != TaskState.LONG_RUNNING for e in begun
+            )
+        joined_late = changes[0].start == TaskState.PROCESSING
         return joined_late + sum(e.finish == TaskState.PROCESSING for e in changes)
 
     @property

@@ -30,6 +30,10 @@ _VERBS = {
 }
 
 
+#: What DuckDB makes of Ctrl-C.
+_INTERRUPTED = "Query interrupted"
+
+
 class _Told(click.ClickException):
     """One of our errors, on its way to the terminal."""
 
@@ -88,6 +92,8 @@ def told(ctx: click.Context, debug: str) -> Iterator[None]:
     except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt):
         raise
     except Exception as error:  # a user is never shown a traceback unasked
+        if _INTERRUPTED in str(error):
+            raise KeyboardInterrupt from error
         if ctx.params.get("debug"):
             raise
         raise _Told(
@@ -113,7 +119,17 @@ def cli(debug: bool) -> None:  # noqa: FBT001
 
 def main() -> None:
     """Run the command line."""
+    run_command(cli, "dask-strata")
+
+
+def run_command(command: click.Command, name: str) -> None:
+    """Run a command; Ctrl-C ends it with status 130, as shells expect."""
     try:
-        cli(prog_name="dask-strata", standalone_mode=True)
-    except KeyboardInterrupt:
+        status = command.main(prog_name=name, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
         sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-import sys
 import zoneinfo
 from collections.abc import Callable
 from datetime import timezone, tzinfo
@@ -17,7 +16,7 @@ import click
 
 from dask_strata.capture.handler import TaskHandler
 from dask_strata.capture.writers import WRITERS
-from dask_strata.cli import told
+from dask_strata.cli import run_command, told
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.importers.mofka_csv import Imported, find_files, import_files
 from dask_strata.report.progress import reading
@@ -244,7 +243,4 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Run the command."""
-    try:
-        command(prog_name="dask-capture", standalone_mode=True)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command(command, "dask-capture")

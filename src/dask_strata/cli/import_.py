@@ -53,7 +53,7 @@ def command(  # noqa: PLR0913, PLR0917
       dask-strata import D2024-04-19_19:01:00_R1_W8
       dask-strata import -o runs/ ImageProcessing/*
     """
-    aside = 0
+    whole = True
     for path, files in [(path, find_files(path)) for path in paths]:
         with reading(path.name) as progress:
             done = import_files(
@@ -79,5 +79,7 @@ def command(  # noqa: PLR0913, PLR0917
                 f"why: dask-strata query {done.path} 'from set_aside'",
                 err=True,
             )
-        aside += done.set_aside
-    ctx.exit(1 if aside else 0)
+        for trouble in done.unreadable:
+            click.echo(f"{path}: {trouble}; nothing of it is in the run.", err=True)
+        whole = whole and not done.set_aside and not done.unreadable
+    ctx.exit(0 if whole else 1)

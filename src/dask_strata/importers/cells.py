@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
@@ -56,7 +57,7 @@ def value(field: Field, text: str) -> Any:
             return _integer(text)
         if field.kind == "number":
             return float(text)
-    except (ValueError, OverflowError, InvalidOperation):
+    except (ValueError, ArithmeticError):
         raise ValueError(f"{field.name} is no {_NAMES[field.kind]}") from None
     return text
 
@@ -69,19 +70,22 @@ def nanoseconds(text: str) -> int:
 
     Raises
     ------
-    ValueError, OverflowError, InvalidOperation
+    ValueError, ArithmeticError
         It is no time between 1970 and 2262.
     """
     try:
         seconds = Decimal(text)
     except InvalidOperation:
-        when = datetime.fromisoformat(text.strip())
+        when = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
         when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
         since = when - datetime(1970, 1, 1, tzinfo=timezone.utc)
         seconds = Decimal(since.days * 86400 + since.seconds) + Decimal(since.microseconds) / 10**6
-    if not seconds.is_finite() or not 0 <= seconds < _MAX // _NANOSECONDS:
+    if not seconds.is_finite() or not 0 <= seconds <= _MAX // _NANOSECONDS + 1:
         raise ValueError(text)
-    return int((seconds * _NANOSECONDS).to_integral_value())
+    found = int((seconds * _NANOSECONDS).to_integral_value())
+    if found >= _MAX:
+        raise ValueError(text)
+    return found
 
 
 def _integer(text: str) -> int:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dask_strata.importers.cells import value
-from dask_strata.importers.coupler import FIELDS
+from dask_strata.importers.coupler import FIELDS, TRANSFER_ENDS
+from dask_strata.importers.literals import sizes
 
 _MARK = b"data failure:"
 
@@ -68,6 +70,9 @@ def _damaged(line: int, text: str) -> Damaged:
         return Damaged(line, kind)
     try:
         row = {f.name: value(f, cells.get(f.name, "")) for f in FIELDS[role]}
+        "".join(cells.values()).encode()
+        if role == "worker_transfer" and not (sizes(row["keys"]) and row["type"] in TRANSFER_ENDS):
+            return Damaged(line, kind)
     except ValueError:
         return Damaged(line, kind)
     return Damaged(line, kind, role, row)
@@ -92,7 +97,9 @@ def _unquoted(text: str) -> str:
     if "\\" not in text:
         return text[1:-1]
     try:
-        return str(ast.literal_eval(text))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that Python does not know
+            return str(ast.literal_eval(text))
     except (ValueError, SyntaxError):
         return text[1:-1]
 

@@ -161,7 +161,8 @@ def _transfer_keys(rows: pa.Table) -> tuple[pa.Table, pa.Array]:
             positions.append(position)
             keys.append(key)
             sizes_found.append(n)
-    repeated = several.take(pa.array(positions, pa.int64()))
+    # Without its cell, which would be copied for each of its keys.
+    repeated = several.drop_columns(["keys"]).take(pa.array(positions, pa.int64()))
     n_keys = pc.replace_with_mask(
         pa.repeat(pa.scalar(1, pa.int64()), len(rows)), odd, pa.array(counts, pa.int64())
     )
@@ -210,10 +211,10 @@ def _clock_offsets(rows: pa.Table) -> pa.Table:
         pc.and_(pc.equal(rows["type"], "outgoing_transfer"), pc.is_valid(rows["middle"]))
     )
     start, stop, middle = (sent[name].cast(pa.int64()) for name in ("start", "stop", "middle"))
-    twice = pc.add(pc.subtract(start, middle), pc.subtract(stop, middle))
+    both = (pc.subtract(end, middle).cast(pa.float64(), safe=False) for end in (start, stop))
     return table(
         time=sent["time"],
-        offset_seconds=pc.divide(twice.cast(pa.float64()), 2e9),
+        offset_seconds=pc.divide(pc.add(*both), 2e9),
         process=processes("worker", sent),
         seq=sent["line"],
     )
@@ -221,9 +222,7 @@ def _clock_offsets(rows: pa.Table) -> pa.Table:
 
 def key_types(keys: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the type that keys seem to have: a file has their text only."""
-    looks = pc.and_(
-        pc.or_(pc.starts_with(keys, "('"), pc.starts_with(keys, '("')), pc.ends_with(keys, ")")
-    )
+    looks = pc.match_substring_regex(keys, r"^\(['\"(0-9-].*,.*\)$")
     return pc.if_else(looks, "tuple", "str")
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,12 +58,15 @@ class Block:
         Rows that could not be understood.
     data : bytes
         The part of the file that these rows are, which begins at line `first_line`.
+    width : int, optional
+        How many cells a row has.
     """
 
     table: pa.Table
     aside: list[Aside]
     data: bytes = b""
     first_line: int = 0
+    width: int | None = None
 
     def without(self, reasons: dict[int, str]) -> Block:
         """Return the block with some more rows set aside: the reason by line."""
@@ -72,10 +76,10 @@ class Block:
         table = self.table.filter(pc.invert(pc.is_in(self.table["line"], lines)))
         more = [
             Aside(self.first_line + number, n, reasons[self.first_line + number], data)
-            for number, n, data, _ in _records(self.data, None)
+            for number, n, data, _ in _records(self.data, self.width)
             if self.first_line + number in reasons
         ]
-        return Block(table, [*self.aside, *more], self.data, self.first_line)
+        return replace(self, table=table, aside=[*self.aside, *more])
 
 
 class CsvFile:
@@ -106,12 +110,13 @@ class CsvFile:
         with path.open("rb") as file:
             header = file.readline(MAX_ROW_BYTES)
         self._start = len(header)
-        text = header.removeprefix(_BOM).decode("utf-8", "replace").rstrip("\r\n")
-        self.names = [name.strip() for name in next(csv.reader([text]), [])]
+        self.names = _names(header)
         wanted = {field.name: field for field in fields}
         self.fields = [wanted[n] for n in dict.fromkeys(self.names) if n in wanted]
         self.missing = [f.name for f in fields if f.required and f.name not in self.names]
+        again = (n for i, n in enumerate(self.names) if n in self.names[:i])
         self.unknown = [n for n in self.names if n and n not in wanted]
+        self.unknown += [n for n in again if n in wanted]
 
     def blocks(self) -> Iterator[Block]:
         """Yield all rows, in their order. Raises OSError."""
@@ -126,14 +131,16 @@ class CsvFile:
     def _block(self, piece: bytes, line: int, n: int) -> Block:
         table = None if self.missing else self._clean(piece, line, n)
         if table is not None:
-            return Block(table, [], piece, line)
+            return Block(table, [], piece, line, len(self.names))
         rows, aside = self._row_by_row(piece, line)
-        return Block(rows, aside, piece, line)
+        return Block(rows, aside, piece, line, len(self.names))
 
     def _clean(self, piece: bytes, line: int, n: int) -> pa.Table | None:
         """Return the rows of a block of n lines in which nothing is odd; else null."""
         if not piece.endswith(b"\n") or b"\0" in piece:
             return None
+        if b"\r" in piece and piece.count(b"\r") != piece.count(b"\r\n"):
+            return None  # Arrow takes these for ends of rows
         names = [f"{i} {name}" for i, name in enumerate(self.names)]
         chosen = [names[self.names.index(field.name)] for field in self.fields]
         try:
@@ -197,8 +204,12 @@ class CsvFile:
             return f"its file has no column {', '.join(self.missing)}"
         if isinstance(cells, str):
             return cells
+        chosen = [cells[k] for k in at]
         try:
-            row = [value(f, cells[k]) for f, k in zip(self.fields, at, strict=True)]
+            "".join(chosen).encode()
+            row = [value(f, cell) for f, cell in zip(self.fields, chosen, strict=True)]
+        except UnicodeEncodeError:
+            return "it is not UTF-8"
         except ValueError as error:
             return str(error)
         for field, found in zip(self.fields, row, strict=True):
@@ -226,15 +237,28 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
         yield rest
 
 
+def _names(header: bytes) -> list[str]:
+    """Return the names in a header; none, if it is no row of CSV."""
+    text = header.removeprefix(_BOM).decode("utf-8", "replace").rstrip("\r\n")
+    try:
+        return [name.strip() for name in next(csv.reader([text]), [])]
+    except csv.Error:
+        return []
+
+
 def _end_of_rows(piece: bytes) -> int:
     """Return where the last row ends that is whole; a quoted cell may have line ends in it."""
-    end = piece.rfind(b"\n") + 1
-    for _ in range(MAX_LINES):
-        if not end or piece.count(b'"', 0, end) % 2 == 0:
-            return end
-        quote = piece.rfind(b'"', 0, end)
-        end = piece.rfind(b"\n", 0, quote) + 1
-    return piece.rfind(b"\n") + 1
+    last = end = piece.rfind(b"\n") + 1
+    odd = piece.count(b'"', 0, end) % 2
+    lines = 0
+    while odd:
+        start = piece.rfind(b"\n", 0, piece.rfind(b'"', 0, end)) + 1
+        odd ^= piece.count(b'"', start, end) % 2
+        lines += piece.count(b"\n", start, end)
+        if lines > MAX_LINES:
+            return last
+        end = start
+    return end
 
 
 def _records(piece: bytes, width: int | None) -> Iterator[tuple[int, int, bytes, list[str] | str]]:
@@ -259,22 +283,24 @@ def _record(lines: list[bytes], i: int, width: int | None) -> tuple[int, list[st
     """Return how many lines the row at line i is, and its cells; null for an empty line."""
     if not lines[i].strip(b"\r\n"):
         return 1, None
-    n = 1
-    quotes = lines[i].count(b'"')
-    while quotes % 2:
-        if n == MAX_LINES or i + n == len(lines):
-            return 1, "a quote is not closed"
-        quotes += lines[i + n].count(b'"')
-        n += 1
-    data = b"".join(lines[i : i + n])
-    if b"\0" in data:
+    for most in (1, MAX_LINES):
+        some = lines[i : i + most]
+        # Rows that two stray quotes seem to make one of are told by what follows the second.
+        reader = csv.reader(
+            chain((line.decode("utf-8", "surrogateescape") for line in some), [""]),
+            strict=most > 1,
+        )
+        try:
+            cells = next(reader)
+        except (csv.Error, StopIteration):
+            return 1, "it is no row of CSV" if most == 1 else "a quote is not closed"
+        n = reader.line_num
+        if n <= len(some):
+            break
+    else:
+        return 1, "a quote is not closed"
+    if b"\0" in lines[i] or (n > 1 and any("\0" in cell for cell in cells)):
         return 1, "it has NUL bytes"
-    try:
-        cells = next(csv.reader([data.decode("utf-8").rstrip("\r\n")]))
-    except UnicodeDecodeError:
-        return 1, "it is not UTF-8"
-    except (csv.Error, StopIteration):
-        return 1, "it is no row of CSV"
     if width is not None and len(cells) != width:
         return 1, f"it has {len(cells)} cells, the header {width}"
     return n, cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +89,13 @@ class Intake:
             file = CsvFile(source.path, FIELDS[role])
             source.columns, source.unknown = file.names, file.unknown
             if file.missing:
-                what = f"has no column {', '.join(file.missing)}"
-                source.trouble = what if file.names else "is empty, even without a header"
+                source.trouble = f"has no column {', '.join(file.missing)}"
+            if not file.names:
+                empty = not source.path.stat().st_size
+                source.trouble = "is empty" if empty else "has no header that can be read"
             for block in file.blocks():
                 source.counts["rows"] += len(block.table) + len(block.aside)
-                source.counts["salvaged"] += pc.sum(block.table["cut"]).as_py() or 0
+                source.counts["salvaged"] += _cut(block.table)
                 yield self._usable(role, source, block)
                 self._advance(len(block.data))
         if role in self._salvaged:
@@ -110,24 +112,29 @@ class Intake:
     def refuse(self, role: str, block: Block, reasons: dict[int, str]) -> pa.Table:
         """Set some rows of a block aside, and return the others."""
         kept = block.without(reasons)
-        self._set_aside(self.sources[role], kept.aside[len(block.aside) :])
+        if reasons:
+            source = self.sources[role]
+            source.counts["salvaged"] -= _cut(block.table) - _cut(kept.table)
+            self._set_aside(source, kept.aside[len(block.aside) :])
         return kept.table
+
+    def note_resent(self, files: pa.ChunkedArray) -> None:
+        """Take note of the files of some rows that told again of a transfer."""
+        for name, n in Counter(files.cast(pa.string()).to_pylist()).items():
+            for source in self.sources.values():
+                if source.path.name == name:
+                    source.counts["resent"] += n
 
     def _usable(self, role: str, source: Source, block: Block) -> Block:
         self._set_aside(source, block.aside)
-        if role == "worker_transfer":
-            block = Block(
-                self.refuse(role, block, _bad_transfers(block.table)),
-                [],
-                block.data,
-                block.first_line,
-            )
+        if role == "worker_transfer" and len(block.table):
+            block = replace(block, table=self.refuse(role, block, _bad_transfers(block.table)))
         name = pa.DictionaryArray.from_arrays(
             pa.repeat(pa.scalar(0, pa.int32()), len(block.table)), [source.path.name]
         )
         table = block.table.append_column("file", name)
         self._note_time(table)
-        return Block(table, [], block.data, block.first_line)
+        return replace(block, table=table, aside=[])
 
     def _set_aside(self, source: Source, rows: list[Aside]) -> None:
         if not rows:
@@ -237,6 +244,11 @@ _KINDS = {
     "worker_transition": "worker transitions",
     "worker_transfer": "transfers",
 }
+
+
+def _cut(rows: pa.Table) -> int:
+    """Return how many rows are cut."""
+    return pc.sum(rows["cut"]).as_py() or 0
 
 
 def _bad_transfers(rows: pa.Table) -> dict[int, str]:

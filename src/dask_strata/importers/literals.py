@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 
 #: A single key that has to be read by `ast.literal_eval` may have so many characters.
@@ -24,6 +25,7 @@ _TOKEN = re.compile(
     rf"|(?P<comma>,)|(?P<colon>:)|(?P<empty>set\(\))|(?P<open>[\[({{])|(?P<close>[\])}}])"
     r"|(?P<other>b?'(?:[^'\\\n]|\\.)*'|b?\"(?:[^\"\\\n]|\\.)*\""
     r"|-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|None|True|False)"
+    r"|(?P<numpy>np\.\w+\([-+.\w]*\))"
 )
 
 _USUAL_KEY = rf"(?:'(?P<text>[ !-&(-\[\]-~]*)'|(?P<pair>\({_PLAIN}(?:,|(?:, {_INT})+)\)))"
@@ -41,6 +43,7 @@ _usual_item = re.compile(_USUAL_ITEM)
 
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _MAX_BYTES = 1 << 63
+_DIGITS = re.compile("[0-9]{1,30}")  # Python refuses to read an integer of thousands
 
 
 class LiteralError(ValueError):
@@ -62,7 +65,7 @@ def sizes(cell: str) -> list[tuple[str, int]]:
         return list({text or pair: int(n) for text, pair, n in _usual_item.findall(cell)}.items())
     found: dict[str, int] = {}
     for key, value in _items(cell, "{"):
-        if value is None or not value.isdecimal() or int(value) >= _MAX_BYTES:
+        if value is None or not _DIGITS.fullmatch(value) or int(value) >= _MAX_BYTES:
             raise LiteralError("keys is no mapping of key to bytes")
         found[_key(key)] = int(value)
     if not found:
@@ -154,10 +157,16 @@ def _key(raw: str) -> str:
         return raw if raw[0] == "(" else raw[1:-1]
     if len(raw) > MAX_KEY_CHARACTERS:
         raise LiteralError("a key is too long")
+    if "np." in raw and any(t.lastgroup == "numpy" for t in _TOKEN.finditer(raw)):
+        return raw  # NumPy's numbers are no literals: such a key is taken as it is shown
     try:
-        value = ast.literal_eval(raw)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that Python does not know
+            value = ast.literal_eval(raw)
+        text = str(value)
+        text.encode()
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         raise LiteralError("a key is no literal") from None
     if isinstance(value, (dict, list, set)):
         raise LiteralError("a key is a collection")
-    return str(value)
+    return text

@@ -6,6 +6,7 @@ block by block; only transfers are kept apart first, to tell the resent ones.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,21 +19,19 @@ from urllib.parse import urlsplit
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dask_strata.errors import ImportedDataError, UsageError
 from dask_strata.importers import coupler_rows as to
-from dask_strata.importers.cells import ARROW
 from dask_strata.importers.coupler import FIELDS, NAMES
 from dask_strata.importers.coupler_graphs import Graphs
 from dask_strata.importers.intake import Intake, Progress
 from dask_strata.importers.literals import LiteralError, dependencies, keys
+from dask_strata.importers.transfers import Waiting, bounded_duckdb
 from dask_strata.store.bulk import BulkRun
 from dask_strata.store.manifest import Manifest, new_run_id
 
 PROCESS = "import"
 
-_MEMORY_LIMIT = "200MB"
 _BATCH = 1 << 16
 
 
@@ -54,6 +53,8 @@ class Imported:
         Damaged events that were put together again.
     lost : int
         Damaged events that could not be.
+    unreadable : tuple of str
+        Files of which nothing could be read, and why.
     """
 
     path: Path
@@ -62,6 +63,7 @@ class Imported:
     set_aside: int
     salvaged: int
     lost: int
+    unreadable: tuple[str, ...] = ()
 
 
 def find_files(folder: Path) -> dict[str, Path]:
@@ -79,7 +81,12 @@ def find_files(folder: Path) -> dict[str, Path]:
         raise UsageError(f"{folder} {what}.", hint="Give the folder with the coupler's CSV files.")
     found: dict[str, Path] = {}
     for role, names in NAMES.items():
-        present = [folder / name for name in names if (folder / name).is_file()]
+        present = [folder / name for name in names if os.path.lexists(folder / name)]
+        for path in present:
+            if path.exists() and not path.is_file():
+                raise ImportedDataError(
+                    f"{path} is no file.", hint="Take it away, or give a file of that name."
+                )
         if len(present) > 1:
             raise ImportedDataError(
                 f"{folder} has both {' and '.join(p.name for p in present)}.",
@@ -141,6 +148,12 @@ def import_files(  # noqa: PLR0913
             f"{error.filename or runs}: {error.strerror or error}.",
             hint="Nothing was made. Check permissions and free space.",
         ) from error
+    except (duckdb.Error, pa.ArrowException) as error:
+        raise ImportedDataError(
+            f"{next(iter(files.values())).parent} could not be imported: "
+            f"{str(error).splitlines()[0]}",
+            hint="Nothing was made.",
+        ) from error
     finally:
         run.discard()
 
@@ -153,6 +166,7 @@ class _Import:
         self._intake = intake
         self._started = time.time_ns()
         self._incoming = to.Incoming()
+        self._names: dict[str, str] = {}
         self._addresses: dict[str, dict[str | None, None]] = {"scheduler": {}, "worker": {}}
 
     def read(self) -> None:
@@ -181,7 +195,7 @@ class _Import:
             Manifest(
                 run=new_run_id(),
                 name=name,
-                created_ns=intake.first_ns or self._started,
+                created_ns=self._started if intake.first_ns is None else intake.first_ns,
                 version=version("dask-strata"),
                 imported_from=str(folder.absolute()),
             )
@@ -194,6 +208,7 @@ class _Import:
             counts["set_aside"],
             counts["salvaged"],
             sum(intake.lost.values()),
+            tuple(f"{s.path.name} {s.trouble}" for s in intake.sources.values() if s.trouble),
         )
 
     def _note(self, role: str, rows: pa.Table) -> None:
@@ -203,12 +218,14 @@ class _Import:
             self._addresses[role][None] = None
 
     def _processes(self) -> Iterator[dict[str, Any]]:
-        for role, addresses in self._addresses.items():
-            for address in addresses:
+        for role, told in self._addresses.items():
+            for name in told:
+                address = self._names.get(name or "", name)
                 yield {
-                    "process": role if address is None else f"{role}-{address}",
+                    "process": role if name is None else f"{role}-{name}",
                     "role": role,
                     "address": address,
+                    "name": None if name == address else name,
                     "host": _host(address),
                     "transport": "import",
                 }
@@ -222,42 +239,15 @@ class _Import:
         }
 
     def _read_transfers(self) -> None:
-        waiting = self._run.folder / "transfers.parquet"
-        schema = pa.schema(
-            [
-                *((f.name, ARROW[f.kind]) for f in FIELDS["worker_transfer"]),
-                ("file", ARROW["text"]),
-                ("line", pa.int64()),
-                ("cut", pa.bool_()),
-                ("number", pa.int64()),
-            ]
-        )
-        writer, n = None, 0
-        for rows in self._intake.rows("worker_transfer"):
+        waiting = Waiting(self._run.folder)
+        waiting.fill(self._intake.rows("worker_transfer"))
+        self._names = waiting.addresses()
+        for rows in waiting.told_apart():
             self._note("worker", rows)
-            writer = writer or pq.ParquetWriter(waiting, schema, compression="lz4")
-            numbers = pa.array(range(n, n + len(rows)), pa.int64())
-            n += len(rows)
-            writer.write_table(_complete(rows.append_column("number", numbers), schema))
-        if writer is None:
-            return
-        writer.close()
-        for rows in self._told_apart(waiting):
             tables = to.transfer_tables(rows)
             self._write(tables)
             self._note_transfers(tables)
-        waiting.unlink()
-
-    def _told_apart(self, path: Path) -> Iterator[pa.Table]:
-        """Yield all transfers in their order, with the number of the first that is the same."""
-        with self._duckdb() as connection:
-            same = ", ".join(f'"{f.name}"' for f in FIELDS["worker_transfer"] if f.name != "time")
-            query = (
-                f"select *, min(number) over (partition by {same}) as first "  # noqa: S608  names are ours
-                "from read_parquet(?) order by number"
-            )
-            for batch in connection.sql(query, params=[str(path)]).to_arrow_reader(_BATCH):
-                yield pa.Table.from_batches([batch])
+        waiting.remove()
 
     def _note_transfers(self, tables: dict[str, pa.Table]) -> None:
         ends = tables["transfer_ends"]
@@ -268,10 +258,8 @@ class _Import:
             arrived["peer"].to_pylist(),
             strict=True,
         ):
-            self._incoming.add(worker, start, peer)
-        again = len(tables["transfer_resends"])
-        if again:
-            self._intake.sources["worker_transfer"].counts["resent"] += again
+            self._incoming.add(self._names.get(worker, worker), start, peer)
+        self._intake.note_resent(tables["transfer_resends"]["file"])
 
     def _read_graphs(self) -> None:
         graphs = Graphs()
@@ -308,7 +296,7 @@ class _Import:
                 " where key not in (select key from read_parquet($told) where prefix is not null)"
             )
         parameters = {"everywhere": everywhere} | ({"told": told} if told else {})
-        with self._duckdb() as connection:
+        with bounded_duckdb(self._run.folder) as connection:
             for batch in connection.sql(query, params=parameters).to_arrow_reader(_BATCH):
                 rows = pa.Table.from_batches([batch])
                 prefixes = [key_split(key) for key in rows["key"].to_pylist()]
@@ -316,29 +304,12 @@ class _Import:
                 process = pa.array([PROCESS] * len(rows), pa.string())
                 self._run.write("key_prefixes", rows.append_column("process", process))
 
-    def _duckdb(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection that takes little memory and goes to disk beyond that."""
-        connection = duckdb.connect(
-            config={"memory_limit": _MEMORY_LIMIT, "temp_directory": str(self._run.folder / "tmp")}
-        )
-        connection.execute("set timezone = 'UTC'")
-        return connection
-
-
-def _complete(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema, null where the rows have none."""
-    return pa.table(
-        [
-            rows[f.name] if f.name in rows.column_names else pa.nulls(len(rows), f.type)
-            for f in schema
-        ],
-        schema=schema,
-    )
-
 
 def _with_integer_times(rows: pa.Table) -> pa.Table:
     """Return a table that Python can be given: it has no times with nanoseconds."""
     index = rows.schema.get_field_index("time")
+    if index < 0:
+        return rows  # without any row, because that column is missing
     return rows.set_column(index, "time", rows["time"].cast(pa.int64()))
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+from dask_strata.analysis.words import count
+
+__all__ = ["count", "duration", "rate", "size", "visible"]
+
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -64,12 +68,3 @@ def rate(nbytes: float | None, seconds: float | None) -> str:
     if nbytes is None or not seconds:
         return "–"
     return f"{nbytes / seconds / 1e6:.3g} MB/s"
-
-
-def count(n: int, thing: str) -> str:
-    """Return a number of things.
-
-    >>> count(1, "task"), count(1200, "task")
-    ('1 task', '1,200 tasks')
-    """
-    return f"{n:,} {thing}" + ("" if n == 1 else "s")

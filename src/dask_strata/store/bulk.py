@@ -5,6 +5,7 @@ The run is written in a hidden folder beside its place, and gets its name when i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import shutil
@@ -41,6 +42,7 @@ class BulkRun:
     def __init__(self, runs: Path) -> None:
         self.folder = runs / f".import-{secrets.token_hex(4)}"
         self._runs = runs
+        self._made_runs = not runs.exists()
         self._writers: dict[str, _Table] = {}
         try:
             self.folder.mkdir(parents=True)
@@ -102,8 +104,11 @@ class BulkRun:
         return target
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Leave nothing behind, not even the folder for runs if it was made for this one."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self._made_runs:
+            with contextlib.suppress(OSError):
+                self._runs.rmdir()
 
 
 class _Table:

@@ -210,7 +210,7 @@ def find_runs(runs: Path) -> Iterator[Path]:
         yield runs
         return
     try:
-        entries = sorted(p for p in runs.iterdir() if p.is_dir())
+        entries = sorted(p for p in runs.iterdir() if p.is_dir() and not p.name.startswith("."))
     except OSError:
         return
     for path in entries:
