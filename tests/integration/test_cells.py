@@ -221,6 +221,9 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
             recording = dask_strata.record(folder / "runs", client=client, sample_interval="100ms")
             with recording as made.run:
                 _work(client, folder, made.workers, made.facts)
+                # The scheduler hears a little later of futures that were let go of.
+                wanted = cluster.scheduler.clients[client.id].wants_what
+                wait_until(lambda: {ts.key for ts in list(wanted)} == set(client.refcount))
             made.counted = cluster.scheduler.transition_counter - counted
             made.ended = time.time()
             made.pids = made.facts["pids"]
