@@ -123,12 +123,40 @@ QUERIES: dict[str, str] = {
                storage_write_bytes, minor_faults, major_faults, voluntary_switches,
                involuntary_switches, rss_before_bytes, rss_after_bytes, rss_peak_bytes, shared,
                elsewhere, n_opened, library_bytes, exception as _exception,
+               start as _start,
                row_number() over (partition by key, key_type, worker, run_id order by seq) as _nth
         from executions left join (
             select process, execution, sum(requested_bytes)::bigint as library_bytes
             from library_reads group by process, execution
         ) using (process, execution)
         where kind <> 'actor'
+    """,
+    # Which run of the function was in which stay: by Dask's number; the scheduler is not told
+    # the number of one that was cancelled or rescheduled, which goes by worker and time.
+    "_ran": """
+        select s.seq, u._process, u._execution from _stays s join _used u
+          on u.key = s.key and u.key_type = s.key_type and u.run_id = s.run_id
+         and u.worker = s.last_worker and u._nth = 1
+        union all
+        select seq, _process, _execution from (
+            select s.seq, u._process, u._execution,
+                   row_number() over (partition by s.seq order by
+                       abs(epoch_ns(u._start) - epoch_ns(s.start))) as nth_run,
+                   row_number() over (partition by u._process, u._execution order by
+                       abs(epoch_ns(u._start) - epoch_ns(s.start))) as nth_stay
+            from _stays s
+            left join _ended_on e on e.seq = s.seq
+            left join _stolen t on t.seq = s.seq
+            left join _assigned a on a.seq = s.seq
+            join _used u on u.key = s.key and u.key_type = s.key_type
+             and u.worker = coalesce(s.last_worker, e.worker, t.worker, s.first_worker, a.worker)
+             and epoch_ns(u._start) >= epoch_ns(s.start) - 1000000000
+             and (s.stop is null or epoch_ns(u._start) <= epoch_ns(s.stop) + 1000000000)
+            where s.run_id is null and not exists (
+                select 1 from _stays o
+                where o.key = u.key and o.key_type = u.key_type and o.run_id = u.run_id
+            )
+        ) where nth_run = 1 and nth_stay = 1
     """,
     "attempts": """
         with removals as (
@@ -164,9 +192,9 @@ QUERIES: dict[str, str] = {
                coalesce(p.compute_seconds, x.seconds) as compute_seconds,
                p.transfer_seconds, p.deserialize_seconds, p.disk_seconds,
                s.nbytes, s.typename, coalesce(s.exception, u._exception) as exception,
-               s.traceback, s.run_id, s.stimulus_id,
+               s.traceback, coalesce(s.run_id, u.run_id) as run_id, s.stimulus_id,
                s.seq as _seq, case when p.compute_seconds is null then x.number end as _number,
-               u.* exclude (key, key_type, worker, run_id, _nth, _exception)
+               u.* exclude (key, key_type, worker, run_id, _nth, _start, _exception)
         from _stays s
         left join _known k on k.key = s.key and k.key_type = s.key_type
         left join _stolen t on t.seq = s.seq
@@ -176,8 +204,8 @@ QUERIES: dict[str, str] = {
         left join spent p on p.seq = s.seq
         left join _executed d on d.seq = s.seq
         left join _executing x on x.number = d.number
-        left join _used u on u.key = s.key and u.key_type = s.key_type and u.run_id = s.run_id
-         and u.worker = s.last_worker and u._nth = 1
+        left join _ran n on n.seq = s.seq
+        left join _used u on u._process = n._process and u._execution = n._execution
         ), elsewhere as (
             select e.key, e.key_type, k.prefix, k."group", e.worker, e.start, e.stop,
                    case e.end_state when 'error' then 'erred' when 'memory' then 'memory'

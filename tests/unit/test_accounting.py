@@ -64,7 +64,13 @@ def test_differences_of_everything() -> None:
     first = io(1000, 2000, 30, 40, 5, 6)
     found = used(
         sample(10, 1_000, Usage(1, 2, 3, 4, 5), io=first, statm=statm(7)),
-        sample(25, 2_001_000, Usage(11, 22, 33, 44, 5), io=io(11000, 2200, 330, 440, 55, 66), statm=statm(9)),
+        sample(
+            25,
+            2_001_000,
+            Usage(11, 22, 33, 44, 5),
+            io=io(11000, 2200, 330, 440, 55, 66),
+            statm=statm(9),
+        ),
     )
     assert found == {
         "start": 10,
@@ -172,7 +178,7 @@ def test_threads_are_apart() -> None:
     """A thread's sample has nothing of what another one reads meanwhile."""
 
     def read() -> None:
-        with open("/dev/zero", "rb", buffering=0) as file:
+        with Path("/dev/zero").open("rb", buffering=0) as file:
             file.read(1000)
 
     before = begin()
@@ -184,8 +190,8 @@ def test_threads_are_apart() -> None:
 
 def descriptors() -> list[str]:
     """Return the accounting files that this process has open."""
-    paths = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
-    return sorted(name for p in paths if (name := os.path.basename(p)) in ("io", "statm", "status"))
+    names = [link.resolve().name for link in Path("/proc/self/fd").iterdir()]
+    return sorted(name for name in names if name in ("io", "statm", "status"))
 
 
 @on_linux

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -152,6 +153,9 @@ def _worker(task: Task) -> Iterator[Event]:
 
 
 def _executions(task: Task) -> Iterator[Event]:
+    opened: defaultdict[tuple[Any, ...], set[str]] = defaultdict(set)
+    for row in task.rows("file_opens"):
+        opened[row["process"], row["execution"]].add(row["uri"])
     for row in task.rows("executions"):
         seconds = (row["stop"] - row["start"]).total_seconds()
         parts = [f"ran {seconds * 1e3:.3f} ms"]
@@ -162,8 +166,8 @@ def _executions(task: Task) -> Iterator[Event]:
             if nbytes is not None and (nbytes or calls):
                 done = {"read": "read", "write": "wrote"}[what]
                 parts.append(f"{done} {nbytes:,} bytes in {_many(calls, 'call')}")
-        if row["n_opened"]:
-            parts.append(f"opened {_many(row['n_opened'], 'file')}")
+        if files := opened[row["process"], row["execution"]]:
+            parts.append(f"opened {_many(len(files), 'file')}")
         if row["elsewhere"]:
             parts.append(f"started {row['elsewhere']}, whose use is not in this")
         if row["exception"]:
