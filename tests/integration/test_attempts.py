@@ -689,7 +689,6 @@ def test_calls_of_actors(client: Client, runs: Path, tmp_path: Path) -> None:
     assert len(attempts(run, "writer")) == 1
 
 
-@pytest.mark.xfail(reason="they have a name that Dask makes of it", strict=True)
 def test_calls_of_actors_have_the_key_of_the_actor(
     client: Client, runs: Path, tmp_path: Path
 ) -> None:
@@ -715,9 +714,6 @@ def use_process(path: str) -> None:
     subprocess.run(["/bin/sh", "-c", 'echo hello > "$0"', path], check=True)
 
 
-@pytest.mark.xfail(
-    sys.version_info < (3, 12), reason="older Pythons do not tell of new threads", strict=True
-)
 def test_threads_are_marked(client: Client, runs: Path, tmp_path: Path) -> None:
     """Of a task that starts threads it is said that they are not counted."""
     path = tmp_path / "new"
@@ -890,7 +886,6 @@ def test_attempts_can_be_switched_off(client: Client, runs: Path, tmp_path: Path
     assert_whole(run)
 
 
-@pytest.mark.xfail(reason="files are seen if anybody asked for them before", strict=True)
 def test_inputs_can_be_switched_off(client: Client, runs: Path, tmp_path: Path) -> None:
     """Without `inputs` runs are measured, and what they open is unknown, not 0."""
     with dask_strata.record(runs, client=client):  # with inputs: the audit hook is there for good

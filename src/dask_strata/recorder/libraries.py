@@ -46,6 +46,10 @@ def attach(current: ContextVar[Any]) -> None:
     with _lock:
         _watchers += 1
         _current = current
+        if sys.version_info < (3, 12) and "threading" not in _placed:
+            # There is no audit event for it yet.
+            _placed["threading"] = Probes()
+            _placed["threading"].on_look(threading.Thread, "start", _thread_starting)
         _awaited = tuple(name for name in _PLACERS if name not in _placed)
     look()
 
@@ -109,6 +113,12 @@ def use_of(run: Any) -> LibraryUse:
     if run.library is None:
         run.library = LibraryUse(run.thread)
     return run.library  # type: ignore[no-any-return]
+
+
+def _thread_starting(thread: Any) -> None:  # noqa: ARG001
+    run = _current.get() if _current is not None else None
+    if run is not None:
+        run.elsewhere.add("threads")
 
 
 def _using() -> LibraryUse | None:

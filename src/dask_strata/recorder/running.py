@@ -79,7 +79,7 @@ class RunTap:
         self._address = address
         self._worker = id(worker)
         self._runs: deque[Running] = deque()
-        self._opens = opens
+        self._opens = self._attached = opens
         with _lock:
             _sinks.setdefault(self._worker, []).append(self._runs)
             _wrap()
@@ -89,8 +89,8 @@ class RunTap:
 
     def remove(self) -> None:
         """Stop; the last one to stop leaves Dask as it was."""
-        if self._opens:
-            self._opens = False
+        if self._attached:
+            self._attached = False
             libraries.detach()
         with _lock:
             sinks = _sinks.get(self._worker, [])
@@ -110,8 +110,13 @@ class RunTap:
         runs = [self._runs.popleft() for _ in range(len(self._runs))]
         if not runs:
             return
-        yield Batch.of_rows("executions", [_row(run, self._address) for run in runs])
-        for table, rows_of in _DETAILS.items():
+        rows = [_row(run, self._address) for run in runs]
+        if not self._opens:
+            # Another recording of this process may have seen them: here nobody asked for it.
+            for row in rows:
+                row["n_opened"] = row["elsewhere"] = None
+        yield Batch.of_rows("executions", rows)
+        for table, rows_of in (_DETAILS if self._opens else _REPORTED).items():
             rows = [
                 {
                     "key": wire_key(run.key),
@@ -141,6 +146,10 @@ _DETAILS: dict[str, Callable[[Running], Iterable[dict[str, Any]]]] = {
     "seen_chunks": lambda run: () if run.library is None else run.library.seen_chunks(),
     "reports": _reports,
 }
+
+
+#: The part of it that users report themselves.
+_REPORTED = {"reports": _reports}
 
 
 def _row(run: Running, worker: str) -> dict[str, Any]:
@@ -220,8 +229,8 @@ def _task_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         if not sinks:
             return original(task, data, execution_state, key, *rest)
         run = _start(worker, key, "thread")
-        token = current.set(run)
         run.before = accounting.begin()
+        token = current.set(run)
         try:
             message = original(task, data, execution_state, key, *rest)
         except BaseException as error:
@@ -275,9 +284,9 @@ def _actor_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         sinks = _sinks.get(id(worker))
         if not sinks:
             return original(function, args, kwargs, execution_state, key, *rest)
-        run = _start(worker, key, "actor")
-        token = current.set(run)
+        run = _start(worker, _actor_key(worker, function, key), "actor")
         run.before = accounting.begin()
+        token = current.set(run)
         try:
             return original(function, args, kwargs, execution_state, key, *rest)
         except BaseException as error:
@@ -290,6 +299,15 @@ def _actor_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
 
     _run_actor.dask_strata = original  # type: ignore[attr-defined]
     return _run_actor
+
+
+def _actor_key(worker: Any, function: Any, name: Any) -> Any:
+    """Return the key of the actor that a method belongs to; Dask passes on a name only."""
+    actor = getattr(function, "__self__", None)
+    for key, known in list(worker.state.actors.items()):
+        if known is actor:
+            return key
+    return name
 
 
 def _note_outcome(run: Running, message: Any) -> None:

@@ -138,9 +138,7 @@ class SchedulerRecorder(SchedulerPlugin):
         relay = RelaySink(self.folder / SEGMENTS, SUFFIX)
         self._relay = Pump(relay, f"{self.name}-relay", lambda: None)
         self._relay.start()
-        self._graph = GraphSource(
-            self.run, code=self.settings.code, inputs=self.settings.inputs
-        )
+        self._graph = GraphSource(self.run, code=self.settings.code, inputs=self.settings.inputs)
         self._events = EventSource(engine)
         self._lag = LoopLag(scheduler.loop)
         self._transitions = self._tap(scheduler)
