@@ -221,8 +221,8 @@ QUERIES: dict[str, str] = {
     """,
     "task_inputs": """
         select key, key_type, 'claimed' as kind, uri, 'read' as mode, dataset, tree, first, last,
-               unit, columns, nbytes
-        from (select distinct on (key, key_type, uri, dataset, tree, first, last, columns) *
+               unit, selection, columns, nbytes
+        from (select distinct on (key, key_type, uri, dataset, tree, first, last, selection, columns) *
               from claimed_inputs)
         union all by name
         select o.key, o.key_type, a.attempt, 'seen' as kind, o.uri, o.mode, o.count

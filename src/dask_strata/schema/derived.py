@@ -73,6 +73,7 @@ DERIVED = (
             col("first", "int", "first entry, row, byte or index, by `unit`"),
             col("last", "int", "the one behind the last"),
             col("unit", "text", "what first and last count"),
+            col("selection", "long", "ranges where there are several, as JSON"),
             col("columns", "long", "columns or branches, as JSON"),
             col("nbytes", "bytes", "bytes, where known"),
             col("count", "int", "how often it was opened"),
