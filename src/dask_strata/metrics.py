@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import os
 import sys
 import threading
 import time
@@ -29,6 +30,16 @@ MAX_NAMES = 1_000
 OTHERS = "(others)"
 
 _lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Give a forked process a lock of its own: the other may have been taken meanwhile."""
+    global _lock  # noqa: PLW0603  a lock cannot be made new
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def count(name: str, value: float = 1) -> None:

@@ -58,8 +58,9 @@ def read_files(
     """Return what chunks requested of each file, the largest first; each chunk counts once."""
     # The same chunk may have been processed in several passes: each would need it anew.
     last = {(r["uri"], r["tree"], r["first"], r["last"]): r["attempt"] for r in rows}
-    attempts = [attempt for attempt in last.values() if attempt is not None]
-    files: dict[str, list[tuple[int, str | None]]] = {}
+    # A task may have processed several chunks of it.
+    attempts = list(dict.fromkeys(a for a in last.values() if a is not None))
+    files: dict[str, list[tuple[int | None, str | None]]] = {}
     for read in run.rows(
         "select r.uri, r.requested_bytes, r.spans from (select unnest(?) as attempt) "
         "join attempts a using (attempt) "
@@ -70,7 +71,7 @@ def read_files(
     found = []
     for uri, reads in files.items():
         by_all, by_some = _repeated([spans for _, spans in reads])
-        requested = sum(nbytes for nbytes, _ in reads)
+        requested = sum(nbytes or 0 for nbytes, _ in reads)
         found.append(Reading(uri, len(reads), requested, size_of(uri), by_all, by_some))
     return sorted(found, key=lambda reading: -reading.requested_bytes)
 

@@ -5,6 +5,7 @@ A sample keeps what the kernel said as it is; reading it is for later, on anothe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -57,7 +58,7 @@ class _Files:
             fd = getattr(self, name)
             setattr(self, name, None)
             if fd is not None:
-                os.close(fd)
+                _close(fd)
 
     def __del__(self) -> None:
         self.close()
@@ -192,6 +193,13 @@ def _inherited_peak() -> bool:
     if fd is not None:
         os.close(fd)
     return own is not None and told > own
+
+
+def _close(fd: int) -> None:
+    """Close a file of ours; the user may have closed it, and its number be another file's."""
+    with contextlib.suppress(OSError):
+        if os.readlink(f"/proc/self/fd/{fd}").startswith("/proc/"):
+            os.close(fd)
 
 
 def _open(path: str) -> int | None:

@@ -57,11 +57,15 @@ def watch(current: ContextVar[Any], look: Callable[[Any], None]) -> None:
             if run is None or len(arguments) != 3:  # noqa: PLR2004  path, mode, flags
                 return
             path, mode, flags = arguments
-            if isinstance(path, int):
+            kind = type(path)
+            if kind is int:
                 return
             look(run)
             run.n_opened += 1
-            what = (path, mode, flags)
+            # Nothing of the user's may run in here, not even what hashes his own kind of text.
+            if kind is not str and kind is not bytes:
+                return
+            what = (path, mode if type(mode) is str else None, flags if type(flags) is int else 0)
             opened = run.opened
             if what in opened:
                 opened[what] += 1
@@ -78,18 +82,28 @@ def watch(current: ContextVar[Any], look: Callable[[Any], None]) -> None:
 def opened_files(opened: dict[tuple[Any, Any, Any], int]) -> Iterator[dict[str, Any]]:
     """Yield uri, mode and count of the files that belong to somebody's data."""
     files: dict[tuple[str, str], int] = {}
-    for (path, mode, flags), count in opened.items():
+    # A copy: a thread that has the run's context may still open files.
+    for (path, mode, flags), count in list(opened.items()):
         uri = redact_text(os.fsdecode(path))
         if not _is_own(uri):
-            what = os.path.abspath(uri), _mode(mode, flags)
+            what = _absolute(uri), _mode(mode, flags)
             files[what] = files.get(what, 0) + count
     for (uri, mode), count in files.items():
         yield {"uri": uri, "mode": mode, "count": count}
 
 
+def _absolute(path: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except OSError:  # the working folder is gone
+        return path
+
+
 def _is_own(path: str) -> bool:
     """Tell whether a file belongs to Python or the system."""
-    return path.endswith(_CODE) or path.startswith(_PREFIXES)
+    if path.endswith(_CODE):
+        return True
+    return path.startswith(_PREFIXES) and not path.startswith("/dev/shm/")  # noqa: S108  data is staged there
 
 
 _CODE = (".py", ".pyc", ".so", ".pyi", ".pth")

@@ -17,7 +17,7 @@ _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _SECRET_NAME = re.compile(
     r"password|passwd|passphrase|passcode|secret(?!ar)|credential|apikey|accesskey|privatekey"
     r"|authkey|sessionkey|cookie|token(?!i[sz])|internal-inherit-config"
-    r"|-(?:o?auth\d?|authorization|bearer|jwt)-"
+    r"|-(?:o?auth\d?|authz|authorization|bearer|jwt)-"
     r"|-(?:api|access|private|session|signing|encryption|account|storage|shared|auth|ssh)-key-"
     r"|[a-z0-9]-(?:pass|pwd|pw)-",
 )
@@ -43,7 +43,7 @@ _AUTHORIZATION = re.compile(
     r"""(?i)(\bauthorization["']?\s{0,4}[:=]\s{0,4}(?:[frb]?["'])?)"""
     r"""(?!\(redacted\))(?:digest\s[^\n]+|(?:[a-z][a-z0-9-]{1,30}\s{1,4})?[^\s"',;()]+)"""
 )
-_BEARER = re.compile(r"(?i)(\bbearer\s{1,8})(?:(?=[^\s\d]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})")
+_BEARER = re.compile(r"(?i)(\bbearer(?:\s{1,8}|%20|\+))(?:(?=[^\s\d]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})")
 _AFTER_SCHEME = re.compile(r'(?<=://)[^\s"<>]+')
 _PORT = re.compile(r"\d*")
 _QUERY = re.compile(r"""([?&;])([\w.~%\[\]-]{1,64})=([^&;\s"'<>#()]+)""")
@@ -59,7 +59,7 @@ _QUOTED_VALUE = re.compile(
 _PLAIN_VALUE = re.compile(r"""(?<![\w.-])(([A-Za-z_][\w.-]{0,100})=)([^\s"'&;()$][^\s"'&;()]*)""")
 _NO_SECRETS = frozenset(("none", "null", "true", "false"))
 _TOKENS = re.compile(
-    r"(?<![\w-])(?:"
+    r"(?:(?<![\w-])|(?<=%20))(?:"
     r"A(?:KI|SI|RO|ID)A[0-9A-Z]{16,}"  # Amazon
     r"|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
     r"|hf_[A-Za-z0-9]{16,}"

@@ -21,6 +21,7 @@ from dask_strata.recorder import accounting, libraries
 from dask_strata.recorder.accounting import Sample
 from dask_strata.recorder.library_use import LibraryUse
 from dask_strata.recorder.opens import opened_files, watch
+from dask_strata.recorder.text import safe_repr
 from dask_strata.recorder.transitions import text_or_none
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch
@@ -80,12 +81,12 @@ class RunTap:
         self._worker = id(worker)
         self._runs: deque[Running] = deque()
         self._opens = self._attached = opens
-        with _lock:
-            _sinks.setdefault(self._worker, []).append(self._runs)
-            _wrap()
         if opens:
             libraries.attach(current)
             watch(current, libraries.look)
+        with _lock:
+            _wrap()
+            _sinks.setdefault(self._worker, []).append(self._runs)
 
     def remove(self) -> None:
         """Stop; the last one to stop leaves Dask as it was."""
@@ -165,7 +166,7 @@ def _row(run: Running, worker: str) -> dict[str, Any]:
         "outcome": "erred" if run.failed else "finished",
         "exception": text_or_none(run.exception),
         "shared": run.shared,
-        "elsewhere": ", ".join(sorted(run.elsewhere)) or None,
+        "elsewhere": ", ".join(sorted(run.elsewhere.copy())) or None,
         "n_opened": run.n_opened,
     }
     if run.before is not None and run.after is not None:
@@ -234,7 +235,7 @@ def _task_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             message = original(task, data, execution_state, key, *rest)
         except BaseException as error:
-            run.failed, run.exception = True, repr(error)
+            run.failed, run.exception = True, safe_repr(error)
             raise
         else:
             _note_outcome(run, message)
@@ -262,7 +263,7 @@ def _coroutine_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             message = await original(task, *rest)
         except BaseException as error:
-            run.failed, run.exception = True, repr(error)
+            run.failed, run.exception = True, safe_repr(error)
             raise
         else:
             _note_outcome(run, message)
@@ -290,7 +291,7 @@ def _actor_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(function, args, kwargs, execution_state, key, *rest)
         except BaseException as error:
-            run.failed, run.exception = True, repr(error)
+            run.failed, run.exception = True, safe_repr(error)
             raise
         finally:
             run.after = accounting.end()

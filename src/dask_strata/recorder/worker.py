@@ -73,10 +73,11 @@ class WorkerRecorder:
             (worker, "transfer_incoming_log"),
             (worker, "transfer_outgoing_log"),
         )
+        self._taps: list[Any] = [self._log, self._incoming, self._outgoing]
         try:
             self._record(worker, spec, settings)
         except BaseException:
-            for tap in (self._log, self._incoming, self._outgoing):
+            for tap in self._taps:
                 tap.remove()
             raise
 
@@ -90,7 +91,7 @@ class WorkerRecorder:
         self._lag = LoopLag(worker.loop)
         self._delay: float | None = None
         self._spills = SpillTap(worker, self._address)
-        self._taps: list[Any] = [self._log, self._incoming, self._outgoing, self._spills]
+        self._taps.append(self._spills)
         engine.sources += [self._entries, self._transfers, self._spills]
         if settings.attempts:
             runs = RunTap(worker, self._address, opens=settings.inputs)
