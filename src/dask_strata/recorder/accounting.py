@@ -10,6 +10,7 @@ import os
 import threading
 import time
 import weakref
+from pathlib import Path
 from typing import Any, NamedTuple
 
 try:
@@ -198,7 +199,7 @@ def _inherited_peak() -> bool:
 def _close(fd: int) -> None:
     """Close a file of ours; the user may have closed it, and its number be another file's."""
     with contextlib.suppress(OSError):
-        if os.readlink(f"/proc/self/fd/{fd}").startswith("/proc/"):
+        if str(Path(f"/proc/self/fd/{fd}").readlink()).startswith("/proc/"):
             os.close(fd)
 
 

@@ -43,7 +43,10 @@ _AUTHORIZATION = re.compile(
     r"""(?i)(\bauthorization["']?\s{0,4}[:=]\s{0,4}(?:[frb]?["'])?)"""
     r"""(?!\(redacted\))(?:digest\s[^\n]+|(?:[a-z][a-z0-9-]{1,30}\s{1,4})?[^\s"',;()]+)"""
 )
-_BEARER = re.compile(r"(?i)(\bbearer(?:\s{1,8}|%20|\+))(?:(?=[^\s\d]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})")
+_BEARER = re.compile(
+    r"(?i)(\bbearer(?:\s{1,8}|%20|\+))"
+    r"(?:(?=[^\s\d]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})"
+)
 _AFTER_SCHEME = re.compile(r'(?<=://)[^\s"<>]+')
 _PORT = re.compile(r"\d*")
 _QUERY = re.compile(r"""([?&;])([\w.~%\[\]-]{1,64})=([^&;\s"'<>#()]+)""")
