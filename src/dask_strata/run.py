@@ -177,7 +177,10 @@ class Run:
                     self._engine.register(name, self._recorded(name))
             for name in names:
                 if name in needed:
-                    self._engine.execute(f'create temp table "{name}" as {QUERIES[name]}')
+                    # Again, if it was interrupted before.
+                    self._engine.execute(
+                        f'create or replace temp table "{name}" as {QUERIES[name]}'
+                    )
             self._made |= needed
             return self._engine
 

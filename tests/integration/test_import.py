@@ -984,7 +984,9 @@ def test_unknown_columns_are_named(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "soon", "", "-5", "1e300", "NaT"])
+@pytest.mark.parametrize(
+    "value", ["nan", "inf", "-inf", "soon", "", "-5", "1e300", "NaT", "1_700_000_000"]
+)
 @pytest.mark.parametrize("column", ["time", "begins"])
 def test_what_is_no_time_where_one_belongs(column: str, value: str, tmp_path: Path) -> None:
     """NaN, infinity and text are no times; an empty cell is none where one may lack."""

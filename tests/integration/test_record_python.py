@@ -458,7 +458,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_once(client: Client, runs: 
 # Two ways to see the same.
 
 
-def eventful(client: Client) -> None:
+def eventful(client: Client, runs: Path) -> None:
     """Do something of everything that makes transitions."""
     forget_all(client)
     work(client, "tree", 40)
@@ -466,6 +466,9 @@ def eventful(client: Client) -> None:
     dependent = client.submit(inc, erring, key="needs-errs")
     wait([erring, dependent])
     assert dependent.status == "error"
+    # Whom to blame is asked of the scheduler, which forgets it with the tasks.
+    blamed = "select count(*) as n from scheduler_transitions where blame is not null"
+    wait_until(lambda: all(rows(run, blamed)[0]["n"] == 2 for run in runs_in(runs)))
     far = client.submit(inc, 1, key="nowhere", resources={"none": 1})
     wait_until(
         lambda: client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.unrunnable)),
@@ -482,14 +485,14 @@ def eventful(client: Client) -> None:
 
 @pytest.mark.parametrize("work_in", [eventful], ids=lambda f: f.__name__)
 def test_both_taps_see_the_same_transitions(
-    client: Client, runs: Path, work_in: Callable[[Client], None]
+    client: Client, runs: Path, work_in: Callable[[Client, Path], None]
 ) -> None:
     """Public plugin calls and Dask's own logs give the same rows, detail for detail."""
     with (
         dask_strata.record(runs, client=client, name="log", tap="auto") as by_log,
         dask_strata.record(runs, client=client, name="plugin", tap="plugin") as by_plugin,
     ):
-        work_in(client)
+        work_in(client, runs)
     taps = "select tap from processes where role = 'scheduler'"
     assert [rows(run, taps)[0]["tap"] for run in (by_log, by_plugin)] == ["log", "plugin"]
     for run in (by_log, by_plugin):

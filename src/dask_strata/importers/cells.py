@@ -50,6 +50,9 @@ def value(field: Field, text: str) -> Any:
         if field.required:
             raise ValueError(f"{field.name} is empty")
         return None
+    # Python takes numbers that no CSV reader takes: 1_000, and digits of other scripts.
+    if field.kind in _NAMES and ("_" in text or not text.isascii()):
+        raise ValueError(f"{field.name} is no {_NAMES[field.kind]}")
     try:
         if field.kind == "time":
             return nanoseconds(text)

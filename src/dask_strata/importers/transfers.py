@@ -97,6 +97,7 @@ class Waiting:
 
     def told_apart(self) -> Iterator[pa.Table]:
         """Yield all in their order, with `first`: number of the first that is the same."""
+        # Cells of keys may be megabytes: beside equal times and sizes, 64 bits of them decide.
         same = ", ".join(
             "hash(keys)" if f.name == "keys" else f'"{f.name}"'
             for f in FIELDS["worker_transfer"]
