@@ -330,7 +330,7 @@ def read_with_every_command(
     shown = strata("show", run, check=True).stdout
     assert state in shown
     cells = json.loads(strata("map", run, "--format", "json", check=True).stdout)
-    assert len(cells) == 6
+    assert len(cells) == 8
     assert all(cell["total"] > 0 for cell in cells)
     tasks = json.loads(strata("tasks", run, "--format", "json", check=True).stdout)
     assert "w-0" in {task["key"] for task in tasks}

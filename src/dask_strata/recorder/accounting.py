@@ -1,4 +1,4 @@
-"""The kernel's accounting of a thread: CPU, I/O, faults, switches; and its process's memory.
+"""The kernel's accounting of a thread and of its process: CPU, I/O, faults, switches, memory.
 
 A sample keeps what the kernel said as it is; reading it is for later, on another thread.
 """
@@ -21,6 +21,7 @@ except (ImportError, AttributeError):  # not on Linux
     _THREAD = None
 
 _IO = "/proc/thread-self/io"
+_PROCESS_IO = "/proc/self/io"
 _STATM = "/proc/self/statm"
 _STATUS = "/proc/self/status"
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
@@ -30,6 +31,16 @@ _LONGEST_STATUS = 16_384
 _lock = threading.Lock()
 _all: weakref.WeakSet[_Files] = weakref.WeakSet()
 _mine = threading.local()
+
+
+def _after_fork() -> None:
+    """Give a forked process a lock of its own: the other may have been taken meanwhile."""
+    global _lock  # noqa: PLW0603  a lock cannot be made new
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Sample(NamedTuple):
@@ -122,6 +133,19 @@ def used(before: Sample, after: Sample) -> dict[str, Any]:
     return found
 
 
+def process_usage() -> dict[str, Any]:
+    """Return what this process has used so far, by column of `process_samples`."""
+    found: dict[str, Any] = {
+        "cpu_seconds": time.process_time_ns() / 1e9,
+        "rss_bytes": _rss(_read_once(_STATM)),
+        "threads": threading.active_count(),
+    }
+    if _THREAD is not None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        found |= {column: getattr(usage, name) for column, name in _USAGE.items()}
+    return found | _io_counts(_read_once(_PROCESS_IO))
+
+
 _USAGE = {
     "minor_faults": "ru_minflt",
     "major_faults": "ru_majflt",
@@ -142,17 +166,23 @@ _NAMES = [b"rchar:", b"wchar:", b"syscr:", b"syscw:", b"read_bytes:", b"write_by
 
 
 def _io_used(before: bytes | None, after: bytes | None) -> dict[str, int]:
-    if before is None or after is None:
+    first, last = _io_counts(before), _io_counts(after)
+    if before is None or not first or not last:
         return {}
-    first, last = before.split(), after.split()
-    if first[:12:2] != _NAMES or last[:12:2] != _NAMES:
-        return {}
-    numbers = zip(first[1:12:2], last[1:12:2], strict=True)
-    found = {c: int(b) - int(a) for c, (a, b) in zip(_COUNTERS, numbers, strict=True)}
+    found = {column: last[column] - first[column] for column in _COUNTERS}
     # Reading the accounting is itself a read, which the second reading counts.
     found["read_bytes"] -= len(before)
     found["read_calls"] -= 1
     return found
+
+
+def _io_counts(raw: bytes | None) -> dict[str, int]:
+    if raw is None:
+        return {}
+    words = raw.split()
+    if words[:12:2] != _NAMES:
+        return {}
+    return {c: int(n) for c, n in zip(_COUNTERS, words[1:12:2], strict=True)}
 
 
 def _rss(raw: bytes | None) -> int | None:
@@ -189,10 +219,7 @@ def _inherited_peak() -> bool:
     if _THREAD is None:
         return False
     told = resource.getrusage(_THREAD).ru_maxrss * 1024
-    fd = _open(_STATUS)
-    own = _own_peak(_read(fd, _LONGEST_STATUS))
-    if fd is not None:
-        os.close(fd)
+    own = _own_peak(_read_once(_STATUS))
     return own is not None and told > own
 
 
@@ -208,6 +235,15 @@ def _open(path: str) -> int | None:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+
+
+def _read_once(path: str) -> bytes | None:
+    fd = _open(path)
+    try:
+        return _read(fd, _LONGEST_STATUS)
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 def _read(fd: int | None, longest: int = _LONGEST) -> bytes | None:

@@ -26,18 +26,18 @@ Unknown is null in each of them.
 
 from __future__ import annotations
 
-from dask_strata.schema.columns import INTERVAL, Column, Kind, Table
+from dask_strata.schema.columns import INTERVAL, NO_USER, REDACTED, Column, Kind, Table
 from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.dynamic import RECORD, SCHEDULER, WORKERS
 from dask_strata.schema.keys import split_wire_key, wire_key
 from dask_strata.schema.static import CLIENT, JOB
-from dask_strata.schema.threads import THREADS
+from dask_strata.schema.threads import PROCESSES, THREADS
 
 FORMAT_VERSION = 1
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for table in (*JOB, *CLIENT, *SCHEDULER, *WORKERS, *THREADS, *RECORD, *_DERIVED)
+    for table in (*JOB, *CLIENT, *SCHEDULER, *WORKERS, *PROCESSES, *THREADS, *RECORD, *_DERIVED)
 }
 
 RECORDED = {name: table for name, table in TABLES.items() if not table.derived}
@@ -47,7 +47,9 @@ __all__ = [
     "DERIVED",
     "FORMAT_VERSION",
     "INTERVAL",
+    "NO_USER",
     "RECORDED",
+    "REDACTED",
     "TABLES",
     "Column",
     "Kind",
