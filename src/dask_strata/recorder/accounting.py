@@ -10,11 +10,14 @@ import os
 import threading
 import time
 import weakref
+from operator import attrgetter, sub
 from pathlib import Path
+from time import thread_time_ns, time_ns
 from typing import Any, NamedTuple
 
 try:
     import resource
+    from resource import getrusage
 
     _THREAD: int | None = resource.RUSAGE_THREAD
 except (ImportError, AttributeError):  # not on Linux
@@ -84,25 +87,24 @@ def begin() -> Sample:
         with _lock:
             _all.add(files)
     files.busy = True
-    status = _read(files.status, _LONGEST_STATUS)
-    statm = _read(files.statm)
-    io = _read(files.io)
-    usage = None if _THREAD is None else resource.getrusage(_THREAD)
-    return Sample(time.time_ns(), time.thread_time_ns(), usage, io, statm, status)
+    status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
+    statm, io = _read(files.statm), _read(files.io)
+    usage = None if _THREAD is None else getrusage(_THREAD)
+    return Sample(time_ns(), thread_time_ns(), usage, io, statm, status)
 
 
 def end() -> Sample:
     """Sample the calling thread after it ran a task."""
-    now, cpu = time.time_ns(), time.thread_time_ns()
-    usage = None if _THREAD is None else resource.getrusage(_THREAD)
+    now, cpu = time_ns(), thread_time_ns()
+    usage = None if _THREAD is None else getrusage(_THREAD)
     files = _mine.files
     io, statm = _read(files.io), _read(files.statm)
-    sample = Sample(now, cpu, usage, io, statm, _read(files.status, _LONGEST_STATUS))
-    with _lock:
-        files.busy = False
-        if files.closing:
+    status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
+    files.busy = False
+    if files.closing:
+        with _lock:
             files.close()
-    return sample
+    return Sample(now, cpu, usage, io, statm, status)
 
 
 def close_files() -> None:
@@ -115,46 +117,41 @@ def close_files() -> None:
             _all.discard(files)
 
 
-def used(before: Sample, after: Sample) -> dict[str, Any]:
-    """Return what a thread used between two samples, by column of `executions`."""
-    found: dict[str, Any] = {
-        "start": before.time_ns,
-        "stop": after.time_ns,
-        "cpu_seconds": (after.cpu_ns - before.cpu_ns) / 1e9,
-    }
-    if before.usage is not None and after.usage is not None:
-        for column, name in _USAGE.items():
-            found[column] = getattr(after.usage, name) - getattr(before.usage, name)
-    found.update(_io_used(before.io, after.io))
+def used(before: Sample, after: Sample) -> tuple[Any, ...]:
+    """Return what a thread used between two samples, in the order of `MEASURES`."""
     first, last = _rss(before.statm), _rss(after.statm)
-    found["rss_before_bytes"], found["rss_after_bytes"] = first, last
-    if first is not None and last is not None:
-        found["rss_peak_bytes"] = max(first, last, _new_peak(before, after))
-    return found
+    peak = None if first is None or last is None else max(first, last, _new_peak(before, after))
+    a, b = before.usage, after.usage
+    return (
+        before.time_ns,
+        after.time_ns,
+        (after.cpu_ns - before.cpu_ns) / 1e9,
+        *((None,) * len(_USAGE) if a is None or b is None else map(sub, _counts(b), _counts(a))),
+        *_io_used(before.io, after.io),
+        first,
+        last,
+        peak,
+    )
 
 
 def process_usage() -> dict[str, Any]:
     """Return what this process has used so far, by column of `process_samples`."""
-    found: dict[str, Any] = {
+    usage = None if _THREAD is None else _counts(getrusage(resource.RUSAGE_SELF))
+    io = _io_counts(_read_once(_PROCESS_IO))
+    return {
         "cpu_seconds": time.process_time_ns() / 1e9,
         "rss_bytes": _rss(_read_once(_STATM)),
         "threads": threading.active_count(),
+        **dict(zip(_USAGE, usage or (None,) * len(_USAGE), strict=True)),
+        **dict(zip(_IO_COLUMNS, io or (None,) * len(_IO_COLUMNS), strict=True)),
     }
-    if _THREAD is not None:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        found |= {column: getattr(usage, name) for column, name in _USAGE.items()}
-    return found | _io_counts(_read_once(_PROCESS_IO))
 
 
-_USAGE = {
-    "minor_faults": "ru_minflt",
-    "major_faults": "ru_majflt",
-    "voluntary_switches": "ru_nvcsw",
-    "involuntary_switches": "ru_nivcsw",
-}
+_USAGE = ("minor_faults", "major_faults", "voluntary_switches", "involuntary_switches")
+_counts = attrgetter("ru_minflt", "ru_majflt", "ru_nvcsw", "ru_nivcsw")
 
 #: In the order of the lines of /proc/thread-self/io.
-_COUNTERS = (
+_IO_COLUMNS = (
     "read_bytes",
     "write_bytes",
     "read_calls",
@@ -164,25 +161,33 @@ _COUNTERS = (
 )
 _NAMES = [b"rchar:", b"wchar:", b"syscr:", b"syscw:", b"read_bytes:", b"write_bytes:"]
 
+#: Columns of `executions` that are measured.
+MEASURES = (
+    "start",
+    "stop",
+    "cpu_seconds",
+    *_USAGE,
+    *_IO_COLUMNS,
+    "rss_before_bytes",
+    "rss_after_bytes",
+    "rss_peak_bytes",
+)
 
-def _io_used(before: bytes | None, after: bytes | None) -> dict[str, int]:
+
+def _io_used(before: bytes | None, after: bytes | None) -> tuple[int | None, ...]:
     first, last = _io_counts(before), _io_counts(after)
-    if before is None or not first or not last:
-        return {}
-    found = {column: last[column] - first[column] for column in _COUNTERS}
+    if before is None or first is None or last is None:
+        return (None,) * len(_IO_COLUMNS)
+    read, written, reads, *rest = map(sub, last, first)
     # Reading the accounting is itself a read, which the second reading counts.
-    found["read_bytes"] -= len(before)
-    found["read_calls"] -= 1
-    return found
+    return read - len(before), written, reads - 1, *rest
 
 
-def _io_counts(raw: bytes | None) -> dict[str, int]:
-    if raw is None:
-        return {}
-    words = raw.split()
+def _io_counts(raw: bytes | None) -> list[int] | None:
+    words = () if raw is None else raw.split()
     if words[:12:2] != _NAMES:
-        return {}
-    return {c: int(n) for c, n in zip(_COUNTERS, words[1:12:2], strict=True)}
+        return None
+    return [*map(int, words[1:12:2])]
 
 
 def _rss(raw: bytes | None) -> int | None:
@@ -218,7 +223,7 @@ def _inherited_peak() -> bool:
     """
     if _THREAD is None:
         return False
-    told = resource.getrusage(_THREAD).ru_maxrss * 1024
+    told = getrusage(_THREAD).ru_maxrss * 1024
     own = _own_peak(_read_once(_STATUS))
     return own is not None and told > own
 

@@ -119,19 +119,50 @@ class RunTap:
             yield _loss("library_reads", reason)
         for _ in range(len(_troubles)):
             yield _loss("executions", _troubles.pop())
-        executions: list[dict[str, Any]] = []
-        details: dict[str, list[dict[str, Any]]] = {}
-        for run in [self._runs.popleft() for _ in range(len(self._runs))]:
-            try:
-                executions.append(self._row(run))
-                for table, rows_of in (_DETAILS if self._opens else _REPORTED).items():
-                    about = self._about(run)
-                    details.setdefault(table, []).extend(about | row for row in rows_of(run))
-            except Exception as error:  # noqa: BLE001  one odd run must not cost the others
-                yield _loss("executions", f"{type(error).__name__}: {safe_repr(error)}")
-        yield Batch.of_rows("executions", executions)
-        for table, rows in details.items():
-            yield Batch.of_rows(table, rows)
+        runs = [self._runs.popleft() for _ in range(len(self._runs))]
+        try:
+            batches = list(self._batches(runs))
+        except Exception:  # noqa: BLE001  one odd run must not cost the others
+            batches = []
+            for run in runs:
+                try:
+                    batches += self._batches([run])
+                except Exception as error:  # noqa: BLE001  whatever is odd about it
+                    yield _loss("executions", f"{type(error).__name__}: {safe_repr(error)}")
+        yield from batches
+
+    def _batches(self, runs: list[Running]) -> Iterable[Batch]:
+        if runs:
+            yield self._executions(runs)
+        for table, rows_of in (_DETAILS if self._opens else _REPORTED).items():
+            rows = [self._about(run) | row for run in runs for row in rows_of(run)]
+            if rows:
+                yield Batch.of_rows(table, rows)
+
+    def _executions(self, runs: list[Running]) -> Batch:
+        measured = [
+            (run.start_ns, run.stop_ns, *_UNMEASURED)
+            if run.before is None or run.after is None
+            else accounting.used(run.before, run.after)
+            for run in runs
+        ]
+        columns: dict[str, Any] = {
+            "execution": [run.number for run in runs],
+            "key": [wire_key(run.key) for run in runs],
+            "worker": self._address,
+            "run_id": [run.run_id for run in runs],
+            "thread": [run.thread for run in runs],
+            "kind": [run.kind for run in runs],
+            "outcome": ["erred" if run.failed else "finished" for run in runs],
+            "exception": [text_or_none(run.exception) for run in runs],
+            "shared": [run.shared for run in runs],
+        }
+        columns |= zip(accounting.MEASURES, map(list, zip(*measured, strict=True)), strict=True)
+        # Another recording of this process may see opens: here perhaps nobody asked for it.
+        if self._opens:
+            columns["elsewhere"] = [", ".join(sorted(run.elsewhere.copy())) or None for run in runs]
+            columns["n_opened"] = [run.n_opened for run in runs]
+        return Batch("executions", len(runs), columns)
 
     def _about(self, run: Running) -> dict[str, Any]:
         return {
@@ -141,23 +172,9 @@ class RunTap:
             "execution": run.number,
         }
 
-    def _row(self, run: Running) -> dict[str, Any]:
-        row = self._about(run) | {
-            "thread": run.thread,
-            "kind": run.kind,
-            "start": run.start_ns,
-            "stop": run.stop_ns,
-            "outcome": "erred" if run.failed else "finished",
-            "exception": text_or_none(run.exception),
-            "shared": run.shared,
-        }
-        # Another recording of this process may see opens: here perhaps nobody asked for it.
-        if self._opens:
-            row["elsewhere"] = ", ".join(sorted(run.elsewhere.copy())) or None
-            row["n_opened"] = run.n_opened
-        if run.before is not None and run.after is not None:
-            row |= accounting.used(run.before, run.after)
-        return row
+
+#: Of a coroutine no more is known than when it began and ended.
+_UNMEASURED = (None,) * (len(accounting.MEASURES) - 2)
 
 
 def _loss(what: str, reason: str) -> Batch:
