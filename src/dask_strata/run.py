@@ -78,6 +78,11 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {self.manifest.name} {self.manifest.run}: {self.state}, {self.path}>"
 
+    def _repr_html_(self) -> str:
+        from dask_strata.report.notebook import run_html
+
+        return run_html(self)
+
     def __getattr__(self, name: str) -> TableView:
         if name in TABLES:
             return self[name]
@@ -186,9 +191,12 @@ class Run:
 
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of one of our own queries, as mappings."""
+        return microseconds(self.arrow(query, *parameters)).to_pylist()  # type: ignore[no-any-return]
+
+    def arrow(self, query: str, *parameters: Any) -> pa.Table:
+        """Return the rows of one of our own queries, as columns."""
         with self._lock:
-            found = fetch(self._connection(query), query, list(parameters))
-            return microseconds(found).to_pylist()  # type: ignore[no-any-return]
+            return fetch(self._connection(query), query, list(parameters))
 
     def _open_sql(self, query: str) -> duckdb.DuckDBPyConnection:
         """Return the connection for users: its tables have times that SQL can reckon with.
@@ -436,6 +444,11 @@ class Task:
         from dask_strata.report.terminal import plain_story
 
         return plain_story(story(self))
+
+    def _repr_html_(self) -> str:
+        from dask_strata.report.page import story_html
+
+        return story_html(self.run, self.key, self.key_type)
 
     def rows(self, table: str, column: str = "key") -> list[dict[str, Any]]:
         """Return the rows of a table that are about this task, in the table's order."""

@@ -30,6 +30,8 @@ def connect() -> duckdb.DuckDBPyConnection:
         },
     )
     connection.execute("set timezone = 'UTC'")
+    # It would be printed to standard output, among our answers, when a query takes long.
+    connection.execute("set enable_progress_bar = false")
     return connection
 
 

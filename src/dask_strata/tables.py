@@ -54,6 +54,11 @@ class TableView:
             return f"<{self.name}: {len(self):,} rows of {', '.join(self.schema.names)}>"
         return f"<{self.name}: {len(self):,} rows, one per {TABLES[self.name].row}>"
 
+    def _repr_html_(self) -> str:
+        from dask_strata.report.notebook import table_html
+
+        return table_html(self)
+
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema; each field's metadata has its meaning and unit."""

@@ -213,7 +213,7 @@ def test_the_first_screen_says_what_stands_out(tmp_path: Path) -> None:
     summary = summarize(open_run(run_folder))
     assert summary.n_erred == 2
     assert [(f.count, f.exception, f.example) for f in summary.failures] == [(1, "E('x')", "bad-1")]
-    assert any("times the median" in f for f in summary.findings)
+    assert any("times the median" in f.text for f in summary.findings)
     assert {p.prefix for p in prefixes(open_run(run_folder))} == {"(unknown)"}
 
 

@@ -4,7 +4,9 @@ Each instant of each thread is counted once. A thread is in the task's function 
 unpacking its definition (deserialize) or reading spilled data (disk) as Dask's startstops
 say. Of the threads that are free, as many as there are tasks waiting for their
 dependencies to arrive are counted as transfer; the others are idle. When more tasks run
-than there are threads (asynchronous or seceded ones) they share the threads' time.
+than there are threads (asynchronous or seceded ones) they share the threads' time, and so do
+those that fetch while fewer threads are free. What a worker's instant is shared among is known
+for each attempt, so the parts of the prefixes add up as well.
 """
 
 from __future__ import annotations
@@ -20,14 +22,31 @@ KINDS = ("compute", "transfer", "deserialize", "spill", "idle")
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Worker-seconds by kind; they add up to `total_seconds`, threads times duration."""
+    """Worker-seconds by kind; they add up to `total_seconds`, threads times duration.
+
+    Those of `prefixes`, the largest first, and of idleness add up to it, too.
+    """
 
     total_seconds: float
     seconds: dict[str, float]
+    prefixes: tuple[PrefixShare, ...] = ()
 
     def share(self, kind: str) -> float:
         """Return the part of the whole that a kind has, 0 to 1."""
         return self.seconds[kind] / self.total_seconds if self.total_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class PrefixShare:
+    """Worker-seconds of one prefix by kind; idleness is nobody's."""
+
+    prefix: str
+    seconds: dict[str, float]
+
+    @property
+    def total_seconds(self) -> float:
+        """All its worker-seconds."""
+        return sum(self.seconds.values())
 
 
 @dataclass(frozen=True)
@@ -41,11 +60,14 @@ class PrefixUse:
     compute_seconds: float
     transfer_seconds: float
     median_seconds: float | None
+    p95_seconds: float | None
     max_seconds: float | None
     nbytes: int
+    n_retried: int
 
 
-_QUERY = """
+#: How many threads and tasks of each worker do what from each moment to the next: `counted`.
+STATES = """
     with there as (
         select w.worker, w.nthreads,
                greatest(epoch_ns(coalesce(w.start, b.first)), epoch_ns(b.first)) as t0,
@@ -55,13 +77,14 @@ _QUERY = """
         where w.process is not null or w.n_attempts > 0 or not exists (from imports)
     ), spans as (
         select p.attempt, t.worker, t.t0, greatest(epoch_ns(p.start), t.t0) as a,
-               least(epoch_ns(p.stop), t.t1) as b,
+               least(epoch_ns(p.stop), t.t1) as b, coalesce(n.prefix, '(unknown)') as prefix,
                case when action in ('compute', 'transfer', 'deserialize') then action
                     when action like 'disk%' then 'spill' else 'compute' end as kind
         from phases p join there t on t.worker = p.worker
+        left join attempts n on n.attempt = p.attempt
     ), apart as (
         -- A task that fetches from several workers at once waits once.
-        select worker, t0, kind, b, case when kind = 'transfer' then greatest(a, coalesce(max(b) over (
+        select worker, t0, prefix, kind, b, case when kind = 'transfer' then greatest(a, coalesce(max(b) over (
                    partition by attempt, worker, t0, kind order by a, b
                    rows between unbounded preceding and 1 preceding), a)) else a end as a
         from spans where b > a
@@ -80,35 +103,64 @@ _QUERY = """
         from edges
         window w as (partition by worker, t0 order by t rows between unbounded preceding and current row)
     ), states as (
-        select e.worker, e.t0, e.dt, t.nthreads, coalesce(c, 0) as c, coalesce(s, 0) as s, coalesce(k, 0) as k,
+        select e.worker, e.t0, e.t, e.dt, t.nthreads, coalesce(c, 0) as c, coalesce(s, 0) as s, coalesce(k, 0) as k,
                coalesce(x, 0) as x, coalesce(c, 0) + coalesce(s, 0) + coalesce(k, 0) as busy
         from steps e join there t on t.worker = e.worker and t.t0 = e.t0 where e.dt > 0
     ), counted as (
         -- Where nobody told how many threads there are: as many as were ever busy at once.
         select *, coalesce(nthreads, greatest(max(busy) over (partition by worker, t0), 1)) as n from states
-    ), shares as (
-        select *, case when busy > n then n / busy::double else 1 end as f,
-               least(greatest(n - busy, 0), x) as fetching
-        from counted
     )
-    select coalesce(sum(dt * n), 0) / 1e9 as total, (select count(*) from phases) as seen,
-           coalesce(sum(dt * c * f), 0) / 1e9 as compute,
-           coalesce(sum(dt * s * f), 0) / 1e9 as deserialize,
-           coalesce(sum(dt * k * f), 0) / 1e9 as spill,
-           coalesce(sum(dt * fetching), 0) / 1e9 as transfer
-    from shares
 """
+
+_QUERY = (
+    STATES
+    + """
+    , shares as (
+        select *, case when busy > n then n / busy::double else 1 end as running,
+               case when x > 0 then least(greatest(n - busy, 0), x) / x::double else 0 end as fetching
+        from counted
+    ), amounts as (
+        -- Up to each moment: the time that one who runs, or fetches, was there had.
+        select worker, t0, t,
+               sum(dt * running) over w as ran, sum(dt * fetching) over w as fetched
+        from (select worker, t0, t + dt as t, dt, running, fetching from shares
+              union all select worker, t0, t0, 0, 0, 0 from there)
+        window w as (partition by worker, t0 order by t range between unbounded preceding and current row)
+    ), had as (
+        select worker, t0, t, any_value(ran) as ran, any_value(fetched) as fetched
+        from amounts group by worker, t0, t
+    )
+    select null as prefix, null as kind, coalesce(sum(dt * n), 0) / 1e9 as seconds from shares
+    union all
+    select a.prefix, a.kind,
+           sum(case when a.kind = 'transfer' then y.fetched - x.fetched else y.ran - x.ran end) / 1e9
+    from apart a
+    join had x on x.worker = a.worker and x.t0 = a.t0 and x.t = a.a
+    join had y on y.worker = a.worker and y.t0 = a.t0 and y.t = a.b
+    where a.b > a.a group by a.prefix, a.kind
+"""
+)
 
 
 def breakdown(run: Run) -> Breakdown:
     """Return where the worker-seconds of a run went."""
-    row = run.rows(_QUERY)[0]
-    total = float(row["total"])
-    if run.record.imported and not row["seen"]:
+    rows = run.rows(_QUERY)
+    parts = [row for row in rows if row["kind"] is not None]
+    total = next(float(row["seconds"]) for row in rows if row["kind"] is None)
+    if run.record.imported and not len(run["phases"]):
         total = 0.0
-    seconds = {kind: float(row[kind]) for kind in KINDS if kind != "idle"}
+    seconds = dict.fromkeys(KINDS, 0.0)
+    by_prefix: dict[str, dict[str, float]] = {}
+    for row in parts:
+        seconds[row["kind"]] += row["seconds"]
+        of = by_prefix.setdefault(row["prefix"], dict.fromkeys(KINDS[:-1], 0.0))
+        of[row["kind"]] += row["seconds"]
     seconds["idle"] = max(0.0, total - sum(seconds.values()))
-    return Breakdown(total, {kind: seconds[kind] for kind in KINDS})
+    shares = sorted(
+        (PrefixShare(*item) for item in by_prefix.items()),
+        key=lambda share: (-share.total_seconds, share.prefix),
+    )
+    return Breakdown(total, seconds, tuple(shares))
 
 
 def prefixes(run: Run) -> tuple[PrefixUse, ...]:
@@ -123,11 +175,14 @@ def prefixes(run: Run) -> tuple[PrefixUse, ...]:
             select coalesce(prefix, '(unknown)') as prefix,
                    coalesce(sum(compute_seconds), 0) as compute_seconds,
                    coalesce(sum(transfer_seconds), 0) as transfer_seconds,
-                   median(compute_seconds) as median_seconds, max(compute_seconds) as max_seconds
+                   median(compute_seconds) as median_seconds, max(compute_seconds) as max_seconds,
+                   quantile_cont(compute_seconds, 0.95) as p95_seconds,
+                   count(*) filter (outcome = 'retried') as n_retried
             from attempts group by 1
         )
         select t.*, coalesce(a.compute_seconds, 0) as compute_seconds,
-               coalesce(a.transfer_seconds, 0) as transfer_seconds, a.median_seconds, a.max_seconds
+               coalesce(a.transfer_seconds, 0) as transfer_seconds, a.median_seconds, a.p95_seconds, a.max_seconds,
+               coalesce(a.n_retried, 0) as n_retried
         from t left join a on a.prefix = t.prefix
         order by compute_seconds desc, n_tasks desc, prefix
     """)

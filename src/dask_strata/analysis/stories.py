@@ -67,7 +67,7 @@ def _submissions(task: Task) -> Iterator[Event]:
     run = task.run
     for row in task.rows("graph_tasks"):
         for s in run.rows("select * from submissions where submission = ?", row["submission"]):
-            parts = [f"one of {s['n_tasks']:,} tasks"]
+            parts = [] if s["n_tasks"] is None else [f"one of {s['n_tasks']:,} tasks"]
             if row["priority"]:
                 parts.append(f"priority {row['priority']}")
             if row["annotations"]:
@@ -210,7 +210,8 @@ def _spills(task: Task) -> Iterator[Event]:
             "worker",
             row["worker"],
             row["action"],
-            f"{row['nbytes'] or 0:,} bytes in {row['seconds'] * 1e3:.3f} ms",
+            ("size unknown" if row["nbytes"] is None else f"{row['nbytes']:,} bytes")
+            + ("" if row["seconds"] is None else f" in {row['seconds'] * 1e3:.3f} ms"),
         )
 
 

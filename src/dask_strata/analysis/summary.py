@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse, breakdown, prefixes
 from dask_strata.analysis.completeness import Check, check
+from dask_strata.analysis.critical_path import CriticalPath, critical_path
+from dask_strata.analysis.findings import Insight, insights
+from dask_strata.analysis.idleness import idle_workers
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -60,7 +62,9 @@ class Summary:
     prefixes: tuple[PrefixUse, ...]
     io: InputOutput
     failures: tuple[Failure, ...]
-    findings: tuple[str, ...]
+    findings: tuple[Insight, ...]
+    path_seconds: dict[str, float]
+    makespan_seconds: float
     check: Check
     recorder_cpu_seconds: float
     process_cpu_seconds: float
@@ -74,8 +78,8 @@ class Summary:
         return self.recorder_cpu_seconds / self.process_cpu_seconds
 
 
-def summarize(run: Run) -> Summary:
-    """Return what the first screen shows."""
+def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
+    """Return what the first screen shows; who knows the critical path hands it in."""
     facts = run.rows("select * from _bounds")[0]
     counts = run.rows("""
         select count(*) as n, count(*) filter (state = 'erred') as erred,
@@ -97,6 +101,7 @@ def summarize(run: Run) -> Summary:
         )
     """)[0]
     spent, used, failed = breakdown(run), prefixes(run), failures(run)
+    path = critical_path(run) if path is None else path
     return Summary(
         name=run.manifest.name,
         run=run.manifest.run,
@@ -116,7 +121,9 @@ def summarize(run: Run) -> Summary:
         prefixes=used,
         io=input_output(run),
         failures=failed,
-        findings=tuple(findings(run, spent, used)),
+        findings=insights(run, spent, used, path, idle_workers(run)),
+        path_seconds=path.seconds,
+        makespan_seconds=path.makespan_seconds,
         check=check(run),
         recorder_cpu_seconds=float(cost["own"]),
         process_cpu_seconds=float(cost["whole"]),
@@ -150,78 +157,3 @@ def failures(run: Run) -> tuple[Failure, ...]:
         group by 1, 2 order by count desc, prefix, exception
     """)
     return tuple(Failure(**row) for row in rows)
-
-
-def findings(run: Run, spent: Breakdown, used: tuple[PrefixUse, ...]) -> Iterator[str]:
-    """Yield what stands out, in sentences, the gravest first."""
-    yield from _lost_workers(run)
-    yield from _repeated(run)
-    if spent.total_seconds and spent.share("idle") > 0.5:  # noqa: PLR2004
-        yield (f"{spent.share('idle'):.0%} of worker time was idle, time without any task included")
-    if spent.share("transfer") > 0.2:  # noqa: PLR2004
-        yield f"{spent.share('transfer'):.0%} of worker time went into waiting for transfers"
-    yield from _stragglers(used)
-    yield from _imbalance(run)
-    yield from _memory(run)
-    for row in run.rows(
-        "select name, count(distinct version) as n from package_mismatches group by name order by name limit 3"
-    ):
-        yield f"{row['name']} has not the same version in all processes (table package_mismatches)"
-    lag = run.rows("select max(loop_lag_seconds) as lag from scheduler_samples")[0]["lag"]
-    if lag and lag > 1:
-        yield f"the scheduler's event loop was blocked for up to {lag:.1f} s"
-
-
-def _lost_workers(run: Run) -> Iterator[str]:
-    row = run.rows("select count(*) as n from workers where end_reason like 'unexpected%'")[0]
-    if row["n"]:
-        yield f"{row['n']} worker{_s(row['n'])} ended unexpectedly (table worker_events)"
-    killed = run.rows("select count(*) as n from worker_events where action = 'memory-limit-kill'")[
-        0
-    ]
-    if killed["n"]:
-        yield f"{killed['n']} worker{_s(killed['n'])} were killed for their memory"
-
-
-def _repeated(run: Run) -> Iterator[str]:
-    row = run.rows("""
-        select count(*) filter (outcome = 'retried') as retried,
-               count(*) filter (outcome = 'lost') as lost from attempts
-    """)[0]
-    if row["retried"]:
-        yield f"{row['retried']} attempt{_s(row['retried'])} failed and were retried"
-    if row["lost"]:
-        yield f"{row['lost']} attempt{_s(row['lost'])} were lost with their worker"
-
-
-def _stragglers(used: tuple[PrefixUse, ...]) -> Iterator[str]:
-    for prefix in used[:5]:
-        median, longest = prefix.median_seconds, prefix.max_seconds
-        if median and longest and prefix.n_attempts > 3 and longest > 1 and longest > 5 * median:  # noqa: PLR2004
-            yield (
-                f"one {prefix.prefix} took {longest:.1f} s, {longest / median:.0f} times the median"
-            )
-
-
-def _imbalance(run: Run) -> Iterator[str]:
-    row = run.rows("""
-        select count(*) as n, max(compute_seconds) as most, avg(coalesce(compute_seconds, 0)) as mean,
-               arg_max(coalesce(name, worker), compute_seconds) as name from workers
-    """)[0]
-    if row["n"] > 1 and row["mean"] and row["most"] > 1 and row["most"] > 1.5 * row["mean"]:
-        yield f"worker {row['name']} computed {row['most'] / row['mean']:.1f} times the average"
-
-
-def _memory(run: Run) -> Iterator[str]:
-    row = run.rows(
-        "select count(*) as n, coalesce(sum(nbytes), 0)::bigint as b from spills where action = 'spill'"
-    )[0]
-    if row["n"]:
-        yield f"{row['n']} results ({row['b'] / 2**20:,.0f} MiB) were spilled to disk"
-    paused = run.rows("select count(*) as n from worker_events where action = 'paused'")[0]["n"]
-    if paused:
-        yield f"workers were paused for their memory {paused} time{_s(paused)}"
-
-
-def _s(n: int) -> str:
-    return "" if n == 1 else "s"

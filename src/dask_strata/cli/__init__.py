@@ -18,6 +18,7 @@ _VERBS = {
     "demo": "record an image-processing example: the first thing to try",
     "list": "runs in a folder",
     "show": "what ran, how long, where the time went, what stands out",
+    "report": "one page to look at, offline: verdict, timeline, tables",
     "map": "the metadata map, with its counts",
     "tasks": "one row a task",
     "chunks": "which worker processed which part of which file, and how fast",

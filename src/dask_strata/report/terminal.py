@@ -15,6 +15,7 @@ from rich.text import Text
 
 from dask_strata.analysis.breakdown import PrefixUse
 from dask_strata.analysis.completeness import Check
+from dask_strata.analysis.findings import Insight
 from dask_strata.analysis.mapping import NOT_YET, STEPS, Cell
 from dask_strata.analysis.stories import Story
 from dask_strata.analysis.summary import InputOutput, Summary
@@ -98,10 +99,18 @@ def print_summary(s: Summary, out: Console) -> None:
         out.print()
         out.print(Text("stands out", style="bold"))
         for finding in s.findings[:5]:
-            out.print(Text(f"  {visible(finding)}"), soft_wrap=True)
+            out.print(Text(f"  {insight_line(finding)}"), soft_wrap=True)
+        if len(s.findings) > 5:  # noqa: PLR2004
+            out.print(Text(f"  and {len(s.findings) - 5} more", style="dim"))
     out.print()
     out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def insight_line(insight: Insight) -> str:
+    """Return a finding as one line, with what it cost."""
+    cost = "" if not insight.seconds else f" ({duration(insight.seconds)})"
+    return visible(insight.text) + cost
 
 
 def io_sentence(io: InputOutput) -> str:
@@ -139,7 +148,11 @@ def next_commands(path: str, s: Summary) -> Text:
         commands.append(f"dask-strata check {run}")
     if s.failures:
         commands.append(f"dask-strata story {run} {shlex.quote(visible(s.failures[0].example))}")
-    commands += [f"dask-strata tasks {run} --sort compute_seconds", f"dask-strata map {run}"]
+    commands += [
+        f"dask-strata report {run}",
+        f"dask-strata tasks {run} --sort compute_seconds",
+        f"dask-strata map {run}",
+    ]
     return Text.assemble(("next     ", "bold"), "\n         ".join(commands[:3]))
 
 

@@ -1,0 +1,129 @@
+"""Idle workers, and why: what there was to do elsewhere while their threads were free.
+
+How much a worker idles is what `breakdown` says. Why is judged by the whole cluster: no
+task was unfinished; or tasks were ready that had not begun anywhere (queued, on their way,
+or behind others on a busy worker); or all that was unfinished waited for tasks that ran.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_strata.analysis.breakdown import STATES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dask_strata.run import Run
+
+#: Why threads idle, and what it means.
+REASONS = {
+    "nothing submitted": "no unfinished task was on the scheduler",
+    "tasks ready elsewhere": "tasks were ready but had not begun: queued, on their way, or "
+    "behind others on a busy worker",
+    "too few tasks at once": "every unfinished task was running, or waited for one that was",
+}
+
+_IDLE = (  # of our own clauses
+    STATES
+    + """
+    select worker, t as start, t + dt as stop, greatest(n - busy, 0) - fetching as idle
+    from (select *, least(greatest(n - busy, 0), x) as fetching from counted)
+    where greatest(n - busy, 0) > fetching
+    """
+)
+
+#: Unfinished tasks over time, and those that are ready but not begun: +1 and -1.
+_STEPS = """
+    with first as (
+        select attempt, min(epoch_ns(start)) filter (action <> 'transfer') as begun,
+               max(epoch_ns(stop)) filter (action = 'transfer') as fetched
+        from phases group by attempt
+    ), ready as (
+        select greatest(epoch_ns(a.start), coalesce(f.fetched, epoch_ns(a.start))) as start,
+               least(coalesce(f.begun, epoch_ns(a.stop)), epoch_ns(a.stop)) as stop
+        from attempts a left join first f on f.attempt = a.attempt
+        where a.start is not null and a.stop is not null
+        union all
+        select epoch_ns(time), epoch_ns(next_time) from _moves
+        where finish_state in ('queued', 'no-worker') and next_time is not null
+    ), there as (
+        select epoch_ns(submitted) as start, epoch_ns(coalesce(finished, forgotten)) as stop
+        from tasks where submitted is not null
+    )
+    select start as t, 1 as unfinished, 0 as ready from there
+    union all select stop, -1, 0 from there where stop is not null
+    union all select start, 0, 1 from ready where stop > start
+    union all select stop, 0, -1 from ready where stop > start
+    order by t
+"""
+
+
+@dataclass(frozen=True)
+class IdleWorker:
+    """Thread-seconds in which a worker idled, by reason."""
+
+    worker: str
+    name: str
+    seconds: dict[str, float]
+
+    @property
+    def idle_seconds(self) -> float:
+        """All of them."""
+        return sum(self.seconds.values())
+
+
+def idle_workers(run: Run) -> tuple[IdleWorker, ...]:
+    """Return how long each worker's threads idled and why, those that idled most first."""
+    spans = run.arrow(_IDLE)
+    if not len(spans):
+        return ()
+    base = int(spans["start"].to_numpy().min())
+    start, stop = (spans[name].to_numpy() - base for name in ("start", "stop"))
+    times, spent = _reasons(run, base)
+    threads = spans["idle"].cast("double").to_numpy()
+    worker = spans["worker"].cast("string").combine_chunks().dictionary_encode()
+    codes = worker.indices.to_numpy()
+    idle: dict[str, list[float]] = {}
+    for reason, amount in spent.items():
+        part = np.interp(stop, times, amount) - np.interp(start, times, amount)
+        idle[reason] = np.bincount(
+            codes, weights=part * threads, minlength=len(worker.dictionary)
+        ).tolist()
+    names = {
+        row["worker"]: row["name"]
+        for row in run.rows("select worker, any_value(name) as name from workers group by worker")
+    }
+    found = [
+        IdleWorker(
+            address,
+            names.get(address) or address,
+            {reason: idle[reason][i] / 1e9 for reason in REASONS},
+        )
+        for i, address in enumerate(worker.dictionary.to_pylist())
+    ]
+    return tuple(sorted(found, key=lambda w: (-w.idle_seconds, w.worker)))
+
+
+def _reasons(
+    run: Run, base: int
+) -> tuple[npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]]]:
+    """Return how many ns each reason held up to each moment; nothing is, before and after."""
+    steps: pa.Table = run.arrow(_STEPS)
+    ends = np.array([-(2.0**62), 2.0**62])
+    times = np.concatenate([ends[:1], steps["t"].to_numpy() - base, ends[1:]])
+    held = np.diff(times)
+    unfinished, ready = (
+        np.concatenate([[0], np.cumsum(steps[name].to_numpy())]) for name in ("unfinished", "ready")
+    )
+    which = np.where(ready > 0, 1, np.where(unfinished > 0, 2, 0))
+    spent = {}
+    for number, reason in enumerate(REASONS):
+        amount = np.concatenate([[0.0], np.cumsum(np.where(which == number, held, 0.0))])
+        # From the first moment on: a sum that begins with all of time has no room for seconds.
+        spent[reason] = amount - amount[min(1, len(amount) - 1)]
+    return times, spent

@@ -1,0 +1,221 @@
+"""What the critical path is worked out from, as columns of numbers.
+
+Attempts are numbered by their place here, tasks by the first attempt at them. Times are
+integer nanoseconds on the scheduler's clock; -1 where a time is not on record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+Ints = npt.NDArray[np.int64]
+
+_ATTEMPTS = """
+    with seen as (
+        select attempt, min(epoch_ns(start)) as a, max(epoch_ns(stop)) as b
+        from phases group by attempt
+    ), lives as (select key, key_type, submitted from tasks where submitted is not null)
+    select a.attempt, min(a.attempt) over (partition by a.key, a.key_type) as task,
+           a.key, a.key_type, coalesce(a.prefix, '(unknown)') as prefix, a.worker,
+           coalesce(epoch_ns(a.start), s.a) as start, coalesce(epoch_ns(a.stop), s.b) as stop,
+           coalesce(epoch_ns(l.submitted), -1) as submitted,
+           a.outcome in ('memory', 'erred') as done
+    from attempts a
+    left join seen s on s.attempt = a.attempt
+    asof left join lives l
+      on l.key = a.key and l.key_type = a.key_type and a.start >= l.submitted
+    where (a.start is not null or s.a is not null) and (a.stop is not null or s.b is not null)
+    order by a.attempt
+"""
+
+_EDGES = """
+    with firsts as (select key, key_type, min(attempt) as task from attempts group by key, key_type)
+    select distinct t.task, d.task as dependency
+    from graph_edges e
+    join firsts t on t.key = e.key and t.key_type = e.key_type
+    join firsts d on d.key = e.dependency and d.key_type = e.dependency_type
+"""
+
+_PHASES = """
+    select attempt, worker,
+           case when action in ('transfer', 'deserialize') then action
+                when action like 'disk%' then 'spill' else 'compute' end as cause,
+           epoch_ns(start) as start, epoch_ns(stop) as stop
+    from phases where stop > start order by attempt, start, stop
+"""
+
+#: Stays in which the scheduler itself says that there was no worker to be had.
+_QUEUED = """
+    with firsts as (select key, key_type, min(attempt) as task from attempts group by key, key_type)
+    select f.task, epoch_ns(m.time) as start, epoch_ns(m.next_time) as stop
+    from _moves m join firsts f on f.key = m.key and f.key_type = m.key_type
+    where m.finish_state in ('queued', 'no-worker') and m.next_time is not null
+    order by f.task, m.time
+"""
+
+_UNDER_WAY = """
+    select epoch_ns(submitted) as start,
+           coalesce(epoch_ns(coalesce(finished, forgotten)), 9223372036854775807) as stop
+    from tasks where submitted is not null
+"""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows in groups: those of group ``i`` are ``order[first[i]:first[i + 1]]``."""
+
+    order: Ints
+    first: Ints
+
+    @classmethod
+    def of(cls, group: Ints, n: int) -> Groups:
+        """Put rows into groups by number, keeping their order in each."""
+        order = np.argsort(group, kind="stable")
+        first = np.searchsorted(group[order], np.arange(n + 1))
+        return cls(order, first)
+
+    def rows(self, i: int) -> Ints:
+        """Return the rows of one group."""
+        return self.order[self.first[i] : self.first[i + 1]]
+
+
+class PathData:
+    """The columns, read when they are first needed.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.attempts: pa.Table = run.arrow(_ATTEMPTS)
+        numbers = _ints(self.attempts, "attempt")
+        self.start = _ints(self.attempts, "start")
+        # Of two clocks that disagree, nothing stops before it starts.
+        self.stop = np.maximum(_ints(self.attempts, "stop"), self.start)
+        self.submitted = _ints(self.attempts, "submitted")
+        self.done = self.attempts["done"].to_numpy(zero_copy_only=False)
+        ids, self.task = np.unique(_ints(self.attempts, "task"), return_inverse=True)
+        self._ids, self._numbers = ids, numbers
+        by_stop = np.lexsort((self.stop, self.task))
+        bounds = np.searchsorted(self.task[by_stop], np.arange(len(ids) + 1))
+        #: The attempts at each task, in the order in which they ended.
+        self.of_task = Groups(by_stop, bounds)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @cached_property
+    def dependencies(self) -> tuple[Groups, Ints]:
+        """Edges by task, and for each edge the task that is needed."""
+        found = self._run.arrow(_EDGES)
+        needs = np.searchsorted(self._ids, _ints(found, "dependency"))
+        task = np.searchsorted(self._ids, _ints(found, "task"))
+        known = (needs < len(self._ids)) & (task < len(self._ids))
+        task, needs = task[known], needs[known]
+        return Groups.of(task, len(self._ids)), needs
+
+    @cached_property
+    def _phases(self) -> pa.Table:
+        return self._run.arrow(_PHASES)
+
+    @cached_property
+    def phases(self) -> tuple[Groups, list[str], Ints, Ints]:
+        """Phases by attempt: what they are, from when to when."""
+        found = self._phases
+        row = np.searchsorted(self._numbers, _ints(found, "attempt"))
+        groups = Groups.of(row, len(self))
+        return groups, found["cause"].to_pylist(), _ints(found, "start"), _ints(found, "stop")
+
+    @cached_property
+    def opening(self) -> dict[int, int]:
+        """Nanoseconds that attempts are known to have spent opening the file of their chunk."""
+        found = self._run.arrow(
+            "select attempt, (open_seconds * 1e9)::bigint as ns from chunks "
+            "where open_seconds > 0 and attempt is not null"
+        )
+        rows = np.searchsorted(self._numbers, _ints(found, "attempt"))
+        return dict(zip(rows.tolist(), _ints(found, "ns").tolist(), strict=True))
+
+    @cached_property
+    def queued(self) -> tuple[Groups, Ints, Ints]:
+        """Stays without a worker, by task."""
+        found = self._run.arrow(_QUEUED)
+        task = np.searchsorted(self._ids, _ints(found, "task"))
+        return Groups.of(task, len(self._ids)), _ints(found, "start"), _ints(found, "stop")
+
+    @cached_property
+    def under_way(self) -> tuple[Ints, Ints]:
+        """Intervals, in order and apart, in which the scheduler had unfinished tasks."""
+        found = self._run.arrow(_UNDER_WAY)
+        return merged(_ints(found, "start"), _ints(found, "stop"))
+
+    @cached_property
+    def sent(self) -> Ints:
+        """When clients sent graphs, in order."""
+        found = self._run.arrow("select epoch_ns(time) as t from client_submissions order by 1")
+        return _ints(found, "t")
+
+    @cached_property
+    def full(self) -> dict[str, tuple[Ints, Ints]]:
+        """For each worker the intervals in which all its threads were busy."""
+        threads = {
+            row["worker"]: row["n"]
+            for row in self._run.rows("select worker, max(nthreads) as n from workers group by 1")
+        }
+        found = self._phases.filter(
+            pc.not_equal(self._phases["cause"], "transfer")
+        ).combine_chunks()
+        worker = found["worker"].cast(pa.string()).combine_chunks().dictionary_encode()
+        names: list[Any] = worker.dictionary.to_pylist()
+        codes = worker.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
+        groups = Groups.of(codes.astype(np.int64), len(names))
+        start, stop = _ints(found, "start"), _ints(found, "stop")
+        return {
+            name: full(start[groups.rows(i)], stop[groups.rows(i)], threads.get(name))
+            for i, name in enumerate(names)
+        }
+
+
+def full(start: Ints, stop: Ints, threads: int | None) -> tuple[Ints, Ints]:
+    """Return when so many intervals overlap as there are threads.
+
+    Where nobody told how many threads there are, it is as many as were ever busy at once.
+    """
+    times = np.concatenate([start, stop])
+    steps = np.concatenate([np.ones_like(start), -np.ones_like(stop)])
+    order = np.lexsort((steps, times))  # at the same moment, what ends goes first
+    times, busy = times[order], np.cumsum(steps[order])
+    if not len(times):
+        return times, times
+    at = busy >= (threads or max(int(busy.max()), 1))
+    edges = np.flatnonzero(np.diff(at.astype(np.int8), prepend=0, append=0))
+    return times[edges[::2]], times[np.minimum(edges[1::2], len(times) - 1)]
+
+
+def merged(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """Return what a set of intervals covers, as intervals in order and apart."""
+    if not len(start):
+        return start, stop
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(stop[order])
+    first = np.concatenate([[True], start[1:] > reach[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return start[first], reach[last]
+
+
+def _ints(table: pa.Table, name: str) -> Ints:
+    column = table[name].cast(pa.int64())
+    return np.asarray(column.to_numpy(), dtype=np.int64)

@@ -1,0 +1,80 @@
+"""What a run's processes held, read and wrote over time, in even steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+#: Steps over a whole run: about one for every two pixels of a laptop's screen.
+STEPS = 600
+
+# Each worker counts with its last sample until the next, for as long as it was there.
+_MEMORY = """
+    with seen as (
+        select worker, (epoch_ns(time) - ?) // ? as step,
+               arg_max(managed_bytes, time) as managed, arg_max(unmanaged_bytes, time) as unmanaged,
+               arg_max(spilled_bytes, time) as spilled
+        from worker_samples where seen_by = 'scheduler' or not exists (
+            from worker_samples where seen_by = 'scheduler') group by all
+    ), held as (
+        select *, coalesce(lead(step) over (partition by worker order by step),
+                           (select max(step) + 1 from seen)) as next from seen
+    )
+    select s.step::bigint as step, sum(managed)::bigint as managed,
+           sum(unmanaged)::bigint as unmanaged, sum(spilled)::bigint as spilled
+    from held, unnest(generate_series(step::bigint, next::bigint - 1)) as s(step)
+    where s.step between 0 and ? group by 1 order by 1
+"""
+
+# Bytes between two samples of a process are spread evenly over the time between.
+_FILES = """
+    with moved as (
+        select epoch_ns(time) as b, lag(epoch_ns(time)) over w as a,
+               read_bytes - lag(read_bytes) over w as r, write_bytes - lag(write_bytes) over w as w
+        from process_samples join processes using (process) where role = 'worker'
+        window w as (partition by process_samples.process order by time)
+    ), spread as (
+        select *, (a - $1) // $2 as s0, (b - $1) // $2 as s1 from moved where b > a
+    )
+    select s.step::bigint as step,
+           sum(r * (least(b, $1 + (s.step + 1) * $2) - greatest(a, $1 + s.step * $2)) / (b - a))
+               as read,
+           sum(w * (least(b, $1 + (s.step + 1) * $2) - greatest(a, $1 + s.step * $2)) / (b - a))
+               as written
+    from spread, unnest(generate_series(s0::bigint, s1::bigint)) as s(step)
+    where s.step between 0 and $3 group by 1 order by 1
+"""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of all workers together at even steps; null where nothing is on record.
+
+    Memory is in bytes, files in bytes a second.
+    """
+
+    step_seconds: float
+    values: dict[str, tuple[float | None, ...]]
+
+
+def series(run: Run, origin: int, span: int) -> Series:
+    """Return memory held and bytes moved from a moment on, for a while (both in ns)."""
+    step = max(span // STEPS, 1)
+    values: dict[str, list[float | None]] = {
+        name: [None] * (STEPS + 1)
+        for name in ("managed", "unmanaged", "spilled", "read", "written")
+    }
+    if span <= 0:
+        return Series(step / 1e9, {})
+    for row in run.rows(_MEMORY, origin, step, STEPS):
+        for name in ("managed", "unmanaged", "spilled"):
+            values[name][row["step"]] = row[name]
+    for row in run.rows(_FILES, origin, step, STEPS):
+        for name in ("read", "written"):
+            if row[name] is not None:
+                values[name][row["step"]] = row[name] / step * 1e9
+    kept = {name: tuple(v) for name, v in values.items() if any(x is not None for x in v)}
+    return Series(step / 1e9, kept)

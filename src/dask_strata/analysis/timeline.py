@@ -1,0 +1,211 @@
+"""Every attempt as a bar: on which thread, from when to when, of what, with what result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+Ints = npt.NDArray[np.int64]
+
+#: What becomes of an attempt, in the order of the numbers that stand for it.
+OUTCOMES = ("memory", "erred", "retried", "rescheduled", "released", "lost", "running")
+
+#: Phases that are drawn beside computing, likewise.
+PHASES = ("transfer", "deserialize", "disk-read", "disk-write", "other")
+
+#: Bars are as long as the function ran; where that is not on record, as the attempt stayed.
+_BARS = """
+    with ran as (
+        select attempt, min(epoch_ns(start)) as a, max(epoch_ns(stop)) as b
+        from phases where action in ('compute', 'executing') group by attempt
+    ), bars as (
+        select a.*, coalesce(r.a, epoch_ns(a.start), epoch_ns(a.stop)) as t0,
+               coalesce(r.b, epoch_ns(a.stop), epoch_ns(a.start)) as t1, r.a is not null as ran
+        from attempts a left join ran r on r.attempt = a.attempt
+    )
+    select attempt, dense_rank() over (order by worker, thread) - 1 as row, worker, thread,
+           t0, greatest(t0, t1) as t1, coalesce(prefix, '(unknown)') as prefix, outcome, ran,
+           key, key_type, min(attempt) over (partition by key, key_type) as task,
+           coalesce(nbytes, -1) as nbytes,
+           coalesce(read_bytes, -1) as read_bytes, exception
+    from bars where t0 is not null order by row, t0, attempt
+"""
+
+_OTHERS = """
+    select attempt, action, epoch_ns(start) as t0, epoch_ns(stop) as t1
+    from phases where action not in ('compute', 'executing') and stop > start
+    order by attempt, start
+"""
+
+_EDGES = """
+    with firsts as (select key, key_type, min(attempt) as task from attempts group by key, key_type)
+    select distinct t.task, d.task as dependency
+    from graph_edges e
+    join firsts t on t.key = e.key and t.key_type = e.key_type
+    join firsts d on d.key = e.dependency and d.key_type = e.dependency_type
+    order by 1, 2
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A thread of a worker; its identity is null where nobody told on which thread."""
+
+    worker: str
+    name: str
+    thread: int | None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Attempts, by row and then by start; times are ns from the timeline's origin.
+
+    Sizes that nobody knows are -1. `task` is the number of its key.
+    """
+
+    row: Ints
+    start: Ints
+    stop: Ints
+    prefix: Ints
+    outcome: Ints
+    ran: Ints
+    nbytes: Ints
+    read_bytes: Ints
+    task: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Phases beside computing, by the place of their attempt among the bars."""
+
+    bar: Ints
+    kind: Ints
+    start: Ints
+    stop: Ints
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Everything that a timeline is drawn from."""
+
+    origin: int
+    span: int
+    rows: tuple[Row, ...]
+    prefixes: tuple[str, ...]
+    bars: Bars
+    parts: Parts
+    #: The key of each task, and its type.
+    keys: pa.Table
+    #: Exceptions by the place of their attempt.
+    exceptions: dict[int, str]
+    #: Edges between tasks: who needs, and what.
+    edges: tuple[Ints, Ints]
+
+
+def timeline(run: Run, *, edges: bool = True) -> Timeline:
+    """Return every attempt of a run as a bar; edges of the graph are left out on demand."""
+    found = run.arrow(_BARS)
+    bounds = run.rows("select epoch_ns(first) as a, epoch_ns(last) as b from _bounds")[0]
+    start, stop = _ints(found["t0"]), _ints(found["t1"])
+    others = run.arrow(_OTHERS)
+    times = [bounds["a"], bounds["b"]] if bounds["a"] is not None else []
+    times += [int(start.min()), int(stop.max())] if len(start) else []
+    origin = min(times, default=0)
+    prefix = found["prefix"].cast(pa.string()).combine_chunks().dictionary_encode()
+    attempt, ids = _ints(found["attempt"]), _ints(found["task"])
+    tasks, first, task = np.unique(ids, return_index=True, return_inverse=True)
+    # Tasks are numbered as they are met: neighbours have numbers that differ little.
+    order = np.argsort(first, kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    bars = Bars(
+        row=_ints(found["row"]),
+        start=start - origin,
+        stop=stop - origin,
+        prefix=_ints(prefix.indices),
+        outcome=_codes(found["outcome"], OUTCOMES),
+        ran=_ints(found["ran"]),
+        nbytes=_ints(found["nbytes"]),
+        read_bytes=_ints(found["read_bytes"]),
+        task=number[task].astype(np.int64),
+    )
+    erred = pc.is_valid(found["exception"]).to_numpy(zero_copy_only=False)
+    failed = np.flatnonzero(erred)
+    exceptions = found["exception"].take(pa.array(failed, pa.int64())).to_pylist()
+    return Timeline(
+        origin=origin,
+        span=max(times, default=0) - origin,
+        rows=_rows(run, found),
+        prefixes=tuple(prefix.dictionary.to_pylist()),
+        bars=bars,
+        parts=_parts(others, attempt, origin),
+        keys=found.select(["key", "key_type"]).take(pa.array(first[order], pa.int64())),
+        exceptions=dict(zip(failed.tolist(), exceptions, strict=True)),
+        edges=_edges(run, tasks, number) if edges else (_NONE, _NONE),
+    )
+
+
+_NONE: Ints = np.empty(0, np.int64)
+
+
+def _rows(run: Run, found: pa.Table) -> tuple[Row, ...]:
+    row = _ints(found["row"])
+    firsts = np.unique(row, return_index=True)[1]
+    names = {
+        r["worker"]: r["name"]
+        for r in run.rows("select worker, any_value(name) as name from workers group by worker")
+    }
+    there = found.select(["worker", "thread"]).take(pa.array(firsts, pa.int64())).to_pylist()
+    return tuple(
+        Row(r["worker"] or "(unknown)", names.get(r["worker"]) or "", r["thread"]) for r in there
+    )
+
+
+def _parts(others: pa.Table, attempt: Ints, origin: int) -> Parts:
+    by_attempt = np.argsort(attempt, kind="stable")
+    wanted = _ints(others["attempt"])
+    place = np.searchsorted(attempt[by_attempt], wanted)
+    known = place < len(attempt)
+    bar = by_attempt[place[known]]
+    order = np.argsort(bar, kind="stable")
+    return Parts(
+        bar=bar[order],
+        kind=_codes(others["action"], PHASES)[known][order],
+        start=(_ints(others["t0"])[known] - origin)[order],
+        stop=(_ints(others["t1"])[known] - origin)[order],
+    )
+
+
+def _edges(run: Run, tasks: Ints, number: Ints) -> tuple[Ints, Ints]:
+    found = run.arrow(_EDGES)
+    ends = []
+    known = np.ones(len(found), bool)
+    for name in ("task", "dependency"):
+        ids = _ints(found[name])
+        place = np.minimum(np.searchsorted(tasks, ids), max(len(tasks) - 1, 0))
+        known &= tasks[place] == ids if len(tasks) else False
+        ends.append(place)
+    needs, needed = (number[end[known]] for end in ends)
+    order = np.lexsort((needed, needs))
+    return needs[order], needed[order]
+
+
+def _codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> Ints:
+    """Return the number of each value; what has no name is the last."""
+    index = pc.index_in(column.cast(pa.string()), pa.array(names))
+    return _ints(index.fill_null(len(names) - 1))
+
+
+def _ints(column: pa.ChunkedArray | pa.Array) -> Ints:
+    return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -1,0 +1,99 @@
+// Bars as pixels: one line of pixels a row, stretched to its height. A bar that is thinner
+// than a pixel shares it, and the pixel is as opaque as it is busy.
+
+const GUTTER = 150, ERRED = 0xff000000;
+const DIM = 0.22;
+
+function paint(m, view, width, pixels, low, high) {
+  const scale = width / (view.b - view.a), busy = new Float32Array(width);
+  const dims = m.chosen >= 0 && m.needs !== null;
+  for (let row = low; row < high; row++) {
+    busy.fill(0);
+    const base = (row - low) * width, end = m.first[row + 1];
+    let i = firstAfter(m.reach, view.a, m.first[row], end);
+    for (; i < end && m.start[i] < view.b; i++) {
+      if (m.stop[i] < view.a || !m.shown[i]) continue;
+      const color = m.outcome[i] === 1 ? ERRED : m.colors[m.prefix[i]];
+      let opacity = m.ran[i] ? 1 : 0.3;
+      if (dims && m.mark[i] === 0) opacity *= DIM;
+      put(pixels, busy, base, width, (m.start[i] - view.a) * scale, (m.stop[i] - view.a) * scale, color, opacity);
+      for (let p = m.firstPart[i]; p < m.firstPart[i + 1]; p++) {
+        put(pixels, busy, base, width, (m.partStart[p] - view.a) * scale, (m.partStop[p] - view.a) * scale,
+          m.partColors[m.partKind[p]], 0.4 * opacity);
+      }
+    }
+    for (let x = 0; x < width; x++) {
+      if (busy[x] > 0) pixels[base + x] = (pixels[base + x] & 0xffffff) | (Math.max(40, Math.min(255, busy[x] * 255)) << 24);
+    }
+  }
+}
+
+function put(pixels, busy, base, width, x0, x1, color, opacity) {
+  if (x1 <= 0 || x0 >= width) return;
+  const left = x0 < 0 ? 0 : x0, right = x1 > width ? width : x1;
+  const first = left | 0;
+  let last = right | 0;
+  if (last >= width) last = width - 1;
+  if (first === last) {
+    if (busy[first] <= 0.5 || color === ERRED) pixels[base + first] = color;
+    busy[first] += Math.max(right - left, 0.02) * opacity;
+    return;
+  }
+  for (let x = first; x <= last; x++) {
+    const part = x === first ? first + 1 - left : x === last ? right - last : 1;
+    if (part <= 0) continue;
+    if (part >= 0.5 || busy[x] === 0) pixels[base + x] = color;
+    busy[x] += part * opacity;
+  }
+}
+
+const UNITS = [[1, "µs"], [1e3, "ms"], [1e6, "s"], [60e6, "min"], [3600e6, "h"]];
+
+function spell(us) {
+  const size = Math.abs(us);
+  let unit = UNITS[0];
+  for (const candidate of UNITS) if (size >= candidate[0]) unit = candidate;
+  const value = us / unit[0];
+  return `${Math.abs(value) >= 100 ? value.toFixed(0) : parseFloat(value.toPrecision(3))} ${unit[1]}`;
+}
+
+function spellBytes(n) {
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) { if (n < 1024) return `${n < 10 && unit !== "B" ? n.toFixed(1) : n.toFixed(0)} ${unit}`; n /= 1024; }
+  return `${n.toFixed(1)} TiB`;
+}
+
+function ticks(view, width) {
+  const rough = (view.b - view.a) / Math.max(2, width / 110);
+  const steps = [1, 2, 5].flatMap((s) => Array.from({ length: 13 }, (_, e) => s * 10 ** e));
+  steps.push(15e6, 30e6, 60e6, 120e6, 300e6, 600e6, 1800e6, 3600e6, 7200e6, 21600e6, 86400e6);
+  const step = Math.min(...steps.filter((s) => s >= rough));
+  const places = [];
+  for (let t = Math.ceil(view.a / step) * step; t <= view.b; t += step) places.push(t);
+  return places;
+}
+
+function prepared(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = "12px system-ui, 'DejaVu Sans', sans-serif";
+  context.textBaseline = "middle";
+  return context;
+}
+
+function theme() {
+  const style = getComputedStyle(document.documentElement);
+  return Object.fromEntries(["fg", "dim", "line", "mark", "lane", "bg"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+function clipped(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  while (text.length > 1 && context.measureText(`${text}…`).width > width) text = text.slice(0, -1);
+  return `${text}…`;
+}

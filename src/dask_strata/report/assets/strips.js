@@ -1,0 +1,89 @@
+// The axis, the critical path, memory and files, all on the timeline's axis.
+
+const STRIPS = [
+  { name: "memory", stack: [["unmanaged", "#8fa3b8"], ["managed", "#20A585"], ["spilled", "#ffa500"]], unit: "" },
+  { name: "files", lines: [["read", "#3b7dd8"], ["written", "#d64545"]], unit: "/s" },
+];
+
+function drawStrips(m, view, canvas) {
+  const width = canvas.parentElement.clientWidth, inner = width - GUTTER;
+  const strips = STRIPS.filter((s) => [...(s.stack || []), ...(s.lines || [])].some(([name]) => m.facts.series[name]));
+  const pathHeight = m.facts.path.length ? 20 : 0, height = 22 + pathHeight + strips.length * 56;
+  const g = prepared(canvas, width, height), colors = theme(), scale = inner / (view.b - view.a);
+  const x = (t) => GUTTER + (t - view.a) * scale;
+  g.fillStyle = colors.dim;
+  g.textAlign = "center";
+  for (const t of ticks(view, inner)) {
+    g.fillRect(Math.round(x(t)), 16, 1, height - 16);
+    g.fillText(spell(t), Math.min(x(t), width - 24), 8);
+  }
+  g.save();
+  g.beginPath();
+  g.rect(GUTTER, 0, inner, height);
+  g.clip();
+  let drawnTo = -1;
+  for (const [cause, start, length] of m.facts.path) {
+    const a = x(start), b = x(start + length);
+    if (b < GUTTER || a > width || b < drawnTo) continue;
+    g.fillStyle = m.facts.causes[cause][1];
+    g.fillRect(a, 20, Math.max(b - a, 0.5), pathHeight - 4);
+    drawnTo = Math.max(a + 0.25, drawnTo);
+  }
+  strips.forEach((strip, n) => drawStrip(g, m, strip, x, 22 + pathHeight + n * 56, 50, view, colors));
+  g.restore();
+  g.textAlign = "left";
+  g.fillStyle = colors.fg;
+  g.fillText("time", 0, 8);
+  if (pathHeight) g.fillText("critical path", 0, 28);
+  strips.forEach((strip, n) => {
+    const y = 22 + pathHeight + n * 56;
+    g.fillStyle = colors.fg;
+    g.fillText(strip.name, 0, y + 10);
+    g.fillStyle = colors.dim;
+    g.fillText(`up to ${spellBytes(highest(m, strip))}${strip.unit}`, 0, y + 26);
+    g.fillText([...(strip.stack || []), ...(strip.lines || [])].map(([name]) => name).join(", "), 0, y + 42, GUTTER - 8);
+  });
+}
+
+function highest(m, strip) {
+  const series = m.facts.series, sums = [];
+  for (const [name] of strip.stack || []) (series[name] || []).forEach((v, i) => { sums[i] = (sums[i] || 0) + (v || 0); });
+  let most = sums.reduce((a, b) => Math.max(a, b), 0);
+  for (const [name] of strip.lines || []) for (const v of series[name] || []) most = Math.max(most, v || 0);
+  return most;
+}
+
+function drawStrip(g, m, strip, x, top, height, view, colors) {
+  const series = m.facts.series, step = series.step, most = highest(m, strip) || 1;
+  const low = Math.max(0, Math.floor(view.a / step) - 1), high = Math.ceil(view.b / step) + 1;
+  const below = [];
+  g.fillStyle = colors.lane;
+  g.fillRect(GUTTER, top + height - 1, 1e5, 1);
+  for (const [name, color] of strip.stack || []) {
+    const values = series[name];
+    if (!values) continue;
+    g.fillStyle = color;
+    for (let i = low; i < Math.min(high, values.length); i++) {
+      if (values[i] === null) continue;
+      const from = below[i] || 0, to = from + values[i];
+      below[i] = to;
+      const left = Math.round(x(i * step)), right = Math.round(x((i + 1) * step));  // whole pixels have no seams
+      g.fillRect(left, top + height - (to / most) * height, Math.max(right - left, 1), ((to - from) / most) * height);
+    }
+  }
+  for (const [name, color] of strip.lines || []) {
+    const values = series[name];
+    if (!values) continue;
+    g.strokeStyle = color;
+    g.lineWidth = 1.5;
+    g.beginPath();
+    let on = false;
+    for (let i = low; i < Math.min(high, values.length); i++) {
+      if (values[i] === null) { on = false; continue; }
+      const y = top + height - 1 - (values[i] / most) * (height - 3);
+      if (on) g.lineTo(x((i + 0.5) * step), y); else g.moveTo(x((i + 0.5) * step), y);
+      on = true;
+    }
+    g.stroke();
+  }
+}

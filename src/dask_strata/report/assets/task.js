@@ -1,0 +1,103 @@
+// One attempt: what is said when it is pointed at, and when it is chosen. All of it is set as
+// text: nothing of a run is ever taken for HTML.
+
+function element(name, text, properties = {}) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  return Object.assign(made, properties);
+}
+
+function phasesOf(m, i) {
+  const found = m.ran[i] ? [`compute ${spell(m.stop[i] - m.start[i])}`] : [`on the worker ${spell(m.stop[i] - m.start[i])}`];
+  for (let p = m.firstPart[i]; p < m.firstPart[i + 1]; p++) found.push(`${m.facts.phases[m.partKind[p]][0]} ${spell(m.partStop[p] - m.partStart[p])}`);
+  return found.join(" · ");
+}
+
+function factsOf(m, i) {
+  const [worker, name, thread] = m.facts.rows[m.rowOf(i)];
+  const facts = [
+    ["prefix", m.facts.prefixes[m.prefix[i]][0]],
+    ["state", m.facts.outcomes[m.outcome[i]]],
+    ["worker", name ? `${name}, ${worker}` : worker],
+    ["thread", thread || "not on record"],
+    ["began", `${spell(m.start[i])} into the run`],
+    ["phases", phasesOf(m, i)],
+    ["result", m.nbytes[i] > 0 ? spellBytes(m.nbytes[i] - 1) : "not on record"],
+    ["read", m.read[i] > 0 ? spellBytes(m.read[i] - 1) : "not on record"],
+  ];
+  if (m.needs) facts.push(["inputs", m.needs(m.task[i]).length], ["needed by", m.neededBy(m.task[i]).length]);
+  const exception = m.facts.exceptions[i];
+  if (exception) facts.push(["exception", exception]);
+  return facts;
+}
+
+const titleOf = (m, i) => (m.key ? m.key(m.task[i]) : m.facts.prefixes[m.prefix[i]][0]);
+const describe = (m, i) => [titleOf(m, i), ...factsOf(m, i).map(([name, value]) => `${name}: ${value}`)];
+
+function neighbours(m, title, tasks, choose) {
+  const box = element("div");
+  box.append(element("h4", `${title}: ${tasks.length.toLocaleString("en")}`));
+  const list = element("ul");
+  for (const task of tasks.slice(0, 20)) {
+    const button = element("button", m.key(task), { type: "button", className: "link" });
+    button.addEventListener("click", () => choose(m.barsOf(task).at(-1)));
+    const item = element("li");
+    item.append(button);
+    list.append(item);
+  }
+  box.append(list);
+  if (tasks.length > 20) box.append(element("p", `and ${(tasks.length - 20).toLocaleString("en")} more`, { className: "note" }));
+  return box;
+}
+
+function showTask(m, i, choose) {
+  const panel = document.getElementById("task");
+  panel.replaceChildren();
+  panel.hidden = i < 0;
+  if (i < 0) return;
+  const head = element("h3");
+  head.append(element("bdi", titleOf(m, i)));
+  if (m.keyType) head.append(" ", element("small", m.keyType(m.task[i])));
+  const facts = element("dl", undefined, { className: "pairs" });
+  for (const [name, value] of factsOf(m, i)) { const dd = element("dd"); dd.append(element("bdi", value)); facts.append(element("dt", name), dd); }
+  panel.append(head, facts);
+  if (m.barsOf && m.barsOf(m.task[i]).length > 1) panel.append(element("p", `One of ${m.barsOf(m.task[i]).length} attempts at this task.`));
+  if (m.needs) panel.append(neighbours(m, "Needs", m.needs(m.task[i]), choose), neighbours(m, "Needed by", m.neededBy(m.task[i]), choose));
+  if (m.key) {
+    const line = element("p", "Everything about it: ");
+    line.append(element("code", `dask-strata story ${document.body.dataset.run} ${quoted(m.key(m.task[i]))}`));
+    panel.append(line);
+  }
+}
+
+// As a shell reads it: in double quotes where these are enough, for keys have single ones.
+function quoted(text) {
+  if (/^[\w@%+=:,./-]+$/.test(text)) return text;
+  if (!/["$`\\!]/.test(text)) return `"${text}"`;
+  return `'${text.replaceAll("'", `'"'"'`)}'`;
+}
+
+// Marks: 1 chosen, 2 what it needs, 3 what needs it.
+function markLineage(m, i) {
+  for (const bar of m.marked || []) m.mark[bar] = 0;
+  if (m.chosen >= 0) m.mark[m.chosen] = 0;
+  m.chosen = i;
+  m.marked = [];
+  if (i < 0) return;
+  if (m.needs) {
+    for (const [tasks, mark] of [[m.needs(m.task[i]), 2], [m.neededBy(m.task[i]), 3]]) {
+      for (const task of tasks) for (const bar of m.barsOf(task)) { m.mark[bar] = mark; m.marked.push(bar); }
+    }
+  }
+  m.mark[i] = 1;
+}
+
+function search(m, text, most) {
+  const found = [];
+  let count = 0;
+  const wanted = text.toLowerCase(), tasks = m.task.reduce((a, b) => Math.max(a, b), -1) + 1;
+  for (let task = 0; task < tasks; task++) {
+    if (m.key(task).toLowerCase().includes(wanted)) { count++; if (found.length < most) found.push(task); }
+  }
+  return { found, count };
+}

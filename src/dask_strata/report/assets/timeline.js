@@ -1,0 +1,209 @@
+// The canvas: what part of the run is seen, drawing it, and what mouse and keys do to it.
+
+function makeTimeline(m, onChoose) {
+  const $ = (id) => document.getElementById(id);
+  const canvas = $("canvas"), overview = $("overview"), strips = $("strips"), tip = $("tip");
+  const rows = m.facts.rows.length, span = Math.max(m.facts.span, 1);
+  const height = Math.max(4, Math.min(22, Math.floor(560 / Math.max(rows, 1))));
+  const view = { a: 0, b: span };
+  const buffer = document.createElement("canvas");
+  let waiting = false, range = null;
+
+  const width = () => Math.max(60, canvas.parentElement.clientWidth - GUTTER);
+  const timeAt = (x) => view.a + ((x - GUTTER) / width()) * (view.b - view.a);
+  const xAt = (t) => GUTTER + ((t - view.a) / (view.b - view.a)) * width();
+
+  function see(a, b) {
+    const length = Math.min(Math.max(b - a, 2), span * 1.02);
+    view.a = Math.max(Math.min(a, span * 1.01 - length), -span * 0.01);
+    view.b = view.a + length;
+    redraw();
+  }
+  const zoom = (factor, at = (view.a + view.b) / 2) => see(at - (at - view.a) * factor, at + (view.b - at) * factor);
+  const move = (part) => see(view.a + part * (view.b - view.a), view.b + part * (view.b - view.a));
+  function redraw() {
+    if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; draw(); }); }
+  }
+
+  function bars(seen, w) {
+    const image = new ImageData(w, Math.max(rows, 1));
+    paint(m, seen, w, new Uint32Array(image.data.buffer), 0, rows);
+    buffer.width = w;
+    buffer.height = Math.max(rows, 1);
+    buffer.getContext("2d").putImageData(image, 0, 0);
+    return buffer;
+  }
+
+  function draw() {
+    const began = performance.now();
+    const w = width(), g = prepared(canvas, w + GUTTER, rows * height + 4), colors = theme();
+    g.fillStyle = colors.lane;
+    g.fillRect(GUTTER, 0, w, rows * height);
+    g.imageSmoothingEnabled = false;
+    const pixels = Math.round(w * (window.devicePixelRatio || 1));
+    if (rows) g.drawImage(bars(view, pixels), GUTTER, 0, w, rows * height);
+    g.fillStyle = colors.bg;
+    for (let row = 1; height > 5 && row < rows; row++) g.fillRect(GUTTER, row * height - 1, w, 1);
+    label(g, colors);
+    outline(g, colors);
+    if (range) { g.globalAlpha = 0.25; g.fillStyle = colors.mark; g.fillRect(Math.min(...range), 0, Math.abs(range[1] - range[0]), rows * height); g.globalAlpha = 1; }
+    drawStrips(m, view, strips);
+    drawOverview(colors);
+    timeline.drawn = performance.now() - began;
+    canvas.dataset.draws = Number(canvas.dataset.draws || 0) + 1;
+  }
+
+  function label(g, colors) {
+    g.textAlign = "left";
+    let last = null, free = 0;
+    for (let row = 0; row < rows; row++) {
+      const [worker, name] = m.facts.rows[row], y = row * height;
+      if (worker === last) continue;
+      last = worker;
+      g.fillStyle = colors.dim;
+      g.fillRect(0, y, GUTTER - 4, 1);
+      if (y < free) continue;
+      g.fillStyle = colors.fg;
+      g.fillText(clipped(g, name ? `${name}  ${worker.replace(/^\w+:\/\//, "")}` : worker, GUTTER - 8), 0, y + Math.max(9, height / 2));
+      free = y + 14;
+    }
+  }
+
+  function outline(g, colors) {
+    if (m.chosen < 0) return;
+    const box = (i, color) => {
+      const x = Math.max(xAt(m.start[i]), GUTTER), end = Math.min(xAt(m.stop[i]), GUTTER + width());
+      if (end < GUTTER || x > GUTTER + width()) return;
+      g.strokeStyle = color;
+      g.lineWidth = 2;
+      g.strokeRect(x - 1, m.rowOf(i) * height, Math.max(end - x, 1) + 2, height - 1);
+    };
+    for (const i of m.marked || []) box(i, m.mark[i] === 2 ? "#e8590c" : "#9c36b5");
+    box(m.chosen, colors.mark);
+  }
+
+  let whole = null;
+  function drawOverview(colors) {
+    const w = width(), h = 34, g = prepared(overview, w + GUTTER, h);
+    const stamp = `${w} ${timeline.filtered}`;
+    if (whole === null || whole.stamp !== stamp) {
+      const copy = document.createElement("canvas"), source = bars({ a: 0, b: span }, w);
+      copy.width = w; copy.height = source.height; copy.stamp = stamp;
+      copy.getContext("2d").drawImage(source, 0, 0);
+      whole = copy;
+    }
+    g.fillStyle = colors.lane;
+    g.fillRect(GUTTER, 0, w, h);
+    g.drawImage(whole, GUTTER, 0, w, h);
+    const a = GUTTER + (Math.max(view.a, 0) / span) * w, b = GUTTER + (Math.min(view.b, span) / span) * w;
+    g.fillStyle = colors.bg;
+    g.globalAlpha = 0.55;
+    g.fillRect(GUTTER, 0, a - GUTTER, h);
+    g.fillRect(b, 0, GUTTER + w - b, h);
+    g.globalAlpha = 1;
+    g.strokeStyle = colors.mark;
+    g.lineWidth = 2;
+    g.strokeRect(a, 1, Math.max(b - a, 2), h - 2);
+    g.textAlign = "left";
+    g.fillStyle = colors.fg;
+    g.fillText("whole run", 0, h / 2);
+  }
+
+  function barAt(x, y) {
+    const row = Math.floor(y / height);
+    if (row < 0 || row >= rows || x < GUTTER) return -1;
+    const near = (2 * (view.b - view.a)) / width(), t = timeAt(x);
+    let best = -1, gap = near;
+    const low = m.first[row], end = firstAfter(m.start, t + near, low, m.first[row + 1]);
+    for (let i = end - 1, steps = 0; i >= low && steps < 4000 && m.reach[i] >= t - near; i--, steps++) {
+      if (!m.shown[i]) continue;
+      let a = m.start[i], b = m.stop[i];
+      for (let p = m.firstPart[i]; p < m.firstPart[i + 1]; p++) { a = Math.min(a, m.partStart[p]); b = Math.max(b, m.partStop[p]); }
+      const away = Math.max(a - t, t - b, 0);
+      if (away < gap || (away === 0 && best < 0)) { best = i; gap = away; }
+      if (away === 0) break;
+    }
+    return best;
+  }
+
+  function hover(event) {
+    const box = canvas.getBoundingClientRect();
+    const i = barAt(event.clientX - box.left, event.clientY - box.top);
+    tip.hidden = i < 0;
+    if (i < 0) return;
+    tip.textContent = describe(m, i).join("\n");
+    tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${Math.max(4, Math.min(event.clientY + 16, window.innerHeight - tip.offsetHeight - 8))}px`;
+  }
+
+  let held = null;
+  canvas.addEventListener("pointerdown", (e) => {
+    const x = e.clientX - canvas.getBoundingClientRect().left;
+    held = { x, a: view.a, b: view.b, moved: false, choosing: e.shiftKey };
+    canvas.setPointerCapture(e.pointerId);
+  });
+  canvas.addEventListener("pointermove", (e) => {
+    if (!held) { hover(e); return; }
+    const x = e.clientX - canvas.getBoundingClientRect().left;
+    held.moved ||= Math.abs(x - held.x) > 3;
+    if (!held.moved) return;
+    tip.hidden = true;
+    if (held.choosing) { range = [Math.max(held.x, GUTTER), Math.max(x, GUTTER)]; redraw(); } else {
+      const shift = ((held.x - x) / width()) * (held.b - held.a);
+      see(held.a + shift, held.b + shift);
+    }
+  });
+  canvas.addEventListener("pointerup", (e) => {
+    const box = canvas.getBoundingClientRect();
+    if (held && !held.moved) onChoose(barAt(e.clientX - box.left, e.clientY - box.top));
+    else if (range) { const [a, b] = range.map(timeAt).sort((p, q) => p - q); range = null; see(a, b); }
+    held = null;
+  });
+  canvas.addEventListener("pointercancel", () => { held = range = null; redraw(); });
+  canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
+  canvas.addEventListener("wheel", (e) => {
+    if (e.ctrlKey || e.metaKey) { e.preventDefault(); zoom(Math.exp(e.deltaY / 400), timeAt(e.clientX - canvas.getBoundingClientRect().left)); }
+    else if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) { e.preventDefault(); move(e.deltaX / width()); }
+  }, { passive: false });
+
+  let brush = null;
+  const overviewTime = (e) => ((e.clientX - overview.getBoundingClientRect().left - GUTTER) / width()) * span;
+  overview.addEventListener("pointerdown", (e) => { brush = overviewTime(e); overview.setPointerCapture(e.pointerId); });
+  overview.addEventListener("pointermove", (e) => { if (brush !== null && Math.abs(overviewTime(e) - brush) > span / 500) see(Math.min(brush, overviewTime(e)), Math.max(brush, overviewTime(e))); });
+  overview.addEventListener("pointerup", (e) => {
+    const t = overviewTime(e), half = (view.b - view.a) / 2;
+    if (brush !== null && Math.abs(t - brush) <= span / 500) see(t - half, t + half);
+    brush = null;
+  });
+
+  function step(by) {
+    let i = m.chosen < 0 ? (by > 0 ? -1 : m.n) : m.chosen;
+    if (m.chosen < 0 && by > 0) i = firstAfter(m.reach, view.a, 0, m.first[1] || 0) - 1;
+    do i += by; while (i >= 0 && i < m.n && !m.shown[i]);
+    if (i >= 0 && i < m.n) { onChoose(i, { quiet: true }); reveal(i); }
+  }
+  function reveal(i) {
+    const length = view.b - view.a;
+    if (m.start[i] < view.a || m.stop[i] > view.b) { const middle = (m.start[i] + m.stop[i]) / 2, wide = Math.max(length, (m.stop[i] - m.start[i]) * 1.2); see(middle - wide / 2, middle + wide / 2); }
+    const box = canvas.parentElement, y = m.rowOf(i) * height;
+    if (y < box.scrollTop || y + height > box.scrollTop + box.clientHeight) box.scrollTop = y - box.clientHeight / 2;
+  }
+  const KEYS = {
+    ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6),
+    0: () => see(0, span), Home: () => see(0, span), n: () => step(1), p: () => step(-1),
+    Enter: () => document.getElementById("task").focus(), Escape: () => onChoose(-1),
+  };
+  canvas.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey || !(e.key in KEYS)) return;
+    e.preventDefault();
+    KEYS[e.key]();
+  });
+
+  $("zoom-in").addEventListener("click", () => zoom(0.6));
+  $("zoom-out").addEventListener("click", () => zoom(1 / 0.6));
+  $("fit").addEventListener("click", () => see(0, span));
+  new ResizeObserver(redraw).observe(canvas.parentElement);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  const timeline = { draw, redraw, see, zoom, reveal, view, filtered: 0, drawn: 0, xAt, yAt: (i) => (m.rowOf(i) + 0.5) * height };
+  return timeline;
+}

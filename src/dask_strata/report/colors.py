@@ -1,0 +1,59 @@
+"""The colours of Dask's dashboard, and ours for what it has none for.
+
+Dask gives a prefix one of 18 colours by a hash of its name. The palette and the hash are
+those of `distributed.utils`, which is not imported for them; a test compares both.
+"""
+
+from __future__ import annotations
+
+from hashlib import md5
+
+_PALETTE = (
+    *("#440154", "#471669", "#472A79", "#433C84", "#3C4D8A", "#355D8C"),
+    *("#2E6C8E", "#287A8E", "#23898D", "#1E978A", "#20A585", "#2EB27C"),
+    *("#45BF6F", "#64CB5D", "#88D547", "#AFDC2E", "#D7E219", "#FDE724"),
+)
+
+#: Phases as in Dask's task stream; the last is what Dask has no name for.
+PHASES = {
+    "transfer": "#ff0000",
+    "deserialize": "#808080",
+    "disk-read": "#ffa500",
+    "disk-write": "#ffa500",
+    "other": "#a0a0a0",
+}
+
+ERRED = "#000000"
+
+#: Kinds of worker-seconds; "compute" has the colours of its prefixes.
+KINDS = {
+    "compute": "#20A585",
+    "transfer": "#ff0000",
+    "deserialize": "#808080",
+    "spill": "#ffa500",
+    "idle": "#c9ced6",
+}
+
+#: Causes on the critical path.
+CAUSES = {
+    "compute": "#20A585",
+    "transfer": "#ff0000",
+    "deserialize": "#808080",
+    "I/O": "#3b7dd8",
+    "spill": "#ffa500",
+    "waiting for a worker": "#b07cd6",
+    "scheduler": "#8c564b",
+    "client": "#e377c2",
+    "nothing submitted": "#c9ced6",
+    "not on record": "#9aa0a6",
+}
+
+
+def color_of(prefix: str) -> str:
+    """Return the colour that Dask's dashboard gives a prefix.
+
+    >>> color_of("inc")
+    '#45BF6F'
+    """
+    digest = md5(prefix.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+    return _PALETTE[int(digest[:8], 16) % len(_PALETTE)]

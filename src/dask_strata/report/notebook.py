@@ -1,0 +1,106 @@
+"""Runs, tasks and tables as HTML in a notebook: the summary first, and no script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_strata.analysis.summary import summarize
+from dask_strata.analysis.timeline import OUTCOMES, Timeline, timeline
+from dask_strata.report import colors
+from dask_strata.report.page import outcome
+from dask_strata.report.templates import environment
+from dask_strata.report.words import visible
+from dask_strata.tables import microseconds
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+    from dask_strata.tables import TableView
+
+#: The small timeline's width in its own units, and what is too much for it.
+_WIDTH, _ROW = 900, 9
+_MOST_ROWS, _MOST_BARS = 48, 4_000
+
+#: Rows of a table, and characters of a cell.
+_ROWS, _CELL = 10, 120
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of the small timeline."""
+
+    x: float
+    y: int
+    width: float
+    color: str
+    title: str
+
+
+def run_html(run: Run) -> str:
+    """Return a run: verdict, figures, findings, and a small timeline if it fits."""
+    summary = summarize(run)
+    drawn = timeline(run, edges=False)
+    return (
+        environment()
+        .get_template("run.html.j2")
+        .render(
+            s=summary,
+            outcome=outcome(summary),
+            bars=_bars(drawn),
+            width=_WIDTH,
+            height=_ROW * len(drawn.rows),
+            row=_ROW,
+        )
+    )
+
+
+def table_html(table: TableView) -> str:
+    """Return the first rows of a table, and how many there are."""
+    rows = microseconds(table.to_arrow().slice(0, _ROWS)).to_pylist()
+    return (
+        environment()
+        .get_template("table.html.j2")
+        .render(
+            title=repr(table)[1:-1],
+            names=table.schema.names,
+            rows=[[_cell(value) for value in row.values()] for row in rows],
+            left=len(table) - len(rows),
+        )
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    text = visible(value.isoformat() if hasattr(value, "isoformat") else str(value))
+    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
+
+
+def _bars(drawn: Timeline) -> tuple[Bar, ...]:
+    """Return what the small timeline shows; nothing if it is too much for it.
+
+    Of the bars that begin in the same unit of width of a row, the longest is drawn.
+    """
+    bars = drawn.bars
+    if not len(bars) or len(drawn.rows) > _MOST_ROWS or not drawn.span:
+        return ()
+    scale = _WIDTH / drawn.span
+    place = bars.row * (_WIDTH + 1) + (bars.start * scale).astype(np.int64)
+    order = np.lexsort((bars.start - bars.stop, place))
+    kept = order[np.unique(place[order], return_index=True)[1]]
+    if len(kept) > _MOST_BARS:
+        return ()
+    paint = [colors.color_of(prefix) for prefix in drawn.prefixes]
+    erred = OUTCOMES.index("erred")
+    return tuple(
+        Bar(
+            round(float(bars.start[i]) * scale, 2),
+            int(bars.row[i]) * _ROW,
+            round(max(float(bars.stop[i] - bars.start[i]) * scale, 0.5), 2),
+            colors.ERRED if bars.outcome[i] == erred else paint[bars.prefix[i]],
+            drawn.prefixes[bars.prefix[i]],
+        )
+        for i in kept.tolist()
+    )
