@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse, breakdown, prefixes
 from dask_strata.analysis.completeness import Check, check
+from dask_strata.analysis.io_ import Io, summarize_io
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -50,6 +51,7 @@ class Summary:
     recorder_cpu_seconds: float
     process_cpu_seconds: float
     exit_status: int | None
+    io: Io | None = None
 
     @property
     def overhead(self) -> float | None:
@@ -105,6 +107,7 @@ def summarize(run: Run) -> Summary:
         recorder_cpu_seconds=float(cost["own"]),
         process_cpu_seconds=float(cost["whole"]),
         exit_status=_exit_status(run),
+        io=summarize_io(run, files=False),
     )
 
 
