@@ -341,7 +341,7 @@ def read_with_every_command(
     assert found[0]["n"] > 0
     check = strata("check", run, "--format", "json")
     findings = json.loads(check.stdout)
-    assert findings["ok"] is (state != "cut")
+    assert findings["ok"] is (state != "cut"), check.stdout
     assert check.returncode == (1 if state == "cut" else 0), check.stdout
     if state == "recording":
         assert any("still being recorded" in f["text"] for f in findings["findings"])
