@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dask_strata.derive_chunks import CHUNK_QUERIES
 from dask_strata.derive_io import IO_QUERIES
+from dask_strata.derive_processes import PROCESS_QUERIES
 
 #: In order of dependence. `_known` (the last definition of each key) is internal.
 QUERIES: dict[str, str] = {
@@ -231,6 +232,7 @@ QUERIES: dict[str, str] = {
         left join attempts a on a._process = o.process and a._execution = o.execution
     """,
     **CHUNK_QUERIES,
+    **PROCESS_QUERIES,
     "phases": """
         select attempt, key, key_type, worker, thread, i.action as action,
                i.start as start, i.stop as stop,

@@ -75,7 +75,10 @@ CHUNK_QUERIES: dict[str, str] = {
     """,
     "_chunk_phases": """
         select c.chunk, sum(s.build_seconds) as build_seconds,
-               sum(s.process_seconds) as process_seconds
+               sum(s.process_seconds) as process_seconds,
+               -- What was claimed in steps has the range that it was seen to have.
+               case when count(distinct (s.first, s.last)) = 1 then any_value(s.first) end as first,
+               case when count(distinct (s.first, s.last)) = 1 then any_value(s.last) end as last
         from _chunks c join attempts a on a.attempt = c.attempt
         join _seen_chunks s on s.process = a._process and s.execution = a._execution
          and (s.file = c.file or s.uri is null)
@@ -105,14 +108,19 @@ CHUNK_QUERIES: dict[str, str] = {
     """,
     "chunks": """
         with ran as (
-            select c.*, a.worker, a.thread, a.outcome, coalesce(e.start, a.start) as start,
+            select c.* exclude (first, last), coalesce(c.first, p.first) as first,
+                   coalesce(c.last, p.last) as last, a.worker, a.thread, a.outcome,
+                   coalesce(e.start, a.start) as start,
                    coalesce(e.stop, a.stop) as stop, a.compute_seconds as seconds,
                    case when c.n_of_task = 1 then a.nbytes end as nbytes,
                    r.open_seconds, p.build_seconds, p.process_seconds, r.requests,
                    -- The thread's own bytes are this chunk's if it is the only one.
                    coalesce(r.requested_bytes, case when c.n_of_task = 1
                             and a.library_bytes is null then a.read_bytes end) as read_bytes,
-                   c.last - c.first as events,
+                   case when r.requested_bytes is not null then 'library'
+                        when c.n_of_task = 1 and a.library_bytes is null
+                             and a.read_bytes is not null then 'thread' end as bytes_from,
+                   coalesce(c.last, p.last) - coalesce(c.first, p.first) as events,
                    c.of_runner and a.typename = 'NoneType' as skipped,
                    coalesce(a.exception, k.exception, c.any_exception) as exception
             from _chunks c
@@ -130,7 +138,7 @@ CHUNK_QUERIES: dict[str, str] = {
                     then greatest(0, seconds - coalesce(open_seconds, 0)
                          - coalesce(build_seconds, 0) - coalesce(process_seconds, 0))
                end as other_seconds,
-               read_bytes, requests, events,
+               read_bytes, bytes_from, requests, events,
                case when n_of_task = 1 then events / nullif(seconds, 0) end as events_per_second,
                case when n_of_task = 1 then read_bytes / nullif(seconds, 0) end as bytes_per_second,
                nbytes,

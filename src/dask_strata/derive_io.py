@@ -107,14 +107,4 @@ IO_QUERIES: dict[str, str] = {
               where l.n_segments is not null) a
         left join traced t on t.attempt = a.attempt
     """,
-    "process_samples": """
-        select s.time, s.process, 'worker' as role, s.rss_bytes, s.cpu_percent, s.num_fds,
-               s.read_bytes_per_second as host_read_bytes_per_second,
-               s.write_bytes_per_second as host_write_bytes_per_second
-        from worker_samples s where s.seen_by = 'worker'
-        union all by name
-        select s.time, s.process, 'scheduler' as role, s.rss_bytes, s.cpu_percent
-        from scheduler_samples s
-        order by time, process
-    """,
 }

@@ -69,10 +69,11 @@ class section:  # noqa: N801  used as a statement: with section("jets")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._began: list[float] = []
+        #: One object may be in use in several threads and tasks at once.
+        self._began: dict[tuple[int, int], list[float]] = {}
 
     def __enter__(self) -> Self:
-        self._began.append(time.perf_counter())
+        self._began.setdefault(_whose(), []).append(time.perf_counter())
         return self
 
     def __exit__(
@@ -81,7 +82,11 @@ class section:  # noqa: N801  used as a statement: with section("jets")
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _report("section", self.name, time.perf_counter() - self._began.pop())
+        whose = _whose()
+        began = self._began[whose]
+        _report("section", self.name, time.perf_counter() - began.pop())
+        if not began:
+            del self._began[whose]
 
 
 def track_metrics(function: Callable[P, R]) -> Callable[P, R]:
@@ -154,6 +159,10 @@ def _log_of(events: Any) -> list[Any] | None:
     factory = attributes.get("@events_factory") if isinstance(attributes, Mapping) else None
     log = getattr(factory, "access_log", None)
     return log if isinstance(log, list) else None
+
+
+def _whose() -> tuple[int, int]:
+    return threading.get_ident(), id(_running())
 
 
 def _running() -> Any:

@@ -811,7 +811,9 @@ def state() -> dict[str, Any]:
     functions = ("_run_task", "_run_task_async", "_run_actor")
     return {
         "functions": [id(getattr(module, name)) for name in functions],
-        "wrapped": [hasattr(getattr(module, name), "dask_strata") for name in functions],
+        "wrapped": [
+            getattr(module, name).__code__.co_filename == running.__file__ for name in functions
+        ],
         "files": sorted(name for name in names if name in ("io", "statm", "status")),
         "sinks": len(running._sinks),
         "current": running.current.get(),

@@ -350,7 +350,7 @@ def test_a_chunk_that_is_under_way_is_running(
     future.result()
     summary = summarize_chunks(open_run(run.path))
     assert summary.states == {"running": 1}
-    assert fileset_to_run_again(summary) == {}
+    assert fileset_to_run_again(summary).fileset == {}
 
 
 class Killing(Muons):
@@ -427,7 +427,7 @@ def test_a_failed_chunk_is_in_the_fileset_to_run_again(
         runner(client)(files, Failing(marks, 100), treename="Events")
     opened = open_run(run.path)
     [chunk] = rows(opened, "select * from chunks where state = 'failed'")
-    again = fileset_to_run_again(summarize_chunks(opened, state="failed"))
+    again = fileset_to_run_again(summarize_chunks(opened, state="failed")).fileset
     spec = {"object_path": "Events", "steps": [[chunk["first"], N_EVENTS]]}
     assert again == {"background": {"files": {files["background"][1]: spec}}}
 
@@ -493,7 +493,7 @@ def test_a_file_that_cannot_be_looked_into_is_told_of(
     assert (lost["dataset"], lost["uri"]) == ("broken", str(bad))
     assert lost["exception"]
     again = {"broken": {"files": {str(bad): {"object_path": "Events"}}}}
-    assert fileset_to_run_again(summary) == again
+    assert fileset_to_run_again(summary).fileset == again
     assert set(summary.states) == {"done"}
 
 

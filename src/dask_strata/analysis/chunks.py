@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dask_strata.analysis.reading import Advice, Reading, advise, read_files
 from dask_strata.analysis.selection import only, ordered
 from dask_strata.errors import UsageError
+from dask_strata.schema import NO_USER, REDACTED
 from dask_strata.tables import microseconds
 
 if TYPE_CHECKING:
@@ -45,20 +46,24 @@ TO_RUN_AGAIN = ("failed", "skipped", "lost")
 
 @dataclass(frozen=True)
 class Share:
-    """Chunks that have something in common; of `unread`, the bytes are not known."""
+    """Chunks that have something in common.
+
+    Of `unread`, the bytes are not known; of `uncounted`, which are done, the events.
+    """
 
     name: str
     chunks: int
     done: int
-    events: int
+    events: int | None
     read_bytes: int | None
     seconds: float
     unread: int
+    uncounted: int
 
     @property
     def events_per_second(self) -> float | None:
         """Events in a second of the tasks."""
-        return self.events / self.seconds if self.seconds else None
+        return self.events / self.seconds if self.seconds and self.events is not None else None
 
     @property
     def bytes_per_second(self) -> float | None:
@@ -66,6 +71,14 @@ class Share:
         if self.read_bytes is None or not self.seconds:
             return None
         return self.read_bytes / self.seconds
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A fileset to run again, and the chunks of which it is not known where they are."""
+
+    fileset: dict[str, Any]
+    left_out: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,8 @@ class Chunks:
     slowest: Sequence[Mapping[str, Any]]
     troubled: Sequence[Mapping[str, Any]]
     lost_files: Sequence[Mapping[str, Any]]
+    #: Files of which something gave a result, or may yet: dataset, uri and tree.
+    begun_files: frozenset[tuple[Any, ...]]
     reading: Sequence[Reading]
     advice: Sequence[Advice]
     compared: Sequence[Compared] = ()
@@ -166,6 +181,11 @@ def summarize_chunks(
         slowest=sorted(timed, key=lambda row: -row["seconds"])[:5],
         troubled=[row for row in rows if row["state"] not in ("done", "running")],
         lost_files=lost if state is None else [],
+        begun_files=frozenset(
+            (row["dataset"], row["uri"], row["tree"])
+            for row in run.rows("select distinct dataset, uri, tree, state from chunks")
+            if row["state"] not in TO_RUN_AGAIN
+        ),
         reading=reading,
         advice=advise(rows, reading),
         compared=() if report is None else _compare(report, rows),
@@ -180,32 +200,38 @@ def file_size(uri: str) -> int | None:
         return None
 
 
-def fileset_to_run_again(chunks: Chunks) -> dict[str, Any]:
+def fileset_to_run_again(chunks: Chunks) -> Rerun:
     """Return the chunks that gave no result, as a fileset in the form of coffea's dataset tools.
 
     ``apply_to_fileset`` and ``uproot.dask`` take it as it is. The Runner's ``run`` takes work
     items: ``[WorkItem(dataset, file, spec["object_path"], *step, b"") for …]``. Files without
-    steps could not be looked into at all.
+    steps are to run as a whole: nothing of them gave a result.
     """
     found: dict[str, Any] = {}
-    for row in chunks.troubled:
-        if row["state"] in TO_RUN_AGAIN:
-            spec = _spec(found, row)
-            if row["first"] is not None:
-                spec.setdefault("steps", []).append([row["first"], row["last"]])
-    for file in chunks.lost_files:
-        _spec(found, file)
+    left_out: list[Mapping[str, Any]] = []
+    whole = {_file_of(row) for row in chunks.lost_files}
+    vague = {_file_of(row) for row in chunks.troubled if row["first"] is None}
+    whole |= vague - chunks.begun_files
+    for row in (*chunks.lost_files, *(r for r in chunks.troubled if r["state"] in TO_RUN_AGAIN)):
+        uri, file = row["uri"], _file_of(row)
+        entries = file not in whole
+        # Parts of an address that were redacted are not on record to be opened again.
+        if uri is None or NO_USER in uri or REDACTED in uri or (entries and row["first"] is None):
+            left_out.append(row)
+            continue
+        files = found.setdefault(row["dataset"] or "", {"files": {}})["files"]
+        spec: dict[str, Any] = files.setdefault(uri, {"object_path": row["tree"]})
+        if entries:
+            spec.setdefault("steps", []).append([row["first"], row["last"]])
     for dataset in found.values():
         for spec in dataset["files"].values():
             if "steps" in spec:
                 spec["steps"] = sorted([*step] for step in {(*step,) for step in spec["steps"]})
-    return found
+    return Rerun(found, left_out)
 
 
-def _spec(found: dict[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    files = found.setdefault(row["dataset"] or "", {"files": {}})["files"]
-    spec: dict[str, Any] = files.setdefault(row["uri"], {"object_path": row["tree"]})
-    return spec
+def _file_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["dataset"], row["uri"], row["tree"]
 
 
 def read_report(path: Path) -> dict[str, Any]:
@@ -245,7 +271,7 @@ def _is_number(value: Any) -> bool:
 #: What coffea reports: the bytes and events of chunks that gave a result, and all chunks.
 _REPORTED: dict[str, Callable[[Sequence[Any], Sequence[Any]], float | None]] = {
     "bytesread": lambda _, done: _sum(done, "read_bytes"),
-    "entries": lambda _, done: _sum(done, "events") or 0,
+    "entries": lambda _, done: _sum(done, "events") if done else 0,
     "chunks": lambda rows, _: len(rows),
 }
 
@@ -264,10 +290,11 @@ def _share(name: str, rows: Sequence[Mapping[str, Any]]) -> Share:
         name,
         len(rows),
         len(done),
-        _sum(done, "events") or 0,
+        _sum(done, "events") if done else 0,
         _sum(rows, "read_bytes"),
         sum(seconds.values()),
         sum(row["read_bytes"] is None for row in rows),
+        sum(row["events"] is None for row in done),
     )
 
 

@@ -20,7 +20,7 @@ CELLS = (
     (2, "workflow system", "task graph", "tasks, dependencies, layers, annotations"),
     (3, "workflow system", "scheduler", "transitions, workers, stealing, events, load"),
     (4, "workflow system", "worker", "transitions, attempts, transfers, spills, load"),
-    (5, "system", "process", "Darshan's logs, I/O, memory and CPU of processes"),
+    (5, "system", "process", "Darshan's logs; CPU, I/O and memory of processes over time"),
     (5, "system", "thread", "CPU, I/O, memory and files of each run of a task"),
 )
 

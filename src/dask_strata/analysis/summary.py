@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,20 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class InputOutput:
+    """Bytes of files that workers read and wrote; null where the kernel does not say.
+
+    Unattributed is what no task's thread did, and no library that counts.
+    """
+
+    task_read_bytes: int | None
+    task_write_bytes: int | None
+    library_read_bytes: int | None
+    unattributed_read_bytes: int | None
+    unattributed_write_bytes: int | None
+
+
+@dataclass(frozen=True)
 class Summary:
     """What the first screen shows. Times are UTC, durations in seconds."""
 
@@ -45,6 +59,7 @@ class Summary:
     n_hosts: int
     breakdown: Breakdown
     prefixes: tuple[PrefixUse, ...]
+    files: InputOutput
     failures: tuple[Failure, ...]
     findings: tuple[str, ...]
     check: Check
@@ -101,6 +116,7 @@ def summarize(run: Run) -> Summary:
         n_hosts=workers["hosts"],
         breakdown=spent,
         prefixes=used,
+        files=input_output(run),
         failures=failed,
         findings=tuple(findings(run, spent, used)),
         check=check(run),
@@ -115,6 +131,14 @@ def _exit_status(run: Run) -> int | None:
     """Return the script's exit status, where `dask-strata record` ran it."""
     status = run.script.get("exit_status", "")
     return int(status) if status.isdecimal() else None
+
+
+def input_output(run: Run) -> InputOutput:
+    """Return what the processes of workers read and wrote, together."""
+    names = tuple(field.name for field in fields(InputOutput))
+    sums = ", ".join(f"sum({name})::bigint as {name}" for name in names)
+    where = "process is not null and task_read_bytes is not null"
+    return InputOutput(**run.rows(f"select {sums} from process_io where {where}")[0])  # noqa: S608  our own names
 
 
 def failures(run: Run) -> tuple[Failure, ...]:

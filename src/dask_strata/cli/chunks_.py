@@ -15,7 +15,7 @@ from dask_strata.analysis.chunks import (
 )
 from dask_strata.report.chunks import print_chunks
 from dask_strata.report.tables import FORMATS, console, write_json, write_rows
-from dask_strata.report.words import count
+from dask_strata.report.words import count, visible
 from dask_strata.run import open_run
 
 
@@ -87,7 +87,14 @@ def command(  # noqa: PLR0913, PLR0917
     if not as_rows:
         print_chunks(chunks, run, console())
     if rerun is not None:
-        fileset = fileset_to_run_again(chunks)
-        write_json(fileset, rerun)
-        files = sum(len(spec["files"]) for spec in fileset.values())
+        again = fileset_to_run_again(chunks)
+        write_json(again.fileset, rerun)
+        files = sum(len(spec["files"]) for spec in again.fileset.values())
         click.echo(f"{count(files, 'file')} to run again: {rerun}", err=True)
+        if again.left_out:
+            keys = ", ".join(visible(row["key"]) for row in again.left_out[:3])
+            click.echo(
+                f"{count(len(again.left_out), 'chunk')} left out, whose file or entries are not "
+                f"on record: {keys}{', …' if len(again.left_out) > 3 else ''}",  # noqa: PLR2004
+                err=True,
+            )

@@ -1,4 +1,4 @@
-"""The kernel's accounting of a thread: CPU, I/O, faults, switches; and its process's memory.
+"""The kernel's accounting of a thread and of its process: CPU, I/O, faults, switches, memory.
 
 A sample keeps what the kernel said as it is; reading it is for later, on another thread.
 """
@@ -10,17 +10,21 @@ import os
 import threading
 import time
 import weakref
+from operator import attrgetter, sub
 from pathlib import Path
+from time import thread_time_ns, time_ns
 from typing import Any, NamedTuple
 
 try:
     import resource
+    from resource import getrusage
 
     _THREAD: int | None = resource.RUSAGE_THREAD
 except (ImportError, AttributeError):  # not on Linux
     _THREAD = None
 
 _IO = "/proc/thread-self/io"
+_PROCESS_IO = "/proc/self/io"
 _STATM = "/proc/self/statm"
 _STATUS = "/proc/self/status"
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
@@ -30,6 +34,16 @@ _LONGEST_STATUS = 16_384
 _lock = threading.Lock()
 _all: weakref.WeakSet[_Files] = weakref.WeakSet()
 _mine = threading.local()
+
+
+def _after_fork() -> None:
+    """Give a forked process a lock of its own: the other may have been taken meanwhile."""
+    global _lock  # noqa: PLW0603  a lock cannot be made new
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Sample(NamedTuple):
@@ -73,25 +87,24 @@ def begin() -> Sample:
         with _lock:
             _all.add(files)
     files.busy = True
-    status = _read(files.status, _LONGEST_STATUS)
-    statm = _read(files.statm)
-    io = _read(files.io)
-    usage = None if _THREAD is None else resource.getrusage(_THREAD)
-    return Sample(time.time_ns(), time.thread_time_ns(), usage, io, statm, status)
+    status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
+    statm, io = _read(files.statm), _read(files.io)
+    usage = None if _THREAD is None else getrusage(_THREAD)
+    return Sample(time_ns(), thread_time_ns(), usage, io, statm, status)
 
 
 def end() -> Sample:
     """Sample the calling thread after it ran a task."""
-    now, cpu = time.time_ns(), time.thread_time_ns()
-    usage = None if _THREAD is None else resource.getrusage(_THREAD)
+    now, cpu = time_ns(), thread_time_ns()
+    usage = None if _THREAD is None else getrusage(_THREAD)
     files = _mine.files
     io, statm = _read(files.io), _read(files.statm)
-    sample = Sample(now, cpu, usage, io, statm, _read(files.status, _LONGEST_STATUS))
-    with _lock:
-        files.busy = False
-        if files.closing:
+    status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
+    files.busy = False
+    if files.closing:
+        with _lock:
             files.close()
-    return sample
+    return Sample(now, cpu, usage, io, statm, status)
 
 
 def close_files() -> None:
@@ -104,33 +117,41 @@ def close_files() -> None:
             _all.discard(files)
 
 
-def used(before: Sample, after: Sample) -> dict[str, Any]:
-    """Return what a thread used between two samples, by column of `executions`."""
-    found: dict[str, Any] = {
-        "start": before.time_ns,
-        "stop": after.time_ns,
-        "cpu_seconds": (after.cpu_ns - before.cpu_ns) / 1e9,
-    }
-    if before.usage is not None and after.usage is not None:
-        for column, name in _USAGE.items():
-            found[column] = getattr(after.usage, name) - getattr(before.usage, name)
-    found.update(_io_used(before.io, after.io))
+def used(before: Sample, after: Sample) -> tuple[Any, ...]:
+    """Return what a thread used between two samples, in the order of `MEASURES`."""
     first, last = _rss(before.statm), _rss(after.statm)
-    found["rss_before_bytes"], found["rss_after_bytes"] = first, last
-    if first is not None and last is not None:
-        found["rss_peak_bytes"] = max(first, last, _new_peak(before, after))
-    return found
+    peak = None if first is None or last is None else max(first, last, _new_peak(before, after))
+    a, b = before.usage, after.usage
+    return (
+        before.time_ns,
+        after.time_ns,
+        (after.cpu_ns - before.cpu_ns) / 1e9,
+        *((None,) * len(_USAGE) if a is None or b is None else map(sub, _counts(b), _counts(a))),
+        *_io_used(before.io, after.io),
+        first,
+        last,
+        peak,
+    )
 
 
-_USAGE = {
-    "minor_faults": "ru_minflt",
-    "major_faults": "ru_majflt",
-    "voluntary_switches": "ru_nvcsw",
-    "involuntary_switches": "ru_nivcsw",
-}
+def process_usage() -> dict[str, Any]:
+    """Return what this process has used so far, by column of `process_samples`."""
+    usage = None if _THREAD is None else _counts(getrusage(resource.RUSAGE_SELF))
+    io = _io_counts(_read_once(_PROCESS_IO))
+    return {
+        "cpu_seconds": time.process_time_ns() / 1e9,
+        "rss_bytes": _rss(_read_once(_STATM)),
+        "threads": threading.active_count(),
+        **dict(zip(_USAGE, usage or (None,) * len(_USAGE), strict=True)),
+        **dict(zip(_IO_COLUMNS, io or (None,) * len(_IO_COLUMNS), strict=True)),
+    }
+
+
+_USAGE = ("minor_faults", "major_faults", "voluntary_switches", "involuntary_switches")
+_counts = attrgetter("ru_minflt", "ru_majflt", "ru_nvcsw", "ru_nivcsw")
 
 #: In the order of the lines of /proc/thread-self/io.
-_COUNTERS = (
+_IO_COLUMNS = (
     "read_bytes",
     "write_bytes",
     "read_calls",
@@ -140,19 +161,33 @@ _COUNTERS = (
 )
 _NAMES = [b"rchar:", b"wchar:", b"syscr:", b"syscw:", b"read_bytes:", b"write_bytes:"]
 
+#: Columns of `executions` that are measured.
+MEASURES = (
+    "start",
+    "stop",
+    "cpu_seconds",
+    *_USAGE,
+    *_IO_COLUMNS,
+    "rss_before_bytes",
+    "rss_after_bytes",
+    "rss_peak_bytes",
+)
 
-def _io_used(before: bytes | None, after: bytes | None) -> dict[str, int]:
-    if before is None or after is None:
-        return {}
-    first, last = before.split(), after.split()
-    if first[:12:2] != _NAMES or last[:12:2] != _NAMES:
-        return {}
-    numbers = zip(first[1:12:2], last[1:12:2], strict=True)
-    found = {c: int(b) - int(a) for c, (a, b) in zip(_COUNTERS, numbers, strict=True)}
+
+def _io_used(before: bytes | None, after: bytes | None) -> tuple[int | None, ...]:
+    first, last = _io_counts(before), _io_counts(after)
+    if before is None or first is None or last is None:
+        return (None,) * len(_IO_COLUMNS)
+    read, written, reads, *rest = map(sub, last, first)
     # Reading the accounting is itself a read, which the second reading counts.
-    found["read_bytes"] -= len(before)
-    found["read_calls"] -= 1
-    return found
+    return read - len(before), written, reads - 1, *rest
+
+
+def _io_counts(raw: bytes | None) -> list[int] | None:
+    words = () if raw is None else raw.split()
+    if words[:12:2] != _NAMES:
+        return None
+    return [*map(int, words[1:12:2])]
 
 
 def _rss(raw: bytes | None) -> int | None:
@@ -188,11 +223,8 @@ def _inherited_peak() -> bool:
     """
     if _THREAD is None:
         return False
-    told = resource.getrusage(_THREAD).ru_maxrss * 1024
-    fd = _open(_STATUS)
-    own = _own_peak(_read(fd, _LONGEST_STATUS))
-    if fd is not None:
-        os.close(fd)
+    told = getrusage(_THREAD).ru_maxrss * 1024
+    own = _own_peak(_read_once(_STATUS))
     return own is not None and told > own
 
 
@@ -208,6 +240,15 @@ def _open(path: str) -> int | None:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+
+
+def _read_once(path: str) -> bytes | None:
+    fd = _open(path)
+    try:
+        return _read(fd, _LONGEST_STATUS)
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 def _read(fd: int | None, longest: int = _LONGEST) -> bytes | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_strata.config import Settings
+from dask_strata.recorder.accounting import process_usage
 from dask_strata.recorder.pump import Pump
 from dask_strata.store.frames import Batch, Encoder
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, new_run_id
@@ -107,7 +108,7 @@ class Engine:
         self.process = f"{role}-{new_run_id()}"
         self.sources: list[Source] = []
         self.facts: list[Callable[[], None]] = []
-        self.samplers: list[Callable[[], None]] = []
+        self.samplers: list[Callable[[], None]] = [self._add_overhead, self._add_usage]
         self.on_finish: list[Callable[[], None]] = []
         self.ended: Callable[[], str | None] = lambda: None
         self.rows = 0
@@ -149,6 +150,7 @@ class Engine:
             transport=self.sink.transport,
             **facts,
         )
+        self._run_guarded(self._add_usage)
         self._pump.start()
         self.flush()
         atexit.register(self.finish, "process exit")
@@ -270,7 +272,6 @@ class Engine:
             if time.monotonic() >= next_sample:
                 for sampler in self.samplers:
                     self._run_guarded(sampler)
-                self._add_overhead()
                 next_sample = time.monotonic() + sampling
             self.flush()
             self._own_cpu = time.thread_time()
@@ -285,7 +286,8 @@ class Engine:
 
     def _write_the_end(self) -> None:
         self._gather_facts()
-        self._add_overhead()
+        self._run_guarded(self._add_overhead)
+        self._run_guarded(self._add_usage)
         self.add("processes", stop=now_ns(), exit_reason=self._end_reason)
         with self._flush_lock:
             self.flush()
@@ -307,6 +309,9 @@ class Engine:
             written_bytes=self.sink.written_bytes,
             rows=self.rows,
         )
+
+    def _add_usage(self) -> None:
+        self.add("process_samples", time=now_ns(), **process_usage())
 
     async def finish_and_wait(self, reason: str) -> None:
         """Finish on the event loop's thread; it runs on while the last rows are written."""

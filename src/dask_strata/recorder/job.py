@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from dask_strata.recorder import devices, launchers, machine, process
 from dask_strata.recorder.evidence import Collector, Fact, Place, failure
-from dask_strata.recorder.redact import REDACTED, is_secret_name, redact_text
+from dask_strata.recorder.redact import is_secret_name, redact_text
+from dask_strata.schema import REDACTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,6 +7,7 @@ records (looked for when a task starts and when it opens a file), and taken out 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections import deque
@@ -26,6 +27,16 @@ _current: ContextVar[Any] | None = None
 
 #: Probes in each module that is watched, by its name.
 _placed: dict[str, Probes] = {}
+
+
+def _after_fork() -> None:
+    """Give a forked process a lock of its own: the other may have been taken meanwhile."""
+    global _lock  # noqa: PLW0603  a lock cannot be made new
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 #: What went wrong, until somebody puts it on record.
 _troubles: deque[str] = deque()

@@ -65,7 +65,12 @@ def watch(current: ContextVar[Any], look: Callable[[Any], None]) -> None:
             # Nothing of the user's may run in here, not even what hashes his own kind of text.
             if kind is not str and kind is not bytes:
                 return
-            what = (path, mode if type(mode) is str else None, flags if type(flags) is int else 0)
+            what = (
+                path,
+                mode if type(mode) is str else None,
+                flags if type(flags) is int else 0,
+                _folder_of(path),
+            )
             opened = run.opened
             if what in opened:
                 opened[what] += 1
@@ -79,24 +84,31 @@ def watch(current: ContextVar[Any], look: Callable[[Any], None]) -> None:
     sys.addaudithook(hook)
 
 
-def opened_files(opened: dict[tuple[Any, Any, Any], int]) -> Iterator[dict[str, Any]]:
+def _folder_of(path: str | bytes) -> str | None:
+    """Return the working folder as it is now, if a path is relative to it."""
+    if path[:1] in _ROOTS:
+        return None
+    try:
+        return os.getcwd()  # noqa: PTH109  called at each relative path
+    except OSError:  # it is gone
+        return None
+
+
+_ROOTS = (os.sep, os.fsencode(os.sep))
+
+
+def opened_files(opened: dict[tuple[Any, Any, Any, Any], int]) -> Iterator[dict[str, Any]]:
     """Yield uri, mode and count of the files that belong to somebody's data."""
     files: dict[tuple[str, str], int] = {}
     # A copy: a thread that has the run's context may still open files.
-    for (path, mode, flags), count in list(opened.items()):
-        uri = redact_text(os.fsdecode(path))
+    for (path, mode, flags, folder), count in list(opened.items()):
+        where = os.path.normpath(os.path.join(folder or "", os.fsdecode(path)))  # noqa: PTH118  text
+        uri = redact_text(where)
         if not _is_own(uri):
-            what = _absolute(uri), _mode(mode, flags)
+            what = uri, _mode(mode, flags)
             files[what] = files.get(what, 0) + count
     for (uri, mode), count in files.items():
         yield {"uri": uri, "mode": mode, "count": count}
-
-
-def _absolute(path: str) -> str:
-    try:
-        return os.path.abspath(path)
-    except OSError:  # the working folder is gone
-        return path
 
 
 def _is_own(path: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-REDACTED = "(redacted)"
+from dask_strata.schema.columns import NO_USER, REDACTED
 
 _CAMEL = re.compile(r"([a-z0-9])([A-Z])")
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
@@ -96,14 +96,14 @@ def _without_userinfo(match: re.Match[str]) -> str:
     for place, part in enumerate(parts):
         authority = re.split(r"[/?#]", part, maxsplit=1)[0]
         if "@" in authority:
-            parts[place] = "***@" + part[authority.rindex("@") + 1 :]
+            parts[place] = NO_USER + part[authority.rindex("@") + 1 :]
         elif (
             ":" in authority
             and "@" in part
             and not authority.endswith("]")
             and not _PORT.fullmatch(authority.rpartition(":")[2])
         ):  # no port after the colon: a password that holds a character it should not
-            parts[place] = "***@" + part[part.rindex("@") + 1 :]
+            parts[place] = NO_USER + part[part.rindex("@") + 1 :]
     return "://".join(parts)
 
 

@@ -7,13 +7,15 @@ raises into Dask, and the last recording to end puts back what was there.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,8 +47,11 @@ class Running:
     exception: str | None = None
     failed: bool = False
     shared: bool = False
+    #: Who is told of it, and how to leave its context.
+    sinks: list[deque[Running]] = field(default_factory=list)
+    token: Token[Running | None] | None = None
     n_opened: int = 0
-    opened: dict[tuple[Any, Any, Any], int] = field(default_factory=dict)
+    opened: dict[tuple[Any, Any, Any, Any], int] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     #: Sums and counts by kind and name, see `dask_strata.metrics`.
     reported: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
@@ -57,10 +62,15 @@ class Running:
 current: ContextVar[Running | None] = ContextVar("dask_strata_running", default=None)
 
 _sinks: dict[int, list[deque[Running]]] = {}
-_originals: dict[str, Callable[..., Any]] = {}
+#: What was there, and what stands in its place, by name.
+_wrapped: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 _numbers = itertools.count()
 _going_on: set[int] = set()
 _lock = threading.Lock()
+
+#: What went wrong around a task, until somebody puts it on record.
+_troubles: set[str] = set()
+_MOST_TROUBLES = 100
 
 
 class RunTap:
@@ -106,31 +116,69 @@ class RunTap:
     def __call__(self) -> Iterable[Batch]:
         """Return the runs that ended since the last call."""
         for reason in libraries.troubles():
-            row = {"time": time.time_ns(), "what": "library_reads", "reason": reason}
-            yield Batch.of_rows("losses", [row])
+            yield _loss("library_reads", reason)
+        for _ in range(len(_troubles)):
+            yield _loss("executions", _troubles.pop())
         runs = [self._runs.popleft() for _ in range(len(self._runs))]
-        if not runs:
-            return
-        rows = [_row(run, self._address) for run in runs]
-        if not self._opens:
-            # Another recording of this process may have seen them: here nobody asked for it.
-            for row in rows:
-                row["n_opened"] = row["elsewhere"] = None
-        yield Batch.of_rows("executions", rows)
+        try:
+            batches = list(self._batches(runs))
+        except Exception:  # noqa: BLE001  one odd run must not cost the others
+            batches = []
+            for run in runs:
+                try:
+                    batches += self._batches([run])
+                except Exception as error:  # noqa: BLE001  whatever is odd about it
+                    yield _loss("executions", f"{type(error).__name__}: {safe_repr(error)}")
+        yield from batches
+
+    def _batches(self, runs: list[Running]) -> Iterable[Batch]:
+        if runs:
+            yield self._executions(runs)
         for table, rows_of in (_DETAILS if self._opens else _REPORTED).items():
-            rows = [
-                {
-                    "key": wire_key(run.key),
-                    "run_id": run.run_id,
-                    "worker": self._address,
-                    "execution": run.number,
-                    **detail,
-                }
-                for run in runs
-                for detail in rows_of(run)
-            ]
+            rows = [self._about(run) | row for run in runs for row in rows_of(run)]
             if rows:
                 yield Batch.of_rows(table, rows)
+
+    def _executions(self, runs: list[Running]) -> Batch:
+        measured = [
+            (run.start_ns, run.stop_ns, *_UNMEASURED)
+            if run.before is None or run.after is None
+            else accounting.used(run.before, run.after)
+            for run in runs
+        ]
+        columns: dict[str, Any] = {
+            "execution": [run.number for run in runs],
+            "key": [wire_key(run.key) for run in runs],
+            "worker": self._address,
+            "run_id": [run.run_id for run in runs],
+            "thread": [run.thread for run in runs],
+            "kind": [run.kind for run in runs],
+            "outcome": ["erred" if run.failed else "finished" for run in runs],
+            "exception": [text_or_none(run.exception) for run in runs],
+            "shared": [run.shared for run in runs],
+        }
+        columns |= zip(accounting.MEASURES, map(list, zip(*measured, strict=True)), strict=True)
+        # Another recording of this process may see opens: here perhaps nobody asked for it.
+        if self._opens:
+            columns["elsewhere"] = [", ".join(sorted(run.elsewhere.copy())) or None for run in runs]
+            columns["n_opened"] = [run.n_opened for run in runs]
+        return Batch("executions", len(runs), columns)
+
+    def _about(self, run: Running) -> dict[str, Any]:
+        return {
+            "key": wire_key(run.key),
+            "run_id": run.run_id,
+            "worker": self._address,
+            "execution": run.number,
+        }
+
+
+#: Of a coroutine no more is known than when it began and ended.
+_UNMEASURED = (None,) * (len(accounting.MEASURES) - 2)
+
+
+def _loss(what: str, reason: str) -> Batch:
+    return Batch.of_rows("losses", [{"time": time.time_ns(), "what": what, "reason": reason}])
 
 
 def _reports(run: Running) -> Iterable[dict[str, Any]]:
@@ -153,153 +201,166 @@ _DETAILS: dict[str, Callable[[Running], Iterable[dict[str, Any]]]] = {
 _REPORTED = {"reports": _reports}
 
 
-def _row(run: Running, worker: str) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "key": wire_key(run.key),
-        "run_id": run.run_id,
-        "worker": worker,
-        "thread": run.thread,
-        "execution": run.number,
-        "kind": run.kind,
-        "start": run.start_ns,
-        "stop": run.stop_ns,
-        "outcome": "erred" if run.failed else "finished",
-        "exception": text_or_none(run.exception),
-        "shared": run.shared,
-        "elsewhere": ", ".join(sorted(run.elsewhere.copy())) or None,
-        "n_opened": run.n_opened,
-    }
-    if run.before is not None and run.after is not None:
-        row |= accounting.used(run.before, run.after)
-    return row
-
-
 def _wrap() -> None:
     import distributed.worker as module
 
-    if _originals:
+    if _wrapped:
         return
     for name, make in (
-        ("_run_task", _task_wrapper),
+        ("_run_task", _wrapper(_begin_task)),
         ("_run_task_async", _coroutine_wrapper),
-        ("_run_actor", _actor_wrapper),
+        ("_run_actor", _wrapper(_begin_actor)),
     ):
         original = getattr(module, name, None)
         if original is None:
             logger.warning("dask-strata does not see %s on this version of Dask", name)
             continue
-        _originals[name] = original
-        setattr(module, name, make(original))
+        _wrapped[name] = original, functools.update_wrapper(make(original), original)
+        setattr(module, name, _wrapped[name][1])
 
 
 def _unwrap() -> None:
     import distributed.worker as module
 
-    for name, original in _originals.items():
+    for name, (original, wrapper) in _wrapped.items():
         # Somebody may have wrapped our wrapper: it stays then, and passes calls on.
-        if getattr(getattr(module, name), "dask_strata", None) is original:
+        if getattr(module, name) is wrapper:
             setattr(module, name, original)
-    _originals.clear()
+    _wrapped.clear()
 
 
-def _start(worker: Any, key: Any, kind: str) -> Running:
+def _forget_in_child() -> None:
+    """Leave nothing in a forked process that a thread may have held, or that it would record."""
+    global _lock  # noqa: PLW0603  whoever held it is not in this process
+    _lock = threading.Lock()
+    _sinks.clear()
+    _going_on.clear()
+    current.set(None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _begin(worker: Any, key: Any, kind: str) -> Running | None:
+    """Return what begins now; None if nobody records this worker."""
+    if id(worker) not in _sinks or _is_going_on(key, kind):
+        return None
     tasks = getattr(getattr(worker, "state", None), "tasks", {})
     run_id = getattr(tasks.get(key), "run_id", None)
-    thread = threading.get_ident()
-    run = Running(key, run_id, kind, thread, next(_numbers))
+    run = Running(key, run_id, kind, threading.get_ident(), next(_numbers))
+    run.sinks = _sinks[id(worker)]
     run.shared = bool(_going_on)
-    _going_on.add(run.number)
     libraries.look()
+    if kind == "coroutine":
+        run.start_ns = time.time_ns()
+    else:
+        run.before = accounting.begin()
+    run.token = current.set(run)
+    _going_on.add(run.number)
     return run
 
 
-def _end(run: Running, sinks: list[deque[Running]]) -> None:
-    _going_on.discard(run.number)
+def _is_going_on(key: Any, kind: str) -> bool:
+    """Tell whether a wrapper of an earlier recording, kept by somebody's own, has begun it."""
+    outer = current.get()
+    return (
+        outer is not None
+        and outer.token is not None
+        and outer.thread == threading.get_ident()
+        and (outer.kind, outer.key) == (kind, key)
+    )
+
+
+def _end(run: Running) -> None:
+    try:
+        if run.kind == "coroutine":
+            run.stop_ns = time.time_ns()
+        else:
+            run.after = accounting.end()
+    finally:
+        _going_on.discard(run.number)
+        if run.token is not None:
+            current.reset(run.token)
+            run.token = None
     if run.library is not None:
         run.library.finish()
     # Whoever began meanwhile has a later number.
     run.shared = run.shared or bool(_going_on) or next(_numbers) != run.number + 1
-    for sink in sinks:
+    for sink in run.sinks:
         sink.append(run)
 
 
-def _task_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _run_task(task: Any, data: Any, execution_state: Any, key: Any, *rest: Any) -> Any:
-        worker = execution_state["worker"]
-        sinks = _sinks.get(id(worker))
-        if not sinks:
-            return original(task, data, execution_state, key, *rest)
-        run = _start(worker, key, "thread")
-        run.before = accounting.begin()
-        token = current.set(run)
-        try:
-            message = original(task, data, execution_state, key, *rest)
-        except BaseException as error:
-            run.failed, run.exception = True, safe_repr(error)
-            raise
-        else:
-            _note_outcome(run, message)
-            return message
-        finally:
-            run.after = accounting.end()
-            current.reset(token)
-            _end(run, sinks)
+def _guarded(action: Callable[..., Any], *args: Any) -> Any:
+    """Do what must never fail a task; what went wrong is put on record, once a reason."""
+    try:
+        return action(*args)
+    except Exception as error:  # noqa: BLE001  whatever it is, it is not the user's
+        if len(_troubles) < _MOST_TROUBLES:
+            _troubles.add(f"{type(error).__name__}: {safe_repr(error)}")
+        return None
 
-    _run_task.dask_strata = original  # type: ignore[attr-defined]
-    return _run_task
+
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
+    return args[place] if len(args) > place else kwargs[name]
+
+
+def _begin_task(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Running | None:
+    state = _argument(args, kwargs, 2, "execution_state")
+    return _begin(state["worker"], _argument(args, kwargs, 3, "key"), "thread")
+
+
+def _begin_coroutine(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Running | None:
+    from distributed.worker import get_worker
+
+    return _begin(get_worker(), _argument(args, kwargs, 0, "task").key, "coroutine")
+
+
+def _begin_actor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Running | None:
+    worker = _argument(args, kwargs, 3, "execution_state")["worker"]
+    function, name = _argument(args, kwargs, 0, "func"), _argument(args, kwargs, 4, "key")
+    return _begin(worker, _actor_key(worker, function, name), "actor")
+
+
+def _wrapper(begin: Callable[..., Running | None]) -> Callable[..., Any]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            run = _guarded(begin, args, kwargs)
+            if run is None:
+                return original(*args, **kwargs)
+            try:
+                message = original(*args, **kwargs)
+            except BaseException as error:
+                run.failed, run.exception = True, safe_repr(error)
+                raise
+            else:
+                _guarded(_note_outcome, run, message)
+                return message
+            finally:
+                _guarded(_end, run)
+
+        return wrapper
+
+    return make
 
 
 def _coroutine_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-    async def _run_task_async(task: Any, *rest: Any) -> Any:
-        from distributed.worker import get_worker
-
-        worker = get_worker()
-        sinks = _sinks.get(id(worker))
-        if not sinks:
-            return await original(task, *rest)
-        run = _start(worker, task.key, "coroutine")
-        token = current.set(run)
-        run.start_ns = time.time_ns()
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        run = _guarded(_begin_coroutine, args, kwargs)
+        if run is None:
+            return await original(*args, **kwargs)
         try:
-            message = await original(task, *rest)
+            message = await original(*args, **kwargs)
         except BaseException as error:
             run.failed, run.exception = True, safe_repr(error)
             raise
         else:
-            _note_outcome(run, message)
+            _guarded(_note_outcome, run, message)
             return message
         finally:
-            run.stop_ns = time.time_ns()
-            current.reset(token)
-            _end(run, sinks)
+            _guarded(_end, run)
 
-    _run_task_async.dask_strata = original  # type: ignore[attr-defined]
-    return _run_task_async
-
-
-def _actor_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _run_actor(
-        function: Any, args: Any, kwargs: Any, execution_state: Any, key: Any, *rest: Any
-    ) -> Any:
-        worker = execution_state["worker"]
-        sinks = _sinks.get(id(worker))
-        if not sinks:
-            return original(function, args, kwargs, execution_state, key, *rest)
-        run = _start(worker, _actor_key(worker, function, key), "actor")
-        run.before = accounting.begin()
-        token = current.set(run)
-        try:
-            return original(function, args, kwargs, execution_state, key, *rest)
-        except BaseException as error:
-            run.failed, run.exception = True, safe_repr(error)
-            raise
-        finally:
-            run.after = accounting.end()
-            current.reset(token)
-            _end(run, sinks)
-
-    _run_actor.dask_strata = original  # type: ignore[attr-defined]
-    return _run_actor
+    return wrapper
 
 
 def _actor_key(worker: Any, function: Any, name: Any) -> Any:
@@ -312,5 +373,6 @@ def _actor_key(worker: Any, function: Any, name: Any) -> Any:
 
 
 def _note_outcome(run: Running, message: Any) -> None:
-    if message.get("op") == "task-erred":
+    # An actor's method returns what the user made, which is none of our business.
+    if run.kind != "actor" and message.get("op") == "task-erred":
         run.failed, run.exception = True, message.get("exception_text")

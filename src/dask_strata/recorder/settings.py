@@ -10,7 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_strata.recorder.redact import REDACTED, is_secret_name, redact_text
+from dask_strata.recorder.redact import is_secret_name, redact_text
+from dask_strata.schema import REDACTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

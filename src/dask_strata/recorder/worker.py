@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -187,9 +188,12 @@ class WorkerRecorder:
     # Samples, on the recorder's thread.
 
     def _count(self) -> None:
-        before = self._worker.state.transition_counter
-        self._engine.flush()
-        if before == self._worker.state.transition_counter:
+        # On the loop: within a transition Dask has counted what it has not logged yet.
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._worker.loop.add_callback(self._count_between)
+
+    def _count_between(self) -> None:
+        if not self._engine.finished:
             self._add_count(final=False)
 
     def _add_count(self, *, final: bool) -> None:

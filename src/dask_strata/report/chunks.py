@@ -66,7 +66,7 @@ def headline(chunks: Chunks) -> str:
     elapsed = chunks.elapsed_seconds
     parts = [
         f"{count(total.chunks, 'chunk')}: {states}",
-        count(total.events, "event"),
+        _events(total),
         f"{size(total.read_bytes)} read{_unread(total)}",
         f"{duration(total.seconds)} in tasks",
     ]
@@ -74,6 +74,13 @@ def headline(chunks: Chunks) -> str:
         speed = rate(total.read_bytes, elapsed)
         parts.append(f"{duration(elapsed)} elapsed: {speed}, {_khz(total.events, elapsed)}")
     return " · ".join(parts)
+
+
+def _events(share: Share) -> str:
+    if share.events is None:
+        return "events unknown"
+    unknown = f" (unknown of {count(share.uncounted, 'chunk')})" if share.uncounted else ""
+    return count(share.events, "event") + unknown
 
 
 def _unread(share: Share) -> str:
@@ -106,8 +113,8 @@ def _more(out: Console, n: int) -> None:
         out.print(Text(f"  and {n - _ROWS:,} more", style="dim"))
 
 
-def _khz(events: float, seconds: float | None) -> str:
-    return f"{events / seconds / 1e3:.3g} kHz" if seconds else "–"
+def _khz(events: float | None, seconds: float | None) -> str:
+    return f"{events / seconds / 1e3:.3g} kHz" if seconds and events is not None else "–"
 
 
 def _table(first: str, *numbers: str) -> RichTable:
@@ -125,7 +132,7 @@ def _shares(title: str, shares: Sequence[Share]) -> RichTable:
             Text(visible(share.name)),
             f"{share.chunks:,}",
             f"{share.chunks - share.done:,}" if share.chunks > share.done else "",
-            f"{share.events:,}",
+            "unknown" if share.events is None else f"{share.events:,}",
             size(share.read_bytes),
             duration(share.seconds),
             rate(share.read_bytes, share.seconds).removesuffix(" MB/s"),

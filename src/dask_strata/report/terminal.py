@@ -17,7 +17,7 @@ from dask_strata.analysis.breakdown import PrefixUse
 from dask_strata.analysis.completeness import Check
 from dask_strata.analysis.mapping import NOT_YET, STEPS, Cell
 from dask_strata.analysis.stories import Story
-from dask_strata.analysis.summary import Summary
+from dask_strata.analysis.summary import InputOutput, Summary
 from dask_strata.report.io_ import io_lines
 from dask_strata.report.words import count, duration, size, visible
 
@@ -78,6 +78,9 @@ def print_summary(s: Summary, out: Console) -> None:
         _print_breakdown(s, out)
         out.print()
         out.print(_prefix_table(s.prefixes))
+    if s.files.task_read_bytes is not None:
+        out.print()
+        out.print(Text.assemble(("files    ", "bold"), io_sentence(s.files)), soft_wrap=True)
     if s.failures:
         out.print()
         out.print(Text("failed", style="bold red"))
@@ -100,11 +103,24 @@ def print_summary(s: Summary, out: Console) -> None:
     if s.io is not None:
         out.print()
         for number, line in enumerate(io_lines(s.io)):
-            head = "I/O      " if not number else " " * 9
+            head = "Darshan  " if not number else " " * 9
             out.print(Text.assemble((head, "bold"), line), soft_wrap=True)
     out.print()
     out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def io_sentence(io: InputOutput) -> str:
+    """Return who read and wrote files, with what is nobody's said as such."""
+    by_libraries = io.library_read_bytes
+    read, written = size(io.unattributed_read_bytes), size(io.unattributed_write_bytes)
+    parts = [
+        f"tasks read {size(io.task_read_bytes)}",
+        f"{size(by_libraries)} more by libraries for them" if by_libraries else "",
+        f"wrote {size(io.task_write_bytes)}",
+        f"by workers otherwise (unattributed): {read} read, {written} written",
+    ]
+    return " · ".join(filter(None, parts))
 
 
 def _print_breakdown(s: Summary, out: Console) -> None:

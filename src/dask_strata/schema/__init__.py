@@ -26,20 +26,20 @@ Unknown is null in each of them.
 
 from __future__ import annotations
 
-from dask_strata.schema.columns import INTERVAL, Column, Kind, Table
+from dask_strata.schema.columns import INTERVAL, NO_USER, REDACTED, Column, Kind, Table
 from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.dynamic import RECORD, SCHEDULER, WORKERS
 from dask_strata.schema.keys import split_wire_key, wire_key
 from dask_strata.schema.static import CLIENT, JOB
 from dask_strata.schema.system import SYSTEM, SYSTEM_DERIVED
-from dask_strata.schema.threads import THREADS
+from dask_strata.schema.threads import PROCESSES, THREADS
 
 FORMAT_VERSION = 1
 
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(*JOB, *CLIENT, *SCHEDULER, *WORKERS, *THREADS, *SYSTEM, *RECORD),
+        *(*JOB, *CLIENT, *SCHEDULER, *WORKERS, *PROCESSES, *THREADS, *SYSTEM, *RECORD),
         *(*_DERIVED, *SYSTEM_DERIVED),
     )
 }
@@ -51,7 +51,9 @@ __all__ = [
     "DERIVED",
     "FORMAT_VERSION",
     "INTERVAL",
+    "NO_USER",
     "RECORDED",
+    "REDACTED",
     "TABLES",
     "Column",
     "Kind",

@@ -14,6 +14,10 @@ Kind = Literal[
 #: that a transfer came from.
 INTERVAL = ("action", "start", "stop", "source")
 
+#: What stands for a secret that was not recorded, and for the user part of an address.
+REDACTED = "(redacted)"
+NO_USER = "***@"
+
 
 @dataclass(frozen=True)
 class Column:

@@ -124,7 +124,13 @@ DERIVED = (
             col("build_seconds", "seconds", "of it, making events of it"),
             col("process_seconds", "seconds", "of it, from then until the file was closed"),
             col("other_seconds", "seconds", "the rest of it; null if none of these is known"),
-            col("read_bytes", "bytes", "bytes that were requested of the file"),
+            col("read_bytes", "bytes", "bytes that it took to read: see bytes_from"),
+            col(
+                "bytes_from",
+                "text",
+                "library: what the library requested of the file; thread: all that the task's "
+                "thread read of files, as the kernel counts, which misses what others read for it",
+            ),
             col("requests", "int", "requests that they were asked for with"),
             col("events", "int", "entries"),
             col("events_per_second", "float", "entries in a second of the task", "1 per second"),
@@ -258,6 +264,33 @@ DERIVED = (
             col("version", "text", "a version of it; null where it is not installed"),
             col("n_processes", "int", "processes with this version"),
             col("processes", "long", "these processes"),
+        ),
+        derived=True,
+    ),
+    Table(
+        "process_io",
+        "process of the operating system: what it read and wrote while it was recorded, "
+        "and who did",
+        5,
+        "system",
+        "process",
+        (
+            col("process", "text", "the worker in it, or null"),
+            col("host", "text", "host name"),
+            col("pid", "int", "process id"),
+            col("roles", "text", "what of the cluster is in it"),
+            col("read_bytes", "bytes", "bytes read: files, not sockets"),
+            col("write_bytes", "bytes", "bytes written"),
+            col("task_read_bytes", "bytes", "of these by the threads of tasks"),
+            col("task_write_bytes", "bytes", "of these by the threads of tasks"),
+            col("library_read_bytes", "bytes", "by other threads of libraries that count"),
+            col(
+                "unattributed_read_bytes",
+                "bytes",
+                "by none of these: threads of libraries that do not count, imports, spilling, "
+                "Dask, and the recorder",
+            ),
+            col("unattributed_write_bytes", "bytes", "as unattributed_read_bytes"),
         ),
         derived=True,
     ),

@@ -293,7 +293,7 @@ RECORD = (
     ),
     Table(
         "counters",
-        "Dask's own counter and the rows on record, read at the same moment",
+        "Dask's own counter, read between two of its transitions",
         3,
         "record",
         "record",
@@ -301,7 +301,7 @@ RECORD = (
             TIME,
             col("name", "text", "what was counted"),
             col("value", "int", "Dask's count since recording of this process began"),
-            col("recorded", "int", "rows on record for it"),
+            col("recorded", "int", "rows for it that were handed over by then"),
             col("final", "bool", "whether this is the last reading, at the end"),
         ),
     ),

@@ -126,22 +126,4 @@ SYSTEM_DERIVED = (
         derived=True,
         added=True,
     ),
-    Table(
-        "process_samples",
-        "sample of what a process of Dask's used",
-        5,
-        "system",
-        "process",
-        (
-            col("time", "time", "when"),
-            col("process", "text", "the process, see `processes`"),
-            col("role", "text", "scheduler or worker"),
-            col("rss_bytes", "bytes", "resident memory"),
-            col("cpu_percent", "float", "CPU use", "percent of one core"),
-            col("num_fds", "int", "open file descriptors"),
-            col("host_read_bytes_per_second", "float", "disk reads, host", "bytes per second"),
-            col("host_write_bytes_per_second", "float", "disk writes, host", "bytes per second"),
-        ),
-        derived=True,
-    ),
 )

@@ -1,8 +1,8 @@
-"""Tables of what tasks use, as seen from the thread that runs them."""
+"""Tables of what processes use, and tasks, as seen from the thread that runs them."""
 
 from __future__ import annotations
 
-from dask_strata.schema.columns import KEY, START, STOP, WORKER, Table, col
+from dask_strata.schema.columns import KEY, START, STOP, TIME, WORKER, Table, col
 
 #: The run of a task's function that a row is about.
 _RUN = (
@@ -10,6 +10,32 @@ _RUN = (
     KEY,
     WORKER,
     col("run_id", "int", "Dask's number of the attempt"),
+)
+
+PROCESSES = (
+    Table(
+        "process_samples",
+        "sample of what the operating system counts of a process, all its threads together",
+        5,
+        "system",
+        "process",
+        (
+            TIME,
+            col("cpu_seconds", "seconds", "CPU time since the process began"),
+            col("rss_bytes", "bytes", "resident memory"),
+            col("read_bytes", "bytes", "bytes read since it began: files, not sockets"),
+            col("write_bytes", "bytes", "bytes written since it began"),
+            col("read_calls", "int", "read system calls since it began"),
+            col("write_calls", "int", "write system calls since it began"),
+            col("storage_read_bytes", "bytes", "bytes that storage had to be asked for"),
+            col("storage_write_bytes", "bytes", "bytes that storage was handed"),
+            col("minor_faults", "int", "page faults without I/O since it began"),
+            col("major_faults", "int", "page faults with I/O since it began"),
+            col("voluntary_switches", "int", "times that its threads waited"),
+            col("involuntary_switches", "int", "times that its threads had to make way"),
+            col("threads", "int", "threads of Python's"),
+        ),
+    ),
 )
 
 THREADS = (
