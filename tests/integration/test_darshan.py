@@ -202,7 +202,7 @@ def test_files_are_told_with_what_was_read_again(threaded: Run) -> None:
 def test_the_run_has_them_everywhere(threaded: Run, strata: Callable[..., Any]) -> None:
     run = threaded.path
     shown = strata("show", run, check=True).stdout
-    assert "I/O      tasks read" in shown
+    assert "Darshan  tasks read" in shown
     assert "2 of 6 logs of Darshan's" in shown
     told = strata("story", run, "read_h5-1", check=True).stdout
     assert "known by its thread" in told
