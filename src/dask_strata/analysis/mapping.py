@@ -21,13 +21,11 @@ CELLS = (
     (3, "workflow system", "scheduler", "transitions, workers, stealing, events, load"),
     (4, "workflow system", "worker", "transitions, attempts, transfers, spills, load"),
     (5, "system", "thread", "CPU, I/O, memory and files of each run of a task"),
+    (5, "system", "coroutine", "profiles of functions and coroutines, if switched on"),
 )
 
 #: Levels of the map that this version has no tables for.
-NOT_YET = (
-    (5, "system", "process", "Darshan logs, I/O, memory and CPU of processes"),
-    (5, "system", "coroutine", "Yappi profiles"),
-)
+NOT_YET = ((5, "system", "process", "Darshan logs, I/O, memory and CPU of processes"),)
 
 
 @dataclass(frozen=True)

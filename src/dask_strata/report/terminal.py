@@ -18,6 +18,7 @@ from dask_strata.analysis.completeness import Check
 from dask_strata.analysis.mapping import NOT_YET, STEPS, Cell
 from dask_strata.analysis.stories import Story
 from dask_strata.analysis.summary import Summary
+from dask_strata.report.profile import profile_lines
 from dask_strata.report.words import count, duration, size, visible
 
 _BAR = 30
@@ -91,6 +92,9 @@ def print_summary(s: Summary, out: Console) -> None:
             )
         if len(s.failures) > 3:  # noqa: PLR2004
             out.print(Text(f"  and {len(s.failures) - 3} more kinds", style="dim"))
+    if s.profile is not None:
+        out.print()
+        out.print(profile_lines(s.profile), soft_wrap=True)
     if s.findings:
         out.print()
         out.print(Text("stands out", style="bold"))
@@ -123,6 +127,8 @@ def next_commands(path: str, s: Summary) -> Text:
         commands.append(f"dask-strata check {run}")
     if s.failures:
         commands.append(f"dask-strata story {run} {shlex.quote(visible(s.failures[0].example))}")
+    if s.profile is not None:
+        commands.append(f"dask-strata profile {run}")
     commands += [f"dask-strata tasks {run} --sort compute_seconds", f"dask-strata map {run}"]
     return Text.assemble(("next     ", "bold"), "\n         ".join(commands[:3]))
 

@@ -30,6 +30,7 @@ from dask_strata.schema.columns import INTERVAL, Column, Kind, Table
 from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.dynamic import RECORD, SCHEDULER, WORKERS
 from dask_strata.schema.keys import split_wire_key, wire_key
+from dask_strata.schema.profiles import PROFILES
 from dask_strata.schema.static import CLIENT, JOB
 from dask_strata.schema.threads import THREADS
 
@@ -37,7 +38,7 @@ FORMAT_VERSION = 1
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for table in (*JOB, *CLIENT, *SCHEDULER, *WORKERS, *THREADS, *RECORD, *_DERIVED)
+    for table in (*JOB, *CLIENT, *SCHEDULER, *WORKERS, *THREADS, *PROFILES, *RECORD, *_DERIVED)
 }
 
 RECORDED = {name: table for name, table in TABLES.items() if not table.derived}
