@@ -246,7 +246,7 @@ def test_pipeline_is_whole(pipeline: Pipeline) -> None:
     assert_whole(pipeline.run)
     assert pipeline.run.state == "complete"
     for cell in metadata_map(pipeline.run):
-        assert cell.total > 0, cell
+        assert cell.total > 0 or cell.by_choice, cell
 
 
 def test_counters_are_dasks(pipeline: Pipeline) -> None:

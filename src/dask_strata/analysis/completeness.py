@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from dask_strata.analysis.darshan_logs import unwritten_logs
 from dask_strata.analysis.finding import Finding
 from dask_strata.analysis.imports import check_import
 from dask_strata.analysis.system_logs import check_logs
@@ -53,6 +54,7 @@ def check(run: Run) -> Check:
             *_losses(run),
             *_unrecorded_workers(run),
             *_unmeasured(run),
+            *unwritten_logs(run),
         ]
     )
     findings += list(check_logs(run))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse, breakdown, prefixes
 from dask_strata.analysis.completeness import Check, check
 from dask_strata.analysis.io_ import Io, summarize_io
+from dask_strata.analysis.profile import ProfileSummary, summarize_profile
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -63,6 +64,7 @@ class Summary:
     failures: tuple[Failure, ...]
     findings: tuple[str, ...]
     check: Check
+    profile: ProfileSummary | None
     recorder_cpu_seconds: float
     process_cpu_seconds: float
     exit_status: int | None
@@ -120,6 +122,7 @@ def summarize(run: Run) -> Summary:
         failures=failed,
         findings=tuple(findings(run, spent, used)),
         check=check(run),
+        profile=summarize_profile(run),
         recorder_cpu_seconds=float(cost["own"]),
         process_cpu_seconds=float(cost["whole"]),
         exit_status=_exit_status(run),

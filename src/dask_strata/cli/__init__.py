@@ -22,6 +22,7 @@ _VERBS = {
     "tasks": "one row a task",
     "chunks": "which worker processed which part of which file, and how fast",
     "io": "what tasks read and wrote, as Darshan traced it",
+    "profile": "time in functions and coroutines, and whose code it is, if it was profiled",
     "story": "everything about one task, in time order",
     "query": "SQL over all tables",
     "tables": "the tables and columns of a run",

@@ -24,6 +24,7 @@ from dask_strata.recorder.events import EventSource
 from dask_strata.recorder.graph import GraphSource
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.plugins import dumps_nanny_plugin, dumps_worker_plugin
+from dask_strata.recorder.profiling import profile, warn_if_missing
 from dask_strata.recorder.pump import Pump
 from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.taps import UnexpectedLogError
@@ -155,6 +156,8 @@ class SchedulerRecorder(SchedulerPlugin):
             name=getattr(scheduler, "name", None),
             tap=self._transitions.name,
         )
+        warn_if_missing(self.settings)
+        profile(engine)
         # From here on nothing escapes us, also while the plugins below are handed out.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
         self._there_already(scheduler)

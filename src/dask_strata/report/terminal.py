@@ -15,10 +15,11 @@ from rich.text import Text
 
 from dask_strata.analysis.breakdown import PrefixUse
 from dask_strata.analysis.completeness import Check
-from dask_strata.analysis.mapping import NOT_YET, STEPS, Cell
+from dask_strata.analysis.mapping import STEPS, Cell
 from dask_strata.analysis.stories import Story
 from dask_strata.analysis.summary import InputOutput, Summary
 from dask_strata.report.io_ import io_lines
+from dask_strata.report.profile import profile_lines
 from dask_strata.report.words import count, duration, size, visible
 
 _BAR = 30
@@ -95,6 +96,9 @@ def print_summary(s: Summary, out: Console) -> None:
             )
         if len(s.failures) > 3:  # noqa: PLR2004
             out.print(Text(f"  and {len(s.failures) - 3} more kinds", style="dim"))
+    if s.profile is not None:
+        out.print()
+        out.print(profile_lines(s.profile), soft_wrap=True)
     if s.findings:
         out.print()
         out.print(Text("stands out", style="bold"))
@@ -145,6 +149,8 @@ def next_commands(path: str, s: Summary) -> Text:
         commands.append(f"dask-strata check {run}")
     if s.failures:
         commands.append(f"dask-strata story {run} {shlex.quote(visible(s.failures[0].example))}")
+    if s.profile is not None:
+        commands.append(f"dask-strata profile {run}")
     commands += [f"dask-strata tasks {run} --sort compute_seconds", f"dask-strata map {run}"]
     return Text.assemble(("next     ", "bold"), "\n         ".join(commands[:3]))
 
@@ -241,21 +247,16 @@ def print_map(cells: Sequence[Cell], out: Console) -> None:
             Text(", ".join(_in_table(cell, name, n) for name, n in filled.items())),
             *([Text("nothing: " + ", ".join(empty), style="dim")] if empty else []),
         )
-        style = "" if cell.total else "bold red"
+        by_choice = cell.by_choice if not cell.total else None
+        if by_choice:
+            tables = Group(Text(f"by choice: {by_choice}", style="dim"))
+        style = "" if cell.total or by_choice else "bold red"
         table.add_row(
             f"{cell.step} {STEPS[cell.step]}",
             cell.layer,
             cell.level,
             Text(f"{cell.total:,}", style=style),
             tables,
-        )
-    for step, layer, level, promise in NOT_YET:
-        table.add_row(
-            f"{step} {STEPS[step]}",
-            layer,
-            level,
-            Text("–"),
-            Text(f"not recorded by this version: {promise}", style="dim"),
         )
     out.print(table)
 

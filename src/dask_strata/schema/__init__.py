@@ -30,6 +30,7 @@ from dask_strata.schema.columns import INTERVAL, NO_USER, REDACTED, Column, Kind
 from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.dynamic import RECORD, SCHEDULER, WORKERS
 from dask_strata.schema.keys import split_wire_key, wire_key
+from dask_strata.schema.profiles import PROFILES
 from dask_strata.schema.static import CLIENT, JOB
 from dask_strata.schema.system import SYSTEM, SYSTEM_DERIVED
 from dask_strata.schema.threads import PROCESSES, THREADS
@@ -39,7 +40,7 @@ FORMAT_VERSION = 1
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(*JOB, *CLIENT, *SCHEDULER, *WORKERS, *PROCESSES, *THREADS, *SYSTEM, *RECORD),
+        *(*JOB, *CLIENT, *SCHEDULER, *WORKERS, *PROCESSES, *THREADS, *SYSTEM, *PROFILES, *RECORD),
         *(*_DERIVED, *SYSTEM_DERIVED),
     )
 }
