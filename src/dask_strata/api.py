@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.config import Settings, read_settings
-from dask_strata.errors import UsageError
+from dask_strata.errors import StrataError, UsageError
 from dask_strata.recorder.darshan import log_folder, logs_in, usable_library
 from dask_strata.recorder.session import Session
 from dask_strata.run import Run, open_run
@@ -161,8 +161,8 @@ def record_command(
     return outcome.status
 
 
-def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:  # noqa: ARG001  imports will need it
-    """Say how many of Darshan's logs a recorded run has left.
+def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
+    """Add the logs that Darshan has left to the run, and say what came of it.
 
     Parameters
     ----------
@@ -173,9 +173,22 @@ def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:  # noqa
     err : Console
         Where to say it.
     """
+    from dask_strata.importers.additions import add_files
+    from dask_strata.report.words import visible
+
     found = logs_in(log_dir)
-    said = f"{len(found)} of Darshan's logs are in" if found else "Darshan has left no log in"
-    err.print(f"dask-strata: {said} {_shortest(log_dir)}", soft_wrap=True)
+    if not found:
+        err.print(f"dask-strata: Darshan has left no log in {_shortest(log_dir)}", soft_wrap=True)
+        return
+    try:
+        added = add_files(run_folder, found)
+    except StrataError as error:
+        err.print(f"dask-strata: Darshan's logs are not in the run: {error}", soft_wrap=True)
+        return
+    said = ", ".join([f"{added.rows:,} rows of {added.files:,} of Darshan's logs", *added.said])
+    err.print(f"dask-strata: {said}; they are in {_shortest(log_dir)}", soft_wrap=True)
+    for trouble in added.troubles:
+        err.print(f"dask-strata: {visible(trouble)}", soft_wrap=True)
 
 
 def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) -> None:

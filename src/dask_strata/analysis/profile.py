@@ -67,7 +67,7 @@ def summarize_profile(run: Run) -> ProfileSummary | None:
     if not len(run["functions"]):
         return None
     counts = run.rows("""
-        select clock, count(distinct coalesce(process, file)) as n_processes,
+        select clock, count(distinct coalesce(file, process)) as n_processes,
                count(distinct (module, line, name)) as n_functions,
                count(distinct (module, line, name)) filter (is_coroutine) as n_coroutines,
                coalesce(sum(own_seconds) filter (not waiting), 0) as seconds,

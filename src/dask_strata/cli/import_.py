@@ -22,7 +22,7 @@ from dask_strata.report.words import count, visible
     "--into",
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="Add Darshan's logs (files or folders) to this run.",
+    help="Add Darshan's logs, or profiles (files or folders), to this run.",
 )
 @click.option(
     "-o",
@@ -52,7 +52,8 @@ def command(  # noqa: PLR0913, PLR0917
 ) -> None:
     """Make a run of each folder with CSV files of the Mofka-Dask coupler, or add to a run.
 
-    With --into RUN, logs that Darshan wrote (*.darshan) are added to a run that is on record.
+    With --into RUN, logs that Darshan wrote (*.darshan), and profiles that Yappi or Python saved
+    (pstat, callgrind), are added to a run that is on record.
 
     Else any of scheduler_transition.csv, worker_transition.csv, worker_transfer.csv, worker.csv (or
     workers.csv), client.csv, graph.csv and consumer.o, their columns in any order.

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dask_strata.store.bulk import Addition
 
 #: Called with the bytes that were read, and those that there are.
 Progress = Callable[[int, int], None]
@@ -49,3 +55,62 @@ class Added:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("said", "troubles", "unknown"):
             getattr(self, name).extend(getattr(other, name))
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Puts on record what was imported, and what could not be.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of the files.
+    addition : Addition
+        Gets the rows.
+    process : str
+        The process that imports.
+    added : Added
+        What came of it.
+    """
+
+    kind: str
+    addition: Addition
+    process: str
+    added: Added
+
+    def imported(self, path: Path, sha256: str, kept: int) -> None:
+        """Note that a file was read, and how many of its rows are kept."""
+        row = {
+            "file": path.name,
+            "folder": str(path.absolute().parent),
+            "kept": kept,
+            "size_bytes": path.stat().st_size,
+            "kind": self.kind,
+            "sha256": sha256,
+            "process": self.process,
+        }
+        self.addition.write_rows("imports", [row])
+        self.added.noted += 1
+
+    def loss(self, path: Path | None, what: str, reason: str, count: int | None = None) -> None:
+        """Note that something could not be read, and why."""
+        where = None if path is None else str(path.absolute())
+        row = {"what": what, "count": count, "reason": reason, "where": where}
+        self.addition.write_rows("losses", [row | {"process": self.process}])
+        self.added.noted += 1
+
+    def refuse(self, path: Path, why: str, sha256: str | None) -> None:
+        """Note that nothing of a file is kept."""
+        self.added.troubles.append(f"{path}: {why}")
+        self.loss(path, path.name, why)
+        if sha256 is not None:
+            self.imported(path, sha256, kept=0)
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes. Raises OSError."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()

@@ -17,6 +17,7 @@ import pyarrow as pa
 from dask_strata.errors import ImportedDataError, StrataError, UsageError
 from dask_strata.importers.added import Added, Progress
 from dask_strata.importers.darshan_log import is_log
+from dask_strata.importers.yappi_files import ENDINGS, is_profile_head
 from dask_strata.store.bulk import Addition
 from dask_strata.store.reader import Record, read_record
 from dask_strata.store.segments import segment_state
@@ -56,6 +57,7 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "darshan": Kind((".darshan",), ("darshan", "add_logs"), "darshan", is_log),
+    "profile": Kind(ENDINGS, ("profiles", "add_profiles"), "yappi", is_profile_head),
 }
 
 

@@ -6,7 +6,6 @@ process of Dask's, and once more for its rows. Counters are PyDarshan's, traces 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.importers.added import COUNTERS, Added, Progress
+from dask_strata.importers.added import COUNTERS, Added, Notes, Progress, digest_of
 from dask_strata.importers.clock_fit import estimate_shift
 from dask_strata.importers.darshan_counters import Wanted, available, read_counters
 from dask_strata.importers.darshan_log import DXT, DarshanLog, LogError, open_log
@@ -78,7 +77,7 @@ class _Import:
     def __init__(self, addition: Addition, record: Record, process: str) -> None:
         self.added = Added()
         self._addition = addition
-        self._process = process
+        self._notes = Notes(KIND, addition, process, self.added)
         self._side: DaskSide = dask_side(record)
         known = record.tables["imports"]
         self._known = set(known["sha256"].cast(pa.string()).to_pylist()) - {None}
@@ -93,32 +92,22 @@ class _Import:
     def take(self, path: Path) -> None:
         """Look at a log, unless it is in the run."""
         try:
-            with path.open("rb") as file:
-                sha256 = hashlib.sha256()
-                while piece := file.read(1 << 20):
-                    sha256.update(piece)
-            digest = sha256.hexdigest()
+            digest = digest_of(path)
             if digest in self._known:
                 self._again(path, digest)
                 return
             self._known.add(digest)
             self._surveys.append(survey(path, digest))
         except LogError as error:
-            self._refuse(path, str(error), digest)
+            self._notes.refuse(path, str(error), digest)
         except OSError as error:
-            self._refuse(path, f"cannot be read: {error.strerror or error}", None)
+            self._notes.refuse(path, f"cannot be read: {error.strerror or error}", None)
 
     def _again(self, path: Path, digest: str) -> None:
         self.added.again += 1
         if digest[:ID_CHARACTERS] in self._modules - self._counted and available():
             log = open_log(path)
             self._to_count.append(Survey(path, digest, log, {}))
-
-    def _refuse(self, path: Path, why: str, digest: str | None) -> None:
-        self.added.troubles.append(f"{path}: {why}")
-        self._loss(path, path.name, why)
-        if digest is not None:
-            self._imported(path, digest, kept=0)
 
     def tie(self) -> None:
         """Tie the logs to processes, and leave out those that are of another run."""
@@ -155,8 +144,8 @@ class _Import:
             self._addition.write_rows("darshan_logs", [log_row(found, tied, shift)])
             for trouble in found.troubles:
                 self.added.troubles.append(f"{found.path}: {trouble}")
-                self._loss(found.path, found.path.name, trouble)
-            self._imported(found.path, found.sha256, kept)
+                self._notes.loss(found.path, found.path.name, trouble)
+            self._notes.imported(found.path, found.sha256, kept)
             self.added.rows += 1 + kept
             done += found.log.size // 2
             progress(done, total)
@@ -192,35 +181,16 @@ class _Import:
                 "PyDarshan is not installed, so that counters are left out: pip install "
                 "'dask-strata[darshan]' (Python up to 3.12), then import again."
             )
-            self._loss(None, COUNTERS, "PyDarshan is not installed here", len(wanted))
+            self._notes.loss(None, COUNTERS, "PyDarshan is not installed here", len(wanted))
             return
         answers = read_counters([w for _, w in wanted])
         for (found, _), answer in zip(wanted, answers, strict=True):
             if isinstance(answer, str):
                 self.added.troubles.append(f"{found.path}: no counters: {answer}")
-                self._loss(found.path, f"counters of {found.path.name}", answer)
+                self._notes.loss(found.path, f"counters of {found.path.name}", answer)
                 continue
             self.added.rows += len(answer)
             self._addition.write("darshan_counters", counter_rows(answer, found.id))
-
-    def _imported(self, path: Path, sha256: str, kept: int) -> None:
-        row = {
-            "file": path.name,
-            "folder": str(path.absolute().parent),
-            "kept": kept,
-            "size_bytes": path.stat().st_size,
-            "kind": KIND,
-            "sha256": sha256,
-            "process": self._process,
-        }
-        self._addition.write_rows("imports", [row])
-        self.added.noted += 1
-
-    def _loss(self, path: Path | None, what: str, reason: str, count: int | None = None) -> None:
-        where = None if path is None else str(path.absolute())
-        row = {"what": what, "count": count, "reason": reason, "where": where}
-        self._addition.write_rows("losses", [row | {"process": self._process}])
-        self.added.noted += 1
 
 
 def _count(n: int) -> str:

@@ -17,7 +17,7 @@ from dask_strata.errors import ImportedDataError
 from dask_strata.importers.callgrind import CallgrindError, read_callgrind
 from dask_strata.owners import owner_of, waits
 
-_ENDINGS = {
+_FORMS = {
     ".pstat": "pstat",
     ".pstats": "pstat",
     ".prof": "pstat",
@@ -25,6 +25,9 @@ _ENDINGS = {
     ".callgrind": "callgrind",
     ".ystat": "ystat",
 }
+
+#: Endings of the names of profiles; a ystat file is refused when it is read, with the reason.
+ENDINGS = tuple(_FORMS)
 
 #: Bytes that tell what a file is.
 _HEAD = 4096
@@ -70,6 +73,11 @@ write("end\\n")
 """
 
 
+def is_profile_head(head: bytes) -> bool:
+    """Tell whether a file that begins so is a profile."""
+    return _form_of(head) is not None
+
+
 def is_profile(path: Path) -> bool:
     """Tell whether a file is, or calls itself, a profile that Yappi or Python saved."""
     return path.is_file() and _form(path) is not None
@@ -109,7 +117,7 @@ def read_profile(path: Path) -> list[dict[str, Any]]:
 
 
 def _form(path: Path) -> str | None:
-    ending = _ENDINGS.get(path.suffix.lower())
+    ending = _FORMS.get(path.suffix.lower())
     if ending is not None:
         return ending
     try:
@@ -117,7 +125,11 @@ def _form(path: Path) -> str | None:
             head = file.read(_HEAD)
     except OSError:
         return None
-    if path.name.startswith("callgrind.out") or b"\nevents:" in head:
+    return "callgrind" if path.name.startswith("callgrind.out") else _form_of(head)
+
+
+def _form_of(head: bytes) -> str | None:
+    if b"\nevents:" in head:
         return "callgrind"
     plain = bytes(b & 0x7F if i < 2 else b for i, b in enumerate(head[:3]))  # noqa: PLR2004  flagged
     return "pstat" if plain.startswith(_MARSHALLED) else None
