@@ -308,7 +308,9 @@ def test_a_run_that_is_being_recorded_is_left_alone(runs: Path, client: Client) 
         except StrataError:
             time.sleep(0.1)
     assert added.files == 0
-    assert added.said == ["6 logs of no process of this run, nor of its time: left out"]
+    assert added.said == [
+        "6 logs of no process of this run, nor of its time: left out (--others keeps them)"
+    ]
     assert len(open_run(run.path)["darshan_logs"]) == 0
 
 
@@ -324,7 +326,10 @@ def test_logs_of_two_runs_in_one_folder(runs: Path, strata: Callable[..., Any]) 
     done = strata("import", "--into", run, folder)
     assert done.returncode == 0, done.stderr
     assert "2 logs of processes of this run" in done.stdout
-    assert "logs of no process of this run, nor of its time: left out" in done.stdout
+    assert (
+        "logs of no process of this run, nor of its time: left out (--others keeps them)"
+        in done.stdout
+    )
     assert len(open_run(run)["darshan_logs"]) == 6
 
 

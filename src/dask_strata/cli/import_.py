@@ -25,6 +25,11 @@ from dask_strata.report.words import count, visible
     help="Add Darshan's logs, or profiles (files or folders), to this run.",
 )
 @click.option(
+    "--others",
+    is_flag=True,
+    help="With --into: keep logs, too, that are of no process of the run, nor of its time.",
+)
+@click.option(
     "-o",
     "--runs",
     type=click.Path(path_type=Path),
@@ -45,6 +50,7 @@ def command(  # noqa: PLR0913, PLR0917
     ctx: click.Context,
     paths: tuple[Path, ...],
     into: Path | None,
+    others: bool,  # noqa: FBT001
     runs: Path,
     name: str | None,
     strict: bool,  # noqa: FBT001
@@ -73,7 +79,9 @@ def command(  # noqa: PLR0913, PLR0917
                 "--into adds to a run that is there: -o, --name and --strict make a new one.",
                 hint="Leave them out.",
             )
-        ctx.exit(_add(into, paths))
+        ctx.exit(_add(into, paths, others=others))
+    if others:
+        raise UsageError("--others is about files that are added with --into RUN.")
     whole = True
     for path, files in [(path, find_files(path)) for path in paths]:
         with reading(path.name) as progress:
@@ -106,10 +114,10 @@ def command(  # noqa: PLR0913, PLR0917
     ctx.exit(0 if whole else 1)
 
 
-def _add(run: Path, paths: tuple[Path, ...]) -> int:
+def _add(run: Path, paths: tuple[Path, ...], *, others: bool) -> int:
     """Add files to a run, say what came of it, and return the exit status."""
     with reading(run.name) as progress:
-        added = add_files(run, paths, progress)
+        added = add_files(run, paths, progress, others=others)
     said = [f"{count(added.rows, 'row')} of {count(added.files, 'file')} added", *added.said]
     if added.again:
         said.append(f"{count(added.again, 'file')} in the run already")

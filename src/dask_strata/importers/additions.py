@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -22,8 +23,21 @@ from dask_strata.store.bulk import Addition
 from dask_strata.store.reader import Record, read_record
 from dask_strata.store.segments import segment_state
 
-#: Adds files of one kind: files, addition, record of the run, name of the process, progress.
-Adder = Callable[[Sequence[Path], Addition, Record, str, Progress], Added]
+
+class Adder(Protocol):
+    """Adds files of one kind."""
+
+    def __call__(  # noqa: D102, PLR0913
+        self,
+        files: Sequence[Path],
+        addition: Addition,
+        record: Record,
+        process: str,
+        progress: Progress,
+        *,
+        others: bool = False,
+    ) -> Added: ...
+
 
 #: So many names of files that nobody knows are told.
 _NAMES_TOLD = 5
@@ -61,7 +75,9 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def add_files(run: Path, paths: Sequence[Path], progress: Progress | None = None) -> Added:
+def add_files(
+    run: Path, paths: Sequence[Path], progress: Progress | None = None, *, others: bool = False
+) -> Added:
     """Add files to a run: all of them, or, if it is interrupted, none.
 
     Parameters
@@ -72,6 +88,8 @@ def add_files(run: Path, paths: Sequence[Path], progress: Progress | None = None
         Files; or folders, of which all files that have a known ending are meant.
     progress : Progress, optional
         Told how far it is.
+    others : bool, optional
+        Whether files are kept that are of no process of the run, nor of its time.
 
     Raises
     ------
@@ -96,7 +114,8 @@ def add_files(run: Path, paths: Sequence[Path], progress: Progress | None = None
     try:
         for kind, mine in files.items():
             add = KINDS[kind].add()
-            added.absorb(add(mine, addition, record, process, progress or (lambda *_: None)))
+            told = progress or (lambda *_: None)
+            added.absorb(add(mine, addition, record, process, told, others=others))
         if added.rows or added.noted:
             addition.write_rows("processes", [_importer(process, started)])
             addition.finish()

@@ -29,8 +29,14 @@ from dask_strata.store.reader import Record
 KIND = "darshan"
 
 
-def add_logs(
-    files: Sequence[Path], addition: Addition, record: Record, process: str, progress: Progress
+def add_logs(  # noqa: PLR0913
+    files: Sequence[Path],
+    addition: Addition,
+    record: Record,
+    process: str,
+    progress: Progress,
+    *,
+    others: bool = False,
 ) -> Added:
     """Add the rows of some logs to a run.
 
@@ -46,13 +52,15 @@ def add_logs(
         The process that imports, for rows about the import.
     progress : Progress
         Told how far it is.
+    others : bool, optional
+        Whether logs are kept that are of no process of the run, nor of its time.
 
     Raises
     ------
     OSError
         The run's folder cannot be written.
     """
-    work = _Import(addition, record, process)
+    work = _Import(addition, record, process, others=others)
     total = sum(_size(path) for path in files)
     done = 0
     for path in files:
@@ -74,7 +82,8 @@ def _size(path: Path) -> int:
 class _Import:
     """One import: looks at logs, ties them, writes their rows."""
 
-    def __init__(self, addition: Addition, record: Record, process: str) -> None:
+    def __init__(self, addition: Addition, record: Record, process: str, *, others: bool) -> None:
+        self._keep_others = others
         self.added = Added()
         self._addition = addition
         self._notes = Notes(KIND, addition, process, self.added)
@@ -116,18 +125,20 @@ class _Import:
             tied = tie(found.facts, self._side)
             if tied is None and not happened_meanwhile(found.facts, self._side):
                 others += 1
-                continue
+                if not self._keep_others:
+                    continue
             self._logs.append((found, tied))
         n_tied = sum(1 for _, t in self._logs if t)
-        foreign = len(self._logs) - n_tied
+        foreign = len(self._logs) - n_tied - (others if self._keep_others else 0)
         self.added.files += len(self._logs)
         if n_tied:
             self.added.said.append(f"{_count(n_tied)} of processes of this run")
         if foreign:
             self.added.said.append(f"{_count(foreign)} of other programs meanwhile, kept as such")
         if others:
+            what = "kept as such" if self._keep_others else "left out (--others keeps them)"
             self.added.said.append(
-                f"{_count(others)} of no process of this run, nor of its time: left out"
+                f"{_count(others)} of no process of this run, nor of its time: {what}"
             )
 
     def write(self, progress: Progress, total: int) -> None:

@@ -17,8 +17,14 @@ from dask_strata.store.reader import Record
 KIND = "profile"
 
 
-def add_profiles(
-    files: Sequence[Path], addition: Addition, record: Record, process: str, progress: Progress
+def add_profiles(  # noqa: PLR0913
+    files: Sequence[Path],
+    addition: Addition,
+    record: Record,
+    process: str,
+    progress: Progress,
+    *,
+    others: bool = False,  # noqa: ARG001  a profile does not say whose it is
 ) -> Added:
     """Add the functions of some profiles to a run.
 
