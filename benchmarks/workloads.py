@@ -16,7 +16,7 @@ import psutil
 
 #: Arguments of each workload: as measured, and for a quick look.
 SIZES = {
-    "a": {"full": {"tasks": 20_000}, "quick": {"tasks": 500}},
+    "a": {"full": {"tasks": 20_000}, "short": {"tasks": 2_000}, "quick": {"tasks": 500}},
     "b": {"full": {"tasks": 500, "seconds": 0.02}, "quick": {"tasks": 50, "seconds": 0.02}},
     "c": {"full": {"pieces": 80}, "quick": {"pieces": 16}},
 }
@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scheduler")
     parser.add_argument("--workload", choices=RUNS, required=True)
-    parser.add_argument("--size", choices=("full", "quick"), default="full")
+    parser.add_argument("--size", choices=("full", "short", "quick"), default="full")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--started", type=float, required=True, help="time.time() at the start")
     parser.add_argument("--nannies", type=int, nargs="*", default=[])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.config import Settings, read_settings
-from dask_strata.errors import UsageError
+from dask_strata.errors import StrataError, UsageError
+from dask_strata.recorder.darshan import log_folder, logs_in, usable_library
 from dask_strata.recorder.session import Session
 from dask_strata.run import Run, open_run
 
@@ -127,12 +129,16 @@ def record_command(
     Raises
     ------
     UsageError
-        There is nothing to run, or a setting is wrong.
+        There is nothing to run, a setting is wrong, or what it needs is not there.
     """
     from dask_strata.recorder.launch import launch, note_exit_status
+    from dask_strata.recorder.profiling import needs
     from dask_strata.report.tables import console
 
     chosen = read_settings(**settings)
+    needs(chosen)
+    if chosen.darshan_library is not None:
+        chosen = replace(chosen, darshan_library=str(usable_library(chosen.darshan_library)))
     outcome = launch(module, command_line, chosen)
     err = console(stderr=True)
     for folder in outcome.joined:
@@ -150,7 +156,39 @@ def record_command(
     for folder in outcome.runs:
         note_exit_status(folder, outcome.status)
         _conclude(folder, chosen, err, quiet=quiet)
+        if chosen.darshan_library is not None:
+            after_record(folder, log_folder(chosen, folder), err)
     return outcome.status
+
+
+def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
+    """Add the logs that Darshan has left to the run, and say what came of it.
+
+    Parameters
+    ----------
+    run_folder : Path
+        Folder of the run.
+    log_dir : Path
+        Folder that Darshan was to write its logs to.
+    err : Console
+        Where to say it.
+    """
+    from dask_strata.importers.additions import add_files
+    from dask_strata.report.words import visible
+
+    found = logs_in(log_dir)
+    if not found:
+        err.print(f"dask-strata: Darshan has left no log in {_shortest(log_dir)}", soft_wrap=True)
+        return
+    try:
+        added = add_files(run_folder, found)
+    except StrataError as error:
+        err.print(f"dask-strata: Darshan's logs are not in the run: {error}", soft_wrap=True)
+        return
+    said = ", ".join([f"{added.rows:,} rows of {added.files:,} of Darshan's logs", *added.said])
+    err.print(f"dask-strata: {said}; they are in {_shortest(log_dir)}", soft_wrap=True)
+    for trouble in added.troubles:
+        err.print(f"dask-strata: {visible(trouble)}", soft_wrap=True)
 
 
 def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) -> None:

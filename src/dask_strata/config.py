@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dask_strata.errors import SettingError
@@ -57,6 +57,47 @@ def _tap(value: Any) -> str:
     return str(value)
 
 
+def _clock(value: Any) -> str | None:
+    if value is None or value is False:
+        return None
+    if value not in ("wall", "cpu"):
+        raise ValueError("must be wall or cpu")
+    return str(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
+        raise ValueError("must be texts: a list, or with commas between them")
+    return tuple(text for text in value if text)
+
+
+def _roles(value: Any) -> tuple[str, ...]:
+    roles = _texts(value)
+    if not set(roles) <= {"worker", "scheduler", "client"}:
+        raise ValueError("must be among worker, scheduler, client")
+    return roles
+
+
+def _library(value: Any) -> str | None:
+    if value is True:
+        return "auto"
+    return None if value is False else _text(value)
+
+
+def _count(value: Any) -> int:
+    try:
+        number = int(value)
+    except (ValueError, TypeError):
+        raise ValueError("must be a whole number") from None
+    if not 1 <= number <= 1_000_000:  # noqa: PLR2004
+        raise ValueError("must be between 1 and 1,000,000")
+    return number
+
+
 @dataclass(frozen=True)
 class Setting:
     """One setting: its name in Dask's configuration, default, reader and meaning."""
@@ -65,6 +106,11 @@ class Setting:
     default: Any
     read: Callable[[Any], Any]
     meaning: str
+
+    @property
+    def field(self) -> str:
+        """Its name in Python: in `Settings`, and as a keyword."""
+        return self.name.replace(".", "_").replace("-", "_")
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -115,8 +161,41 @@ SETTINGS: tuple[Setting, ...] = (
         read=_flag,
         meaning="Whether `dask-strata record` ends by writing Parquet.",
     ),
+    Setting(
+        "yappi.clock",
+        None,
+        _clock,
+        "Profile with Yappi, by wall or cpu clock; `yappi: wall` says the same.",
+    ),
+    Setting("yappi.roles", ("worker",), _roles, "Processes to profile: worker, scheduler, client."),
+    Setting("yappi.interval", "10s", _seconds, "How often the profile so far is recorded."),
+    Setting(
+        "darshan.library",
+        None,
+        _library,
+        "Darshan's runtime library, to be loaded into workers that have a nanny: a path, or auto "
+        "to look for it; `darshan: auto` says the same.",
+    ),
+    Setting(
+        "darshan.log-dir", None, _text, "Folder for Darshan's logs; `darshan` in the run's folder."
+    ),
+    Setting("darshan.dxt", default=True, read=_flag, meaning="Whether Darshan traces operations."),
+    Setting(
+        "darshan.exclude",
+        (),
+        _texts,
+        "Regular expressions of files to leave out, beside Python's own and the system's.",
+    ),
+    Setting("darshan.memory", 64, _count, "Memory for Darshan's records in a worker, in MiB."),
+    Setting("darshan.records", 4096, _count, "Files that Darshan keeps records of in a worker."),
     Setting("session", None, _text, "Set by `dask-strata record` to find its runs again."),
 )
+
+#: Settings that belong together. A plain value in the place of the group is that of its first.
+GROUPS = {
+    group: next(s.name for s in SETTINGS if s.name.startswith(f"{group}."))
+    for group in ("yappi", "darshan")
+}
 
 
 @dataclass(frozen=True)
@@ -134,11 +213,20 @@ class Settings:
     inputs: bool
     tap: str
     compact: bool
+    yappi_clock: str | None
+    yappi_roles: tuple[str, ...]
+    yappi_interval: float
+    darshan_library: str | None
+    darshan_log_dir: str | None
+    darshan_dxt: bool
+    darshan_exclude: tuple[str, ...]
+    darshan_memory: int
+    darshan_records: int
     session: str | None
 
     def as_config(self) -> dict[str, Any]:
-        """Return them as they would stand in Dask's configuration."""
-        return {f.name.replace("_", "-"): getattr(self, f.name) for f in fields(self)}
+        """Return them by their names in Dask's configuration."""
+        return {s.name: getattr(self, s.field) for s in SETTINGS}
 
 
 def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> Settings:
@@ -170,27 +258,43 @@ def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> 
         raise SettingError(
             f"{NAMESPACE} in Dask's configuration must be a mapping, not {config!r}."
         )
-    known = {setting.name: setting for setting in SETTINGS}
-    given = {str(name).replace("_", "-"): value for name, value in config.items()}
-    given |= {n.replace("_", "-"): v for n, v in overrides.items() if v is not None}
-    for name in [name for name in given if name not in known]:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = (
-            f"Did you mean {NAMESPACE}.{close[0]}?"
-            if close
-            else f"Known settings: {', '.join(known)}."
-        )
-        problem = f"Unknown setting {NAMESPACE}.{name}."
-        if not lenient or name.replace("-", "_") in overrides:
-            raise SettingError(problem, hint=hint)
-        if name not in _told and "session" not in given:  # `dask-strata record` has said it
-            _told.add(name)
-            logger.warning("dask-strata: %s It is left out. %s", problem, hint)
+    known = {setting.field: setting for setting in SETTINGS}
+    given = dict(_flat(config)) | dict(_flat({n: v for n, v in overrides.items() if v is not None}))
+    for field in [field for field in given if field not in known]:
+        _tell_unknown(field, given, lenient=lenient and field not in dict(_flat(overrides)))
     values = {}
-    for name, setting in known.items():
-        value = given.get(name, setting.default)
+    for field, setting in known.items():
+        _, value = given.get(field, ("", setting.default))
         try:
-            values[name.replace("-", "_")] = setting.read(value)
+            values[field] = setting.read(value)
         except (ValueError, TypeError, LookupError) as error:
-            raise SettingError(f"{NAMESPACE}.{name}: {value!r} {error}.") from None
+            raise SettingError(f"{NAMESPACE}.{setting.name}: {value!r} {error}.") from None
     return Settings(**values)
+
+
+def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, Any]]]:
+    """Yield each setting's name in Python, with its name as given and its value."""
+    for key, value in config.items():
+        name = str(key).replace("_", "-")
+        if name not in GROUPS:
+            pairs = [(name, value)]
+        elif isinstance(value, Mapping):
+            pairs = [(f"{name}.{str(k).replace('_', '-')}", v) for k, v in value.items()]
+        else:
+            pairs = [(GROUPS[name], value)]
+        for full, inner in pairs:
+            yield full.replace(".", "_").replace("-", "_"), (full, inner)
+
+
+def _tell_unknown(field: str, given: Mapping[str, tuple[str, Any]], *, lenient: bool) -> None:
+    names = [setting.name for setting in SETTINGS]
+    close = difflib.get_close_matches(given[field][0], names, n=1)
+    hint = (
+        f"Did you mean {NAMESPACE}.{close[0]}?" if close else f"Known settings: {', '.join(names)}."
+    )
+    problem = f"Unknown setting {NAMESPACE}.{given[field][0]}."
+    if not lenient:
+        raise SettingError(problem, hint=hint)
+    if field not in _told and "session" not in given:  # `dask-strata record` has said it
+        _told.add(field)
+        logger.warning("dask-strata: %s It is left out. %s", problem, hint)

@@ -11,6 +11,8 @@ from dask_strata.analysis.completeness import Check, check
 from dask_strata.analysis.critical_path import CriticalPath, critical_path
 from dask_strata.analysis.findings import Insight, insights
 from dask_strata.analysis.idleness import idle_workers
+from dask_strata.analysis.io_ import Io, summarize_io
+from dask_strata.analysis.profile import ProfileSummary, summarize_profile
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -60,15 +62,17 @@ class Summary:
     n_hosts: int
     breakdown: Breakdown
     prefixes: tuple[PrefixUse, ...]
-    io: InputOutput
+    files: InputOutput
     failures: tuple[Failure, ...]
     findings: tuple[Insight, ...]
     path_seconds: dict[str, float]
     makespan_seconds: float
     check: Check
+    profile: ProfileSummary | None
     recorder_cpu_seconds: float
     process_cpu_seconds: float
     exit_status: int | None
+    io: Io | None = None
 
     @property
     def overhead(self) -> float | None:
@@ -119,15 +123,17 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         n_hosts=workers["hosts"],
         breakdown=spent,
         prefixes=used,
-        io=input_output(run),
+        files=input_output(run),
         failures=failed,
         findings=insights(run, spent, used, path, idle_workers(run)),
         path_seconds=path.seconds,
         makespan_seconds=path.makespan_seconds,
         check=check(run),
+        profile=summarize_profile(run),
         recorder_cpu_seconds=float(cost["own"]),
         process_cpu_seconds=float(cost["whole"]),
         exit_status=_exit_status(run),
+        io=summarize_io(run, files=False),
     )
 
 

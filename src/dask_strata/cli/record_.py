@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -9,8 +10,26 @@ import click
 from dask_strata.api import record_command
 
 
+class _Record(click.Command):
+    """Takes ``--darshan`` with or without a value, which Click would look for in what follows."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*self._spelled_out(args)])
+
+    def _spelled_out(self, args: list[str]) -> Iterator[str]:
+        flags = {name: p for p in self.params if isinstance(p, click.Option) for name in p.opts}
+        ours, value = True, False
+        for argument in args:
+            ours = ours and (value or (argument.startswith("-") and argument != "--"))
+            option = None if value else flags.get(argument)
+            yield "--darshan=auto" if ours and argument == "--darshan" else argument
+            value = option is not None and not option.is_flag and argument != "--darshan"
+
+
 @click.command(
-    "record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+    "record",
+    cls=_Record,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
     "-o",
@@ -35,6 +54,18 @@ from dask_strata.api import record_command
     metavar="TIME",
     help="How often state over time is sampled.  [default: 500ms]",
 )
+@click.option(
+    "--yappi",
+    "yappi_clock",
+    type=click.Choice(["wall", "cpu"]),
+    help="Profile functions and coroutines of the workers, by this clock.",
+)
+@click.option(
+    "--darshan",
+    "darshan_library",
+    metavar="[=LIB]",
+    help="Load Darshan into the workers: its library libdarshan.so, or look for it.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Only say where the run is.")
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 @click.pass_context
@@ -57,6 +88,8 @@ def command(  # noqa: PLR0913
     Examples:
       dask-strata record pipeline.py --input data/
       dask-strata record -o runs/ -m mypackage.pipeline --fast
+      dask-strata record --yappi cpu pipeline.py
+      dask-strata record --darshan=/opt/darshan/lib/libdarshan.so pipeline.py
     """
     if no_code:
         settings["code"] = False

@@ -2,19 +2,26 @@
 
 The image-processing pipeline of the Dask examples: read, normalise, grayscale, Gaussian
 filter, threshold, label, and save the labels. The images are made first, always the same.
+It runs on a cluster of its own, on one that was started elsewhere, or under an MPI launcher.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
+import json
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 #: What the pipeline imports, beside Dask itself.
 NEEDS = ("numpy", "scipy.ndimage", "dask.array", "dask_image.imread", "imageio.v3", "PIL")
+
+#: Where the cluster comes from.
+MODES = ("LocalCluster", "MPI", "distributed")
 
 #: How much red, green and blue our eyes see in a grey.
 LUMINANCE = (0.299, 0.587, 0.114)
@@ -97,14 +104,27 @@ def process(images: Path, results: Path) -> int:
     return sum(dask.compute(*found))
 
 
-def missing() -> str | None:
-    """Return the first package that is needed and not there."""
+def missing(options: argparse.Namespace) -> tuple[str, str] | None:
+    """Return the first package that is needed and not there, and the extra that has it."""
+    needs = dict.fromkeys(NEEDS, "demo")
+    if options.mode == "MPI":
+        needs |= {"dask_mpi": "mpi", "mpi4py": "mpi"}
+    if options.yappi is not None:
+        needs["yappi"] = "yappi"
     try:
-        for name in NEEDS:
+        for name in needs:
             importlib.import_module(name)
     except ImportError as error:
-        return (error.name or name).partition(".")[0]
+        return (error.name or name).partition(".")[0], needs[name]
     return None
+
+
+def mode(text: str) -> str:
+    """Return the mode as it is spelled; case does not matter."""
+    try:
+        return next(m for m in MODES if m.lower() == text.lower())
+    except StopIteration:
+        raise argparse.ArgumentTypeError(f"must be {' or '.join(MODES)}, not {text}") from None
 
 
 def positive(text: str) -> int:
@@ -137,43 +157,118 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--workers", type=positive, default=2, help="worker processes (default: %(default)s)")
     add("--threads", type=positive, default=2, help="threads of each (default: %(default)s)")
     add("--folder", type=Path, help="where the images go (default: a new temporary folder)")
+    add("--mode", type=mode, default="LocalCluster", help="LocalCluster, MPI or distributed")
+    add("--scheduler-file", type=Path, help="of the cluster to use; mode distributed needs it")
+    add("--yappi", choices=("wall", "cpu"), help="profile the workers by this clock")
+    add("--report-dir", type=Path, help="folder for task stream, performance report, configuration")
     options = parser.parse_args(argv)
+    if options.mode == "distributed" and options.scheduler_file is None:
+        parser.error("argument --mode: distributed needs --scheduler-file")
     if options.size < 64:  # noqa: PLR2004  smaller images have no room for the blobs
         parser.error(f"argument --size: must be at least 64, not {options.size}")
     return options
 
 
-def run(options: argparse.Namespace, folder: Path) -> None:
-    """Make the images, process them on a cluster of their own, and say what came of it."""
+@contextmanager
+def connected(options: argparse.Namespace) -> Iterator[Any]:
+    """Yield a client of the cluster; under MPI all but one process are the cluster, and end here.
+
+    The settings are those of whatever starts from now on, here.
+    """
+    import dask
     from distributed import Client, LocalCluster
 
-    images, results = folder / "images", folder / "labels"
-    make_images(images, options.images, options.size)
-    print(f"{options.images} images of {options.size} x {options.size} pixels made in {images}")
-    with (
-        LocalCluster(
-            n_workers=options.workers,
-            threads_per_worker=options.threads,
-            processes=True,
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster),
-    ):
-        objects = process(images, results)
-    print(f"{objects} objects found and labelled")
+    if options.yappi is not None:
+        dask.config.set({"dask_strata.yappi.clock": options.yappi})
+    with ExitStack() as stack:
+        if options.mode == "distributed":
+            client = Client(scheduler_file=str(options.scheduler_file))
+        elif options.mode == "MPI":
+            from dask_mpi import initialize
+
+            initialize(nthreads=options.threads, dashboard=False)
+            client = Client()
+        else:
+            cluster = stack.enter_context(
+                LocalCluster(
+                    n_workers=options.workers,
+                    threads_per_worker=options.threads,
+                    processes=True,
+                    dashboard_address=":0",
+                )
+            )
+            client = Client(cluster)
+        yield stack.enter_context(client)
+
+
+@contextmanager
+def profiled(client: Any, options: argparse.Namespace, folder: Path) -> Iterator[None]:
+    """Profile, if that is asked for and nobody does: the scheduler may have been started before."""
+    announced = client.get_metadata(["dask-strata"], default=None) or {}
+    clocks = {spec["settings"].get("yappi.clock") for spec in announced.values()}
+    if options.yappi is None or clocks - {None}:
+        yield
+        return
+    import dask_strata
+
+    with dask_strata.record(folder / "runs", client=client, yappi=options.yappi) as run:
+        yield
+    print(f"The profile is in {run.path}")
+
+
+@contextmanager
+def reported(client: Any, folder: Path | None) -> Iterator[None]:
+    """Write Dask's own reports: task stream, performance report and configuration."""
+    if folder is None:
+        yield
+        return
+    import dask
+    import yaml  # type: ignore[import-untyped, unused-ignore]
+    from distributed import get_task_stream, performance_report
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = yaml.safe_dump(dask.config.config)
+    (folder / "dask-config.yaml").write_text(config, encoding="utf-8")
+    with ExitStack() as stack:
+        if importlib.util.find_spec("bokeh") is None:
+            print("No performance report: pip install 'dask-strata[demo]'", file=sys.stderr)
+        else:
+            page = folder / "performance-report.html"
+            stack.enter_context(performance_report(filename=str(page)))
+        stream = stack.enter_context(get_task_stream(client))
+        yield
+    text = json.dumps(stream.data, default=str, indent=1)
+    (folder / "task-stream.json").write_text(text + "\n", encoding="utf-8")
+    print(f"Reports are in {folder}")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the images, process them on the cluster, and say what came of it."""
+    with connected(options) as client:
+        made = options.folder or Path(tempfile.mkdtemp(prefix="image-processing-"))
+        folder = made.resolve()
+        images, results = folder / "images", folder / "labels"
+        make_images(images, options.images, options.size)
+        print(f"{options.images} images of {options.size} x {options.size} pixels made in {images}")
+        with (
+            profiled(client, options, options.report_dir or folder),
+            reported(client, options.report_dir),
+        ):
+            objects = process(images, results)
+        print(f"{objects} objects found and labelled")
     print(f"Results are in {results}")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the example; return the exit status."""
     options = parse(argv)
-    package = missing()
-    if package is not None:
-        print(f"Error: {package} is missing: pip install 'dask-strata[demo]'", file=sys.stderr)
+    lacking = missing(options)
+    if lacking is not None:
+        package, extra = lacking
+        print(f"Error: {package} is missing: pip install 'dask-strata[{extra}]'", file=sys.stderr)
         return 1
     try:
-        folder = (options.folder or Path(tempfile.mkdtemp(prefix="image-processing-"))).resolve()
-        run(options, folder)
+        run(options)
     except OSError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

@@ -15,6 +15,7 @@ import distributed
 
 from dask_strata.config import read_settings
 from dask_strata.recorder.engine import Engine, now_ns
+from dask_strata.recorder.profiling import profile
 from dask_strata.recorder.redact import redact_text
 from dask_strata.recorder.relay import sender
 from dask_strata.recorder.script import script_facts
@@ -57,6 +58,7 @@ class ClientRecorder:
         engine.ended = lambda: "closed" if client.status == "closed" else None
         engine.facts.append(self._facts)
         engine.start(address=client.id)
+        profile(engine)
 
     def _facts(self) -> None:
         for name, value in script_facts(code=self._engine.settings.code):

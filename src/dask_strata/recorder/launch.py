@@ -112,7 +112,7 @@ def _variables(settings: Settings, runs: Path, session: str) -> dict[str, str]:
 
     ours: dict[str, Any] = {**settings.as_config(), "runs": str(runs), "session": session}
     variables = {
-        f"DASK_DASK_STRATA__{name.upper().replace('-', '_')}": repr(value)
+        f"DASK_DASK_STRATA__{name.upper().replace('-', '_').replace('.', '__')}": repr(value)
         for name, value in ours.items()
         if value is not None
     }

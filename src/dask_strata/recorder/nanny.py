@@ -9,6 +9,7 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.config import read_settings
+from dask_strata.recorder.darshan_worker import Preparation
 from dask_strata.recorder.engine import Engine, now_ns
 from dask_strata.recorder.relay import sender
 from dask_strata.recorder.statics import add_statics
@@ -43,6 +44,11 @@ class NannyRecorder:
         engine.on_finish += [self._watch]
         engine.ended = lambda: "closed" if nanny.status in _ENDED else None
         engine.start(address=nanny.address, name=str(nanny.name))
+        self._darshan = Preparation(nanny, engine)
+
+    async def prepare(self) -> None:
+        """Do what must be done before the worker's process is started."""
+        await self._darshan.begin()
 
     def _watch(self) -> None:
         """Look after the worker's process: a new one is a start, one with an exit code an end."""

@@ -44,7 +44,7 @@ def dumps_nanny_plugin(spec: dict[str, Any]) -> bytes:
     class StrataNannyPlugin(NannyPlugin):
         restart = False
 
-        def setup(self, nanny: Any) -> None:
+        async def setup(self, nanny: Any) -> None:
             import logging
 
             self.recorder = None
@@ -52,6 +52,7 @@ def dumps_nanny_plugin(spec: dict[str, Any]) -> bytes:
                 from dask_strata.recorder.nanny import NannyRecorder
 
                 self.recorder = NannyRecorder(nanny, spec)
+                await self.recorder.prepare()
             except Exception as error:  # noqa: BLE001  a nanny must start, recorded or not
                 logging.getLogger("dask_strata").warning(
                     "dask-strata does not record this nanny: %s: %s", type(error).__name__, error

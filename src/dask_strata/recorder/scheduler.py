@@ -6,6 +6,7 @@ It hands the recorders of workers and nannies out through Dask's own plugins.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -23,6 +24,7 @@ from dask_strata.recorder.events import EventSource
 from dask_strata.recorder.graph import GraphSource
 from dask_strata.recorder.lag import LoopLag
 from dask_strata.recorder.plugins import dumps_nanny_plugin, dumps_worker_plugin
+from dask_strata.recorder.profiling import profile, warn_if_missing
 from dask_strata.recorder.pump import Pump
 from dask_strata.recorder.statics import add_statics
 from dask_strata.recorder.taps import UnexpectedLogError
@@ -40,6 +42,7 @@ _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
 #: How long a detaching scheduler waits for workers and nannies that do not answer.
 _DETACH_SECONDS = 5
+_RETRY_SECONDS = 0.2
 
 _ENDED = (Status.closed, Status.failed)
 
@@ -153,6 +156,8 @@ class SchedulerRecorder(SchedulerPlugin):
             name=getattr(scheduler, "name", None),
             tap=self._transitions.name,
         )
+        warn_if_missing(self.settings)
+        profile(engine)
         # From here on nothing escapes us, also while the plugins below are handed out.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
         self._there_already(scheduler)
@@ -252,10 +257,13 @@ class SchedulerRecorder(SchedulerPlugin):
     # Samples, on the recorder's thread.
 
     def _count(self) -> None:
-        before = self._transitions.counter()
-        self._engine.flush()  # type: ignore[union-attr]
-        if before == self._transitions.counter():
-            self._add_count(before, final=False)
+        # On the loop: within a transition Dask has counted what it has not logged yet.
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._scheduler.loop.add_callback(self._count_between)
+
+    def _count_between(self) -> None:
+        if self._engine is not None and not self._engine.finished:
+            self._add_count(self._transitions.counter(), final=False)
 
     def _add_count(self, value: int, *, final: bool) -> None:
         self._engine.add(  # type: ignore[union-attr]
@@ -312,15 +320,13 @@ class SchedulerRecorder(SchedulerPlugin):
         if not self.recording:
             return
         scheduler = self._scheduler
-        for unregister in (scheduler.unregister_worker_plugin, scheduler.unregister_nanny_plugin):
+        for nanny in (False, True):
             try:
-                await asyncio.wait_for(unregister(comm=None, name=self.name), _DETACH_SECONDS)
-            except ValueError:
-                continue  # it was never registered
+                await asyncio.wait_for(self._take_off(nanny=nanny), _DETACH_SECONDS)
             except Exception as error:  # noqa: BLE001  a worker that hangs must not keep us here
                 if scheduler.status is not Status.running:
                     break  # it closes, and everyone ends with it
-                what = f"{type(error).__name__}: {error}"
+                what = f"{type(error).__name__}: {error or f'within {_DETACH_SECONDS} s'}"
                 logger.warning("dask-strata: not every recorder could be taken off: %s", what)
                 self._engine.add(  # type: ignore[union-attr]
                     "losses",
@@ -331,6 +337,22 @@ class SchedulerRecorder(SchedulerPlugin):
         await self._engine.finish_and_wait(reason)  # type: ignore[union-attr]
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
+
+    async def _take_off(self, *, nanny: bool) -> None:
+        """Have the recorders of all workers, or of all nannies, taken off."""
+        scheduler = self._scheduler
+        kind, operation = ("nanny", "plugin_remove") if nanny else ("worker", "plugin-remove")
+        try:
+            await getattr(scheduler, f"unregister_{kind}_plugin")(comm=None, name=self.name)
+        except ValueError:
+            return  # it was never registered
+        except OSError as error:
+            # Who cannot be reached may be about to end: then it is gone in a moment.
+            message, answers = {"op": operation, "name": self.name}, {"": error}
+            while any(isinstance(answer, Exception) for answer in answers.values()):
+                await asyncio.sleep(_RETRY_SECONDS)
+                answers = await scheduler.broadcast(msg=message, nanny=nanny, on_error="return")
+                answers = {w: a for w, a in answers.items() if w in scheduler.workers}
 
     def _detach_taps(self) -> None:
         engine, scheduler = self._engine, self._scheduler

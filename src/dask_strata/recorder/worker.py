@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -12,8 +13,10 @@ from typing import Any, ClassVar
 from distributed.core import Status
 
 from dask_strata.config import Settings, read_settings
+from dask_strata.recorder.darshan_worker import note_darshan
 from dask_strata.recorder.engine import Engine, now_ns, to_ns
 from dask_strata.recorder.lag import LoopLag
+from dask_strata.recorder.profiling import profile
 from dask_strata.recorder.relay import sender
 from dask_strata.recorder.running import RunTap
 from dask_strata.recorder.statics import add_statics
@@ -98,7 +101,7 @@ class WorkerRecorder:
             self._taps.append(runs)
             engine.sources.append(runs)
         engine.samplers += [self._count, self._sample]
-        engine.facts.append(lambda: add_statics(engine))
+        engine.facts += [lambda: add_statics(engine), lambda: note_darshan(engine)]
         engine.on_finish.append(self._detach)
         engine.ended = lambda: "closed" if worker.status in _ENDED else None
         engine.start(
@@ -108,6 +111,7 @@ class WorkerRecorder:
             memory_limit_bytes=worker.memory_manager.memory_limit or None,
             tap="log",
         )
+        profile(engine)
 
     async def close(self) -> None:
         """Stop, at once if only the recording ends, else when the worker has closed.
@@ -187,9 +191,12 @@ class WorkerRecorder:
     # Samples, on the recorder's thread.
 
     def _count(self) -> None:
-        before = self._worker.state.transition_counter
-        self._engine.flush()
-        if before == self._worker.state.transition_counter:
+        # On the loop: within a transition Dask has counted what it has not logged yet.
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._worker.loop.add_callback(self._count_between)
+
+    def _count_between(self) -> None:
+        if not self._engine.finished:
             self._add_count(final=False)
 
     def _add_count(self, *, final: bool) -> None:

@@ -21,7 +21,7 @@ from dask_strata.analysis.chunks import summarize_chunks
 from dask_strata.analysis.critical_path import CriticalPath, critical_path
 from dask_strata.analysis.findings import stragglers
 from dask_strata.analysis.idleness import idle_workers
-from dask_strata.analysis.mapping import NOT_YET, STEPS, metadata_map
+from dask_strata.analysis.mapping import STEPS, metadata_map
 from dask_strata.analysis.series import series
 from dask_strata.analysis.stories import Story, story
 from dask_strata.analysis.summary import Summary, summarize
@@ -105,7 +105,6 @@ def _answers(run: Run, summary: Summary, path: CriticalPath) -> dict[str, Any]:
         "chunks": summarize_chunks(run) if has_chunks else None,
         "map": map_,
         "steps": STEPS,
-        "not_yet": NOT_YET,
         "config_differences": run["config_differences"].to_arrow().to_pylist(),
         "package_mismatches": run["package_mismatches"].to_arrow().to_pylist(),
         "versions": _versions(run),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from dask_strata.config import SETTINGS
 from dask_strata.errors import UsageError
@@ -77,14 +78,19 @@ def settings_markdown() -> str:
         "Made from `dask_strata.config` by `python -m dask_strata.report.schema_text settings`.",
         "",
         "They stand under `dask_strata` in Dask's configuration: in a YAML file, as variables",
-        "(`DASK_DASK_STRATA__FLUSH_INTERVAL=50ms`), with `dask.config.set`, as options of",
-        "`dask-strata record` or as keywords of `dask_strata.record`. Unknown settings are named.",
+        "(`DASK_DASK_STRATA__FLUSH_INTERVAL=50ms`, `DASK_DASK_STRATA__YAPPI__CLOCK=cpu`), with",
+        "`dask.config.set`, as options of `dask-strata record` or as keywords of",
+        '`dask_strata.record` (`yappi_clock="cpu"`). Unknown settings are named.',
         "",
         "| setting | default | meaning |",
         "|---|---|---|",
     ]
-    lines += [f"| `{s.name}` | `{s.default}` | {s.meaning} |" for s in SETTINGS]
+    lines += [f"| `{s.name}` | `{_default(s.default)}` | {s.meaning} |" for s in SETTINGS]
     return "\n".join([*lines, ""])
+
+
+def _default(value: Any) -> str:
+    return str(list(value) if isinstance(value, tuple) else value)
 
 
 if __name__ == "__main__":

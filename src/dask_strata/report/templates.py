@@ -11,6 +11,8 @@ from dask_strata.analysis.critical_path import CAUSES
 from dask_strata.analysis.idleness import REASONS
 from dask_strata.report import colors
 from dask_strata.report.chunks import headline as chunks_headline
+from dask_strata.report.io_ import io_lines
+from dask_strata.report.profile import profile_lines
 from dask_strata.report.terminal import headline, io_sentence
 from dask_strata.report.words import count, duration, rate, size, visible
 from dask_strata.schema import FORMAT_VERSION
@@ -55,7 +57,9 @@ def environment() -> Environment:
         "kind_colors": colors.KINDS,
         "cause_colors": colors.CAUSES,
         "headline": lambda s: str(headline(s)),
+        "io_lines": io_lines,
         "io_sentence": io_sentence,
+        "profile_lines": profile_lines,
         "chunks_headline": chunks_headline,
         "rate": rate,
         "format_version": FORMAT_VERSION,

@@ -16,9 +16,11 @@ from rich.text import Text
 from dask_strata.analysis.breakdown import PrefixUse
 from dask_strata.analysis.completeness import Check
 from dask_strata.analysis.findings import Insight
-from dask_strata.analysis.mapping import NOT_YET, STEPS, Cell
+from dask_strata.analysis.mapping import STEPS, Cell
 from dask_strata.analysis.stories import Story
 from dask_strata.analysis.summary import InputOutput, Summary
+from dask_strata.report.io_ import io_lines
+from dask_strata.report.profile import profile_lines
 from dask_strata.report.words import count, duration, size, visible
 
 _BAR = 30
@@ -78,9 +80,7 @@ def print_summary(s: Summary, out: Console) -> None:
         _print_breakdown(s, out)
         out.print()
         out.print(_prefix_table(s.prefixes))
-    if s.io.task_read_bytes is not None:
-        out.print()
-        out.print(Text.assemble(("files    ", "bold"), io_sentence(s.io)), soft_wrap=True)
+    _print_io(s, out)
     if s.failures:
         out.print()
         out.print(Text("failed", style="bold red"))
@@ -95,6 +95,9 @@ def print_summary(s: Summary, out: Console) -> None:
             )
         if len(s.failures) > 3:  # noqa: PLR2004
             out.print(Text(f"  and {len(s.failures) - 3} more kinds", style="dim"))
+    if s.profile is not None:
+        out.print()
+        out.print(profile_lines(s.profile), soft_wrap=True)
     if s.findings:
         out.print()
         out.print(Text("stands out", style="bold"))
@@ -111,6 +114,17 @@ def insight_line(insight: Insight) -> str:
     """Return a finding as one line, with what it cost."""
     cost = "" if not insight.seconds else f" ({duration(insight.seconds)})"
     return visible(insight.text) + cost
+
+
+def _print_io(s: Summary, out: Console) -> None:
+    lines = [] if s.files.task_read_bytes is None else [("files", io_sentence(s.files))]
+    if s.io is not None:
+        for number, line in enumerate(io_lines(s.io)):
+            lines.append(("" if number else "Darshan", line))
+    if lines:
+        out.print()
+    for head, line in lines:
+        out.print(Text.assemble((f"{head:<9}", "bold"), line), soft_wrap=True)
 
 
 def io_sentence(io: InputOutput) -> str:
@@ -148,6 +162,8 @@ def next_commands(path: str, s: Summary) -> Text:
         commands.append(f"dask-strata check {run}")
     if s.failures:
         commands.append(f"dask-strata story {run} {shlex.quote(visible(s.failures[0].example))}")
+    if s.profile is not None:
+        commands.append(f"dask-strata profile {run}")
     commands += [
         f"dask-strata report {run}",
         f"dask-strata tasks {run} --sort compute_seconds",
@@ -245,10 +261,13 @@ def print_map(cells: Sequence[Cell], out: Console) -> None:
         filled = {name: n for name, n in cell.rows.items() if n}
         empty = [name for name, n in cell.rows.items() if not n]
         tables = Group(
-            Text(", ".join(f"{name} {n:,}" for name, n in filled.items())),
+            Text(", ".join(_in_table(cell, name, n) for name, n in filled.items())),
             *([Text("nothing: " + ", ".join(empty), style="dim")] if empty else []),
         )
-        style = "" if cell.total else "bold red"
+        by_choice = cell.by_choice if not cell.total else None
+        if by_choice:
+            tables = Group(Text(f"by choice: {by_choice}", style="dim"))
+        style = "" if cell.total or by_choice else "bold red"
         table.add_row(
             f"{cell.step} {STEPS[cell.step]}",
             cell.layer,
@@ -256,15 +275,11 @@ def print_map(cells: Sequence[Cell], out: Console) -> None:
             Text(f"{cell.total:,}", style=style),
             tables,
         )
-    for step, layer, level, promise in NOT_YET:
-        table.add_row(
-            f"{step} {STEPS[step]}",
-            layer,
-            level,
-            Text("–"),
-            Text(f"not recorded by this version: {promise}", style="dim"),
-        )
     out.print(table)
+
+
+def _in_table(cell: Cell, name: str, n: int) -> str:
+    return f"{name} {n:,}" + (" (imported)" if name in cell.imported else "")
 
 
 def map_json(cells: Sequence[Cell]) -> str:

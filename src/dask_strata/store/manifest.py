@@ -18,6 +18,15 @@ SEGMENTS = "segments"
 PARQUET = "parquet"
 SUFFIX = ".seg"
 
+#: Folder of rows that were added to the run later, each lot in a folder of its own.
+ADDITIONS = "additions"
+
+#: Folder of profiles for other tools: pstat and callgrind files.
+PROFILES = "profiles"
+
+#: Folder of Darshan's logs, unless they are to go elsewhere.
+DARSHAN = "darshan"
+
 #: Folder of rows that an import could not understand, as they were.
 ASIDE = "aside"
 

@@ -1,0 +1,173 @@
+"""What a profile says: whose code the time went to, and which functions it was in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dask_strata.analysis.selection import Selection, only, ordered
+from dask_strata.errors import StrataError, UsageError
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+#: Columns that make a row, by what is asked for.
+KINDS = {
+    "function": ("name", "module", "line", "is_coroutine", "waiting", "owner", "package", "clock"),
+    "module": ("module", "owner", "package", "clock"),
+    "owner": ("owner", "package", "clock"),
+    "thread": ("process", "thread_name", "thread", "clock"),
+}
+
+#: Shares that the first screen names, and functions.
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part of the profiled time that is in the code of one owner; waiting is left out."""
+
+    owner: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class TopFunction:
+    """A function with much time of its own."""
+
+    name: str
+    module: str
+    line: int | None
+    is_coroutine: bool | None
+    own_seconds: float
+
+
+@dataclass(frozen=True)
+class ProfileSummary:
+    """What the first screen shows of a profile on one clock."""
+
+    clock: str | None
+    n_processes: int
+    n_functions: int
+    n_coroutines: int
+    seconds: float
+    waiting_seconds: float
+    shares: tuple[Share, ...]
+    top: tuple[TopFunction, ...]
+
+
+def summarize_profile(run: Run) -> ProfileSummary | None:
+    """Return what the first screen shows; None if no profile is on record.
+
+    Where there are profiles by several clocks, it is of the one with most functions.
+    """
+    if not len(run["functions"]):
+        return None
+    counts = run.rows("""
+        select clock, count(distinct coalesce(file, process)) as n_processes,
+               count(distinct (module, line, name)) as n_functions,
+               count(distinct (module, line, name)) filter (is_coroutine) as n_coroutines,
+               coalesce(sum(own_seconds) filter (not waiting), 0) as seconds,
+               coalesce(sum(own_seconds) filter (waiting), 0) as waiting_seconds
+        from functions group by clock order by count(*) desc, clock limit 1
+    """)[0]
+    shares = run.rows(
+        """
+        select case when owner = 'library' then package
+                    else coalesce(owner, 'unknown') end as owner, sum(own_seconds) as seconds
+        from functions where not waiting and clock is not distinct from ?
+        group by 1 order by seconds desc, 1
+        """,
+        counts["clock"],
+    )
+    top = run.rows(
+        """
+        select name, module, line, bool_or(is_coroutine) as is_coroutine,
+               sum(own_seconds) as own_seconds
+        from functions where not waiting and clock is not distinct from ?
+        and owner is distinct from 'recorder'
+        group by name, module, line order by own_seconds desc, name limit ?
+        """,
+        counts["clock"],
+        _SHOWN,
+    )
+    whole = counts["seconds"] or 1.0
+    return ProfileSummary(
+        **counts,
+        shares=tuple(Share(r["owner"], r["seconds"], r["seconds"] / whole) for r in shares),
+        top=tuple(TopFunction(**row) for row in top),
+    )
+
+
+def select_profile(  # noqa: PLR0913
+    run: Run,
+    *,
+    by: str = "function",
+    process: str | None = None,
+    waiting: bool = False,
+    sort: str | None = None,
+    limit: int = 0,
+) -> Selection:
+    """Return the profile's rows added up.
+
+    Parameters
+    ----------
+    by : str
+        function, module, owner or thread.
+    process : str, optional
+        Only of this process: its id, address or name.
+    waiting : bool, optional
+        Whether functions whose own time is waiting are among them.
+    sort : str, optional
+        Column, largest first; with ``-`` before it smallest first.
+    limit : int, optional
+        At most so many rows; 0 for all.
+
+    Raises
+    ------
+    StrataError
+        No profile is on record.
+    UsageError
+        There is no such process or column.
+    """
+    if not len(run["functions"]):
+        raise StrataError(
+            "No profile is on record in this run.",
+            hint="Profiles are made by choice: dask-strata record --yappi cpu SCRIPT",
+        )
+    if by not in KINDS:
+        raise UsageError(f"Nothing is added up by {by}.", hint=f"There are: {', '.join(KINDS)}")
+    columns = ", ".join(KINDS[by])
+    total = "" if by in ("module", "owner", "thread") else "sum(total_seconds) as total_seconds, "
+    condition = "" if waiting else "and not waiting"
+    rows = run.rows(
+        f"""
+        select {columns}, sum(ncall)::bigint as ncall, {total}sum(own_seconds) as own_seconds,
+               sum(own_seconds) / nullif(sum(sum(own_seconds)) over (partition by clock), 0)
+                   as share
+        from functions
+        where (? is null or process = ?) {condition}
+        group by {columns} order by own_seconds desc, {columns}
+        """,  # noqa: S608  names are ours
+        *[None if process is None else _process(run, process)] * 2,
+    )
+    table = pa.Table.from_pylist(rows) if rows else pa.table({"own_seconds": pa.array([], "f8")})
+    if sort:
+        table = ordered(table, sort)
+    return Selection(table.slice(0, limit) if limit else table, len(table))
+
+
+def _process(run: Run, named: str) -> str:
+    rows = run.rows(
+        "select process from processes where process = ? or address = ? or name = ? "
+        "order by process in (select process from functions) desc",
+        named,
+        named,
+        named,
+    )
+    found = rows[0]["process"] if rows else named
+    only(run["functions"].to_arrow(), "process", found, "function of the profile")
+    return str(found)

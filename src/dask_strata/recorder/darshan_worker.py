@@ -1,0 +1,139 @@
+"""Darshan for one worker: its nanny sets the environment, the worker says whether that worked."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Iterable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from dask_strata.recorder.darshan import environment, is_loaded, log_folder, usable_library
+from dask_strata.recorder.engine import Engine, now_ns
+from dask_strata.store.frames import Batch
+
+
+class Preparation:
+    """Has the processes that a nanny is yet to start load Darshan.
+
+    Dask puts what is set for a worker's process into the nanny's own environment, where the
+    process gets it from, and leaves it there: in a local cluster that is the user's. It is
+    taken out again as soon as no process is being started. What else is started in that moment
+    has Darshan, too.
+
+    Parameters
+    ----------
+    nanny : distributed.Nanny
+        The nanny.
+    engine : Engine
+        Its recorder.
+    """
+
+    def __init__(self, nanny: Any, engine: Engine) -> None:
+        self._nanny, self._engine = nanny, engine
+        self._variables: dict[str, str] = {}
+        self._replaced: dict[str, str | None] = {}
+
+    async def begin(self) -> None:
+        """Set the variables, if the settings say so and Darshan is there; never raises."""
+        settings = self._engine.settings
+        if settings.darshan_library is None:
+            return
+        present = self._nanny.pre_spawn_env
+        already = present.get("LD_PRELOAD") or _outside_of("LD_PRELOAD")
+        work = asyncio.get_running_loop().run_in_executor(None, _variables, self._engine, already)
+        try:
+            variables = await work
+        except Exception as error:  # noqa: BLE001  a nanny must start, with Darshan or without
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            _add_loss(self._engine, f"Darshan is not loaded into this nanny's worker: {first}")
+            return
+        self._replaced = {name: present.get(name) for name in variables}
+        self._variables = variables
+        _outside.update((name, os.environ.get(name)) for name in variables if name not in _outside)
+        _prepared.append(self)
+        present.update(variables)
+        self._engine.sources.append(self._tidy)
+        self._engine.on_finish.append(self._end)
+
+    @property
+    def _settled(self) -> bool:
+        process = getattr(self._nanny.process, "process", None)
+        return process is not None and process.pid is not None
+
+    def _tidy(self) -> Iterable[Batch]:
+        if any(os.environ.get(name) == value for name, value in self._variables.items()):
+            # On the event loop, where processes are started: none is, between two calls there.
+            self._nanny.loop.add_callback(_tidy_environment)
+        return ()
+
+    def _end(self) -> None:
+        _restore(self._nanny.pre_spawn_env, self._replaced)
+        if self in _prepared:
+            _prepared.remove(self)
+        if not _prepared:
+            _restore(os.environ, _outside)
+            _outside.clear()
+
+
+#: Nannies of this process that were prepared, and what its environment was before.
+_prepared: list[Preparation] = []
+_outside: dict[str, str | None] = {}
+
+
+def _tidy_environment() -> None:
+    if all(preparation._settled for preparation in _prepared):  # noqa: SLF001  our own
+        _restore(os.environ, _outside)
+
+
+def _restore(mapping: MutableMapping[str, str], before: Mapping[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            mapping.pop(name, None)
+        else:
+            mapping[name] = value
+
+
+def _outside_of(name: str) -> str | None:
+    """Return what a variable is in this process, but for what is in it for a worker's sake."""
+    return _outside[name] if name in _outside else os.environ.get(name)
+
+
+def _variables(engine: Engine, already: str | None) -> dict[str, str]:
+    settings = engine.settings
+    library = _usable(settings.darshan_library or "auto")
+    return environment(settings, library, log_folder(settings, engine.folder), already)
+
+
+_usable = functools.cache(usable_library)
+
+
+def note_darshan(engine: Engine) -> None:
+    """Put on record that Darshan is in this worker, or why it is not."""
+    library = engine.settings.darshan_library
+    if library is None:
+        return
+    loaded = _loaded(library)
+    if loaded is None:
+        _add_loss(
+            engine,
+            "Darshan is not in this worker: it has no nanny, or ran before the recording began; "
+            "start it with LD_PRELOAD, or restart it",
+        )
+        return
+    folder = log_folder(engine.settings, engine.folder)
+    engine.add("job", name="darshan.library", value=loaded, source="/proc/self/maps")
+    engine.add("job", name="darshan.log-folder", value=str(folder), source="dask_strata.darshan")
+
+
+def _loaded(library: str) -> str | None:
+    if library != "auto":
+        return library if is_loaded(library) else None
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    found = [line.split(maxsplit=5)[-1] for line in maps.splitlines() if "/libdarshan" in line]
+    return found[0] if found else None
+
+
+def _add_loss(engine: Engine, reason: str) -> None:
+    engine.add("losses", time=now_ns(), what="darshan", reason=reason, where=engine.process)
