@@ -54,7 +54,7 @@ class DashboardPage:
 
         page = self
 
-        class Handler(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
+        class Handler(RequestHandler):
             def get(self) -> None:
                 self.set_header("Content-Security-Policy", _CSP)
                 self.finish(page.html())
