@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dask_strata.derive_chunks import CHUNK_QUERIES
 from dask_strata.derive_io import IO_QUERIES
+from dask_strata.derive_processes import PROCESS_QUERIES
 
 #: In order of dependence. `_known` (the last definition of each key) is internal.
 QUERIES: dict[str, str] = {
@@ -231,7 +232,7 @@ QUERIES: dict[str, str] = {
         left join attempts a on a._process = o.process and a._execution = o.execution
     """,
     **CHUNK_QUERIES,
-    **IO_QUERIES,
+    **PROCESS_QUERIES,
     "phases": """
         select attempt, key, key_type, worker, thread, i.action as action,
                i.start as start, i.stop as stop,
@@ -245,6 +246,7 @@ QUERIES: dict[str, str] = {
                e.start, e.stop, e.seconds
         from attempts a join _executing e on e.number = a._number where e.stop is not null
     """,
+    **IO_QUERIES,
     "tasks": """
         with lives as (
             select *, 1 + coalesce(sum((finish_state = 'forgotten')::int) over (
@@ -266,8 +268,10 @@ QUERIES: dict[str, str] = {
                    arg_max(a.worker, a._seq) as worker,
                    sum(a.compute_seconds) as compute_seconds,
                    sum(a.transfer_seconds) as transfer_seconds,
-                   arg_max(a.nbytes, a._seq) as nbytes, arg_max(a.typename, a._seq) as typename
-            from attempts a join by_life l on l.key = a.key and l.key_type = a.key_type
+                   arg_max(a.nbytes, a._seq) as nbytes, arg_max(a.typename, a._seq) as typename,
+                   sum(i.read_bytes)::bigint as io_read_bytes,
+                   sum(i.write_bytes)::bigint as io_write_bytes, sum(i.seconds) as io_seconds
+            from attempts a left join _io_attempts i on i.attempt = a.attempt join by_life l on l.key = a.key and l.key_type = a.key_type
              and a._seq between l.first_seq and l.last_seq
             group by l.key, l.key_type, l.life
         ), failed as (
@@ -291,7 +295,8 @@ QUERIES: dict[str, str] = {
                (epoch_ns(l.started) - epoch_ns(l.submitted)) / 1e9 as wait_seconds,
                u.nbytes, u.typename,
                coalesce(d.n, 0) as n_dependencies, coalesce(e.n, 0) as n_dependents,
-               f.exception, l.first_seq as place
+               f.exception, u.io_read_bytes, u.io_write_bytes, u.io_seconds,
+               l.first_seq as place
         from by_life l
         left join _known k on k.key = l.key and k.key_type = l.key_type
         left join used u on u.key = l.key and u.key_type = l.key_type and u.life = l.life
@@ -300,8 +305,11 @@ QUERIES: dict[str, str] = {
         left join needed e on e.key = l.key and e.key_type = l.key_type
         ), executed as (
             select key, key_type, count(*) as n_attempts, arg_max(worker, start) as worker,
-                   min(start) as started, sum(compute_seconds) as compute_seconds
-            from attempts where _seq is null group by key, key_type
+                   min(start) as started, sum(compute_seconds) as compute_seconds,
+                   sum(i.read_bytes)::bigint as io_read_bytes,
+                   sum(i.write_bytes)::bigint as io_write_bytes, sum(i.seconds) as io_seconds
+            from attempts a left join _io_attempts i on i.attempt = a.attempt
+            where _seq is null group by key, key_type
         ), on_workers as (
             select w.key, w.key_type,
                    case when bool_or(w.finish_state = 'memory') then 'memory'
@@ -321,7 +329,7 @@ QUERIES: dict[str, str] = {
         ), elsewhere as (
             select u.key, u.key_type, u.life, k.prefix, k."group", k.function, u.state, e.worker,
                    coalesce(e.n_attempts, 0) as n_attempts, e.started, u.finished,
-                   e.compute_seconds, u.nbytes,
+                   e.compute_seconds, e.io_read_bytes, e.io_write_bytes, e.io_seconds, u.nbytes,
                    coalesce(d.n, 0) as n_dependencies, coalesce(g.n, 0) as n_dependents
             from unscheduled u
             left join _known k on k.key = u.key and k.key_type = u.key_type
@@ -486,7 +494,7 @@ QUERIES: dict[str, str] = {
             select worker, regexp_extract(worker, '://\\[?([^/]*?)\\]?:[0-9]+$', 1) as host
             from (select worker from attempts union select source from transfers
                   union select destination from transfers)
-            where worker is not null and exists (from imports)
+            where worker is not null and exists (from imports where kind is null)
               and worker not in (select worker from all_stays where worker is not null)
         ), used as (
             select w.worker, w.start, count(*) as n_attempts, sum(a.compute_seconds) as compute_seconds

@@ -702,7 +702,7 @@ def test_samples(pipeline: Pipeline) -> None:
     assert all(s["spilled"] == 0 for s in seen[:2])
     assert max(s["managed"] for s in seen[:2]) >= 3_000_000
     assert max(s["managed"] for s in seen[2:]) >= 3_000_000
-    assert all(0 <= s["lag"] < 5 and s["fds"] > 5 for s in seen[2:])
+    assert all(s["lag"] >= 0 and s["fds"] > 5 for s in seen[2:])
     [own] = rows(
         run,
         "select max(tasks) as tasks, max(workers) as workers, min(rss_bytes) as rss, "

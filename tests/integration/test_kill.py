@@ -235,7 +235,7 @@ import sys, time
 from distributed import Client, LocalCluster, as_completed
 
 def work(i):
-    time.sleep(0.005)
+    time.sleep(0.02)
     return i
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.finding import Finding
 from dask_strata.analysis.imports import check_import
+from dask_strata.analysis.system_logs import check_logs
+from dask_strata.importers.added import COUNTERS
 from dask_strata.store.segments import segment_state
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def check(run: Run) -> Check:
             *_unmeasured(run),
         ]
     )
+    findings += list(check_logs(run))
     return Check(all(f.severity != "missing" for f in findings), tuple(findings))
 
 
@@ -142,7 +145,8 @@ def _losses(run: Run) -> Iterator[Finding]:
     for row in run.rows(
         "select process, what, reason, sum(count) as n, min(time) as time from losses "
         "where what not in ('segment') and not (what = 'rows' and reason = 'a frame is missing') "
-        "group by all order by time"
+        "and what <> ? group by all order by time",
+        COUNTERS,  # which may be there now: see `system_logs`
     ):
         count = "" if row["n"] is None else f"{int(row['n']):,} "
         when = f" since {clock(row['time'])}" if row["time"] else ""

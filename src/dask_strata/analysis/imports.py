@@ -31,7 +31,7 @@ def check_import(run: Run) -> Iterator[Finding]:
 
 
 def _files(run: Run) -> Iterator[Finding]:
-    for row in run.rows("select * from imports order by file"):
+    for row in run.rows("select * from imports where kind is null order by file"):
         parts = [f"{row['kept']:,} of {row['rows']:,} rows are in the tables"]
         if row["resent"]:
             parts.append(f"{row['resent']:,} told again of a transfer (table transfer_resends)")

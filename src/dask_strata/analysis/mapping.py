@@ -20,7 +20,7 @@ CELLS = (
     (2, "workflow system", "task graph", "tasks, dependencies, layers, annotations"),
     (3, "workflow system", "scheduler", "transitions, workers, stealing, events, load"),
     (4, "workflow system", "worker", "transitions, attempts, transfers, spills, load"),
-    (5, "system", "process", "CPU, I/O and memory of processes over time"),
+    (5, "system", "process", "Darshan's logs; CPU, I/O and memory of processes over time"),
     (5, "system", "thread", "CPU, I/O, memory and files of each run of a task"),
 )
 
@@ -30,13 +30,18 @@ NOT_YET = ((5, "system", "coroutine", "Yappi profiles"),)
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: what it promises, and the rows on record by table."""
+    """One cell: what it promises, and the rows on record by table.
+
+    ``imported`` are those of its tables that have rows of files which others wrote, and which
+    were added to the run.
+    """
 
     step: int
     layer: str
     level: str
     promise: str
     rows: dict[str, int]
+    imported: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -54,5 +59,7 @@ def metadata_map(run: Run) -> tuple[Cell, ...]:
             if (table.step, table.layer, table.level) == (step, layer, level)
             and (run.record.imported or not table.imported)
         ]
-        cells.append(Cell(step, layer, level, promise, {name: len(run[name]) for name in names}))
+        rows = {name: len(run[name]) for name in names}
+        imported = tuple(n for n in names if rows[n] and TABLES[n].added)
+        cells.append(Cell(step, layer, level, promise, rows, imported))
     return tuple(cells)

@@ -37,7 +37,10 @@ class Story:
 
 
 #: Order of events of the same moment, from cause to effect.
-_ORDER = {"client": 0, "graph": 1, "scheduler": 2, "worker": 3, "transfer": 4, "thread": 5}
+_ORDER = {"client": 0, "graph": 1, "scheduler": 2, "worker": 3, "transfer": 4, "thread": 5, "io": 6}
+
+#: So many files of a task are told one by one.
+_FILES = 10
 
 
 def story(task: Task) -> Story:
@@ -51,6 +54,7 @@ def story(task: Task) -> Story:
         *_transfers(task),
         *_spills(task),
         *_steals(task),
+        *_segments(task),
     ]
     events.sort(key=lambda e: (e.time is None, e.time, _ORDER.get(e.layer, 9)))
     return Story(
@@ -186,6 +190,36 @@ _KINDS = {"coroutine": "coroutine", "actor": "call of the actor"}
 
 def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _segments(task: Task) -> Iterator[Event]:
+    rows = task.run.rows(
+        """
+        select attempt, worker, uri, operation, count(*) as n, sum(length_bytes)::bigint as nbytes,
+               sum(seconds) as seconds, min(start) as start, any_value(attributed_by) as by
+        from io_segments where key = ? and key_type = ?
+        group by attempt, worker, uri, operation order by nbytes desc, uri
+        """,
+        task.key,
+        task.key_type,
+    )
+    for row in rows[:_FILES]:
+        done = {"read": "read", "write": "wrote"}[row["operation"]]
+        yield Event(
+            row["start"],
+            "io",
+            row["worker"] or "",
+            f"{done} {row['uri'] or 'a file without a name'}",
+            f"{row['nbytes']:,} bytes in {_many(row['n'], 'operation')}, "
+            f"{row['seconds'] * 1e3:.3f} ms, known {_BY[row['by']]}",
+        )
+    if rest := rows[_FILES:]:
+        files, nbytes = len({r["uri"] for r in rest}), sum(r["nbytes"] for r in rest)
+        what = f"and {nbytes:,} bytes of {_many(files, 'more file')}"
+        yield Event(min(r["start"] for r in rest), "io", rest[0]["worker"] or "", what)
+
+
+_BY = {"thread": "by its thread", "alone": "as it ran alone"}
 
 
 def _transfers(task: Task) -> Iterator[Event]:

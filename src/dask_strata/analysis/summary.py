@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse, breakdown, prefixes
 from dask_strata.analysis.completeness import Check, check
+from dask_strata.analysis.io_ import Io, summarize_io
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -58,13 +59,14 @@ class Summary:
     n_hosts: int
     breakdown: Breakdown
     prefixes: tuple[PrefixUse, ...]
-    io: InputOutput
+    files: InputOutput
     failures: tuple[Failure, ...]
     findings: tuple[str, ...]
     check: Check
     recorder_cpu_seconds: float
     process_cpu_seconds: float
     exit_status: int | None
+    io: Io | None = None
 
     @property
     def overhead(self) -> float | None:
@@ -114,13 +116,14 @@ def summarize(run: Run) -> Summary:
         n_hosts=workers["hosts"],
         breakdown=spent,
         prefixes=used,
-        io=input_output(run),
+        files=input_output(run),
         failures=failed,
         findings=tuple(findings(run, spent, used)),
         check=check(run),
         recorder_cpu_seconds=float(cost["own"]),
         process_cpu_seconds=float(cost["whole"]),
         exit_status=_exit_status(run),
+        io=summarize_io(run, files=False),
     )
 
 

@@ -21,13 +21,14 @@ _VERBS = {
     "map": "the metadata map, with its counts",
     "tasks": "one row a task",
     "chunks": "which worker processed which part of which file, and how fast",
+    "io": "what tasks read and wrote, as Darshan traced it",
     "story": "everything about one task, in time order",
     "query": "SQL over all tables",
     "tables": "the tables and columns of a run",
     "serve": "the runs of a folder in the browser",
     "check": "is the record whole?",
     "compact": "turn the record into Parquet",
-    "import": "make a run of the Mofka-Dask coupler's CSV files",
+    "import": "make a run of the Mofka-Dask coupler's CSV files, or add Darshan's logs to a run",
 }
 
 

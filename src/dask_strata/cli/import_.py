@@ -1,19 +1,28 @@
-"""``dask-strata import``: runs of records that others made."""
+"""``dask-strata import``: runs of records that others made, and what they add to a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
+from dask_strata.errors import UsageError
+from dask_strata.importers.additions import add_files
 from dask_strata.importers.mofka_csv import find_files, import_files
 from dask_strata.report.progress import reading
-from dask_strata.report.words import count
+from dask_strata.report.words import count, visible
 
 
 @click.command("import")
 @click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Add Darshan's logs (files or folders) to this run.",
 )
 @click.option(
     "-o",
@@ -35,14 +44,17 @@ from dask_strata.report.words import count
 def command(  # noqa: PLR0913, PLR0917
     ctx: click.Context,
     paths: tuple[Path, ...],
+    into: Path | None,
     runs: Path,
     name: str | None,
     strict: bool,  # noqa: FBT001
     salvage: bool,  # noqa: FBT001
 ) -> None:
-    """Make a run of each folder with CSV files of the Mofka-Dask coupler.
+    """Make a run of each folder with CSV files of the Mofka-Dask coupler, or add to a run.
 
-    Any of scheduler_transition.csv, worker_transition.csv, worker_transfer.csv, worker.csv (or
+    With --into RUN, logs that Darshan wrote (*.darshan) are added to a run that is on record.
+
+    Else any of scheduler_transition.csv, worker_transition.csv, worker_transfer.csv, worker.csv (or
     workers.csv), client.csv, graph.csv and consumer.o, their columns in any order.
 
     Exit status 0: all rows are in the run. 1: some could not be understood; they are counted,
@@ -52,7 +64,15 @@ def command(  # noqa: PLR0913, PLR0917
     Example:
       dask-strata import D2024-04-19_19:01:00_R1_W8
       dask-strata import -o runs/ ImageProcessing/*
+      dask-strata import --into runs/2026-… darshan-logs/
     """
+    if into is not None:
+        if ctx.get_parameter_source("runs") == ParameterSource.COMMANDLINE or name or strict:
+            raise UsageError(
+                "--into adds to a run that is there: -o, --name and --strict make a new one.",
+                hint="Leave them out.",
+            )
+        ctx.exit(_add(into, paths))
     whole = True
     for path, files in [(path, find_files(path)) for path in paths]:
         with reading(path.name) as progress:
@@ -83,3 +103,19 @@ def command(  # noqa: PLR0913, PLR0917
             click.echo(f"{path}: {trouble}; nothing of it is in the run.", err=True)
         whole = whole and not done.set_aside and not done.unreadable
     ctx.exit(0 if whole else 1)
+
+
+def _add(run: Path, paths: tuple[Path, ...]) -> int:
+    """Add files to a run, say what came of it, and return the exit status."""
+    with reading(run.name) as progress:
+        added = add_files(run, paths, progress)
+    said = [f"{count(added.rows, 'row')} of {count(added.files, 'file')} added", *added.said]
+    if added.again:
+        said.append(f"{count(added.again, 'file')} in the run already")
+    click.echo(f"{run}  {', '.join(said)}")
+    for name in added.unknown:
+        click.echo(f"{visible(name)}: not a file that can be added to a run.", err=True)
+    for trouble in added.troubles:
+        click.echo(visible(trouble), err=True)
+    usable = added.files or added.again or added.said
+    return 0 if usable and not added.troubles else 1

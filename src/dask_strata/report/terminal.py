@@ -18,6 +18,7 @@ from dask_strata.analysis.completeness import Check
 from dask_strata.analysis.mapping import NOT_YET, STEPS, Cell
 from dask_strata.analysis.stories import Story
 from dask_strata.analysis.summary import InputOutput, Summary
+from dask_strata.report.io_ import io_lines
 from dask_strata.report.words import count, duration, size, visible
 
 _BAR = 30
@@ -77,9 +78,9 @@ def print_summary(s: Summary, out: Console) -> None:
         _print_breakdown(s, out)
         out.print()
         out.print(_prefix_table(s.prefixes))
-    if s.io.task_read_bytes is not None:
+    if s.files.task_read_bytes is not None:
         out.print()
-        out.print(Text.assemble(("files    ", "bold"), io_sentence(s.io)), soft_wrap=True)
+        out.print(Text.assemble(("files    ", "bold"), io_sentence(s.files)), soft_wrap=True)
     if s.failures:
         out.print()
         out.print(Text("failed", style="bold red"))
@@ -99,6 +100,11 @@ def print_summary(s: Summary, out: Console) -> None:
         out.print(Text("stands out", style="bold"))
         for finding in s.findings[:5]:
             out.print(Text(f"  {visible(finding)}"), soft_wrap=True)
+    if s.io is not None:
+        out.print()
+        for number, line in enumerate(io_lines(s.io)):
+            head = "Darshan  " if not number else " " * 9
+            out.print(Text.assemble((head, "bold"), line), soft_wrap=True)
     out.print()
     out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
@@ -232,7 +238,7 @@ def print_map(cells: Sequence[Cell], out: Console) -> None:
         filled = {name: n for name, n in cell.rows.items() if n}
         empty = [name for name, n in cell.rows.items() if not n]
         tables = Group(
-            Text(", ".join(f"{name} {n:,}" for name, n in filled.items())),
+            Text(", ".join(_in_table(cell, name, n) for name, n in filled.items())),
             *([Text("nothing: " + ", ".join(empty), style="dim")] if empty else []),
         )
         style = "" if cell.total else "bold red"
@@ -252,6 +258,10 @@ def print_map(cells: Sequence[Cell], out: Console) -> None:
             Text(f"not recorded by this version: {promise}", style="dim"),
         )
     out.print(table)
+
+
+def _in_table(cell: Cell, name: str, n: int) -> str:
+    return f"{name} {n:,}" + (" (imported)" if name in cell.imported else "")
 
 
 def map_json(cells: Sequence[Cell]) -> str:

@@ -31,13 +31,17 @@ from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.dynamic import RECORD, SCHEDULER, WORKERS
 from dask_strata.schema.keys import split_wire_key, wire_key
 from dask_strata.schema.static import CLIENT, JOB
+from dask_strata.schema.system import SYSTEM, SYSTEM_DERIVED
 from dask_strata.schema.threads import PROCESSES, THREADS
 
 FORMAT_VERSION = 1
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for table in (*JOB, *CLIENT, *SCHEDULER, *WORKERS, *PROCESSES, *THREADS, *RECORD, *_DERIVED)
+    for table in (
+        *(*JOB, *CLIENT, *SCHEDULER, *WORKERS, *PROCESSES, *THREADS, *SYSTEM, *RECORD),
+        *(*_DERIVED, *SYSTEM_DERIVED),
+    )
 }
 
 RECORDED = {name: table for name, table in TABLES.items() if not table.derived}

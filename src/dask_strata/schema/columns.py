@@ -34,7 +34,8 @@ class Table:
     """A table: what a row is, the cell of the metadata map it belongs to, its columns.
 
     ``derived`` tables are not recorded: they are computed from the others on reading.
-    ``imported`` ones have rows in imported runs only. ``prov`` is the role of a row in the
+    ``imported`` ones have rows in imported runs only, ``added`` ones of files that others wrote
+    and that were imported into the run. ``prov`` is the role of a row in the
     W3C PROV model.
     """
 
@@ -47,6 +48,7 @@ class Table:
     prov: Literal["entity", "activity", "agent", "relation"] = "entity"
     derived: bool = False
     imported: bool = False
+    added: bool = False
     events: bool = True
 
     @property

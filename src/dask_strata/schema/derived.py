@@ -193,6 +193,14 @@ DERIVED = (
             col("n_dependencies", "int", "tasks that it needs"),
             col("n_dependents", "int", "tasks that need it"),
             col("exception", "long", "text of the exception, if it failed"),
+            col(
+                "io_read_bytes",
+                "bytes",
+                "bytes read, by Darshan's traces, all attempts: what is certain to be its own; "
+                "null without traces of its worker",
+            ),
+            col("io_write_bytes", "bytes", "bytes written, likewise"),
+            col("io_seconds", "seconds", "time in these reads and writes, likewise"),
         ),
         prov="activity",
         derived=True,

@@ -353,6 +353,8 @@ RECORD = (
             col("set_aside", "int", "rows that are in `set_aside`"),
             col("size_bytes", "bytes", "size of the file"),
             col("columns", "long", "its columns in their order, as JSON"),
+            col("kind", "text", "what it is: darshan; null for a file of the coupler"),
+            col("sha256", "text", "SHA-256 of its bytes; null for a file of the coupler"),
         ),
         imported=True,
     ),

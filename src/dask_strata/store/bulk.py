@@ -1,6 +1,6 @@
-"""Writing a whole run as Parquet: what importers do.
+"""Writing a whole run, or more rows of one, as Parquet: what importers do.
 
-The run is written in a hidden folder beside its place, and gets its name when it is whole.
+Either is written in a hidden folder beside its place, and gets its name when it is whole.
 """
 
 from __future__ import annotations
@@ -19,44 +19,53 @@ from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.compact import parquet_options
-from dask_strata.store.manifest import ASIDE, PARQUET, Manifest, run_folder_name
+from dask_strata.store.manifest import (
+    ADDITIONS,
+    ASIDE,
+    PARQUET,
+    Manifest,
+    new_run_id,
+    run_folder_name,
+)
 from dask_strata.store.reader import INDEX
 
 _ROWS_A_GROUP = 1 << 17
 
 
-class BulkRun:
-    """A run that is being written.
+class BulkTables:
+    """Tables that are being written as Parquet.
 
     Parameters
     ----------
-    runs : Path
-        Folder that it is to appear in.
+    folder : Path
+        Folder that they are in until they are whole.
+    home : Path
+        Folder of their Parquet.
+    hint : str
+        What to do if that folder cannot be made.
 
     Raises
     ------
     StrataError
-        The folder cannot be written.
+        The folder cannot be made.
     """
 
-    def __init__(self, runs: Path) -> None:
-        self.folder = runs / f".import-{secrets.token_hex(4)}"
-        self._runs = runs
-        self._made_runs = not runs.exists()
+    def __init__(self, folder: Path, home: Path, hint: str) -> None:
+        self.folder = folder
+        self._home = home
         self._writers: dict[str, _Table] = {}
         try:
             self.folder.mkdir(parents=True)
         except OSError as error:
             raise StrataError(
-                f"{runs} cannot be written: {error.strerror or error}.",
-                hint="Give another folder with -o RUNS.",
+                f"{folder.parent} cannot be written: {error.strerror or error}.", hint=hint
             ) from error
 
     def write(self, name: str, rows: pa.Table) -> None:
         """Add rows to a table; a column that is left out is null."""
         if len(rows):
             if name not in self._writers:
-                self._writers[name] = _Table(name, self.folder / PARQUET / name)
+                self._writers[name] = _Table(name, self._home / name)
             self._writers[name].write(rows)
 
     def write_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
@@ -82,6 +91,35 @@ class BulkRun:
                 found.append(str(self._writers[name].path))
         return found
 
+    def close(self) -> None:
+        """Write what is still waiting, and the index of the tables. Raises OSError."""
+        rows = {name: writer.close() for name, writer in self._writers.items()}
+        self._home.mkdir(exist_ok=True)
+        (self._home / INDEX).write_text(
+            json.dumps({"tables": rows, "segments": []}, indent=1) + "\n", encoding="utf-8"
+        )
+
+
+class BulkRun(BulkTables):
+    """A run that is being written.
+
+    Parameters
+    ----------
+    runs : Path
+        Folder that it is to appear in.
+
+    Raises
+    ------
+    StrataError
+        The folder cannot be written.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+        self._made_runs = not runs.exists()
+        folder = runs / f".import-{secrets.token_hex(4)}"
+        super().__init__(folder, folder / PARQUET, "Give another folder with -o RUNS.")
+
     def aside(self, name: str, data: bytes) -> None:
         """Add bytes to the file of that name of what was set aside."""
         path = self.folder / ASIDE / name
@@ -91,13 +129,8 @@ class BulkRun:
 
     def finish(self, manifest: Manifest) -> Path:
         """Give the run its name and return its folder. Raises OSError."""
-        rows = {name: writer.close() for name, writer in self._writers.items()}
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
-        home = self.folder / PARQUET
-        home.mkdir(exist_ok=True)
-        (home / INDEX).write_text(
-            json.dumps({"tables": rows, "segments": []}, indent=1) + "\n", encoding="utf-8"
-        )
+        self.close()
         manifest.write(self.folder)
         target = self._runs / run_folder_name(manifest.name, manifest.run, manifest.created_ns)
         self.folder.rename(target)
@@ -109,6 +142,40 @@ class BulkRun:
         if self._made_runs:
             with contextlib.suppress(OSError):
                 self._runs.rmdir()
+
+
+class Addition(BulkTables):
+    """Rows that are being added to a run that is there already, whatever form it has.
+
+    They are written in a hidden folder, which gets its name among the run's additions when they
+    are whole: nothing that the run has is touched, and half an addition is none.
+
+    Parameters
+    ----------
+    run : Path
+        The run's folder.
+
+    Raises
+    ------
+    StrataError
+        The folder cannot be written.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.name = new_run_id()
+        folder = run / f".addition-{self.name}"
+        super().__init__(folder, folder, "Check who owns the run's folder, or add to a copy.")
+        self._target = run / ADDITIONS / self.name
+
+    def finish(self) -> None:
+        """Make the rows part of the run. Raises OSError."""
+        self.close()
+        self._target.parent.mkdir(exist_ok=True)
+        self.folder.rename(self._target)
+
+    def discard(self) -> None:
+        """Leave nothing behind of what was not finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class _Table:

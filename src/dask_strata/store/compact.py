@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dask_strata.errors import StrataError
-from dask_strata.store.manifest import PARQUET, SEGMENTS, SUFFIX
+from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX
 from dask_strata.store.reader import INDEX, Record, parquet_folder, read_record
 from dask_strata.store.segments import may_grow
 
@@ -67,6 +67,8 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     finally:
         shutil.rmtree(new, ignore_errors=True)
     kept = _delete_segments(record)
+    for name in record.additions:
+        shutil.rmtree(folder / ADDITIONS / name, ignore_errors=True)
     return Compaction(sum(map(len, record.tables.values())), before, _size(folder), kept)
 
 
@@ -98,7 +100,9 @@ def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
         facts["header"] = {k: v for k, v in segment.header.items() if k != "tables"}
         segments.append(facts)
     (new / INDEX).write_text(
-        json.dumps({"tables": rows, "segments": segments}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({"tables": rows, "segments": segments, "additions": record.additions}, indent=1)
+        + "\n",
+        encoding="utf-8",
     )
 
 

@@ -18,6 +18,9 @@ SEGMENTS = "segments"
 PARQUET = "parquet"
 SUFFIX = ".seg"
 
+#: Folder of rows that were added to the run later, each lot in a folder of its own.
+ADDITIONS = "additions"
+
 #: Folder of rows that an import could not understand, as they were.
 ASIDE = "aside"
 

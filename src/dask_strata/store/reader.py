@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED, TABLES
 from dask_strata.store.arrow import Rows, arrow_schema
-from dask_strata.store.manifest import PARQUET, SEGMENTS, SUFFIX, Manifest
+from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX, Manifest
 from dask_strata.store.segments import Segment, read_segment
 
 #: File in the Parquet folder that says which part of which segment it holds.
@@ -39,6 +39,9 @@ class Record:
         The segments, whether read now or compacted before.
     rows : dict of name to int
         How many rows a table has, of those that are read when they are looked at.
+    additions : list of str
+        Names of what was added to it and is in these tables; not of an imported run, which
+        keeps them as they are.
     """
 
     manifest: Manifest
@@ -46,6 +49,7 @@ class Record:
     tables: Mapping[str, pa.Table]
     segments: list[Segment]
     rows: dict[str, int] = field(default_factory=dict)
+    additions: list[str] = field(default_factory=list)
 
     @property
     def imported(self) -> bool:
@@ -56,7 +60,7 @@ class Record:
 def fingerprint(folder: Path) -> tuple[Any, ...]:
     """Return something that changes when there is more, or less, to read."""
     files = []
-    for path in (folder / SEGMENTS, folder / PARQUET / INDEX):
+    for path in (folder / SEGMENTS, folder / PARQUET / INDEX, folder / ADDITIONS):
         try:
             entries = list(os.scandir(path)) if path.is_dir() else [path]
             files += [(e.name, e.stat().st_size) for e in entries]
@@ -81,8 +85,9 @@ def read_record(folder: Path) -> Record:
     manifest = Manifest.read(folder)
     index = read_index(folder)
     if manifest.imported_from is not None:
-        counts = {name: int(index["tables"].get(name, 0)) for name in RECORDED}
-        return Record(manifest, folder, _Imported(folder, counts), [], counts)
+        parts = [_Part(parquet_folder(folder) or folder, index["tables"]), *_added(folder, index)]
+        counts = {name: sum(int(p.rows.get(name, 0)) for p in parts) for name in RECORDED}
+        return Record(manifest, folder, _Imported(folder, parts), [], counts)
     rows = {name: Rows(table) for name, table in RECORDED.items()}
     segments = [
         Segment(**{**s, "path": folder / SEGMENTS / f"{s['process']}{SUFFIX}"})
@@ -98,34 +103,55 @@ def read_record(folder: Path) -> Record:
             segments.append(segment)
         else:
             before.absorb(segment)
-    compacted, unreadable = {}, []
-    for name in index["tables"]:
-        if name in rows:
+    compacted: dict[str, list[pa.Table]] = {}
+    unreadable = []
+    additions = _added(folder, index)
+    for part in (_Part(parquet_folder(folder) or folder, index["tables"]), *additions):
+        for name in part.rows.keys() & rows.keys():
             try:
-                compacted[name] = _read_parquet(folder, name)
+                compacted.setdefault(name, []).append(_read_parquet(part.home, name))
             except (OSError, pa.ArrowException) as error:
-                unreadable.append((name, index["tables"][name], str(error).splitlines()[0]))
+                unreadable.append((part, name, str(error).splitlines()[0]))
     _add_losses(new, rows)
-    for name, count, reason in unreadable:
+    for part, name, reason in unreadable:
         _add_loss(
             rows,
             what=name,
-            count=count,
+            count=part.rows[name],
             reason=f"its Parquet cannot be read: {reason}",
-            where=PARQUET,
+            where=str(part.home.relative_to(folder)),
         )
     tables = {name: collected.table() for name, collected in rows.items()}
     for name, found in compacted.items():
-        tables[name] = pa.concat_tables([found, tables[name]]).unify_dictionaries()
-    return Record(manifest, folder, tables, segments)
+        tables[name] = pa.concat_tables([*found, tables[name]]).unify_dictionaries()
+    names = [*(index.get("additions") or ()), *(part.home.name for part in additions)]
+    return Record(manifest, folder, tables, segments, additions=names)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A folder of Parquet, by table, and how many rows each has."""
+
+    home: Path
+    rows: Mapping[str, int]
+
+
+def _added(folder: Path, index: Mapping[str, Any]) -> list[_Part]:
+    """Return what was added to a run and is not in its Parquet already."""
+    there = set(index.get("additions") or ())
+    return [
+        _Part(path.parent, _index_of(path.parent)["tables"])
+        for path in sorted((folder / ADDITIONS).glob(f"*/{INDEX}"))
+        if path.parent.name not in there
+    ]
 
 
 class _Imported(Mapping[str, pa.Table]):
     """The tables of an imported run, which are all in Parquet."""
 
-    def __init__(self, folder: Path, rows: Mapping[str, int]) -> None:
+    def __init__(self, folder: Path, parts: Sequence[_Part]) -> None:
         self._folder = folder
-        self._rows = rows
+        self._parts = parts
 
     def __len__(self) -> int:
         return len(RECORDED)
@@ -134,10 +160,12 @@ class _Imported(Mapping[str, pa.Table]):
         return iter(RECORDED)
 
     def __getitem__(self, name: str) -> pa.Table:
-        if not self._rows[name]:
+        homes = [part.home for part in self._parts if part.rows.get(name)]
+        if not homes:
             return arrow_schema(RECORDED[name]).empty_table()
         try:
-            return _read_parquet(self._folder, name)
+            found = [_read_parquet(home, name) for home in homes]
+            return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
         except (OSError, pa.ArrowException) as error:
             raise StrataError(
                 f"The Parquet of {name} in {self._folder} cannot be read: "
@@ -183,8 +211,11 @@ def parquet_folder(folder: Path) -> Path | None:
 
 def read_index(folder: Path) -> dict[str, Any]:
     """Return what the Parquet folder says it holds; nothing, if it is not there or damaged."""
+    return _index_of(parquet_folder(folder) or folder)
+
+
+def _index_of(home: Path) -> dict[str, Any]:
     try:
-        home = parquet_folder(folder) or folder
         index = json.loads((home / INDEX).read_text(encoding="utf-8"))
         if isinstance(index["segments"], list) and isinstance(index["tables"], dict):
             return index  # type: ignore[no-any-return]
@@ -193,9 +224,8 @@ def read_index(folder: Path) -> dict[str, Any]:
     return {"segments": [], "tables": {}}
 
 
-def _read_parquet(folder: Path, name: str) -> pa.Table:
+def _read_parquet(home: Path, name: str) -> pa.Table:
     schema = arrow_schema(TABLES[name])
-    home = parquet_folder(folder) or folder
     found = ds.dataset(home / name, format="parquet").to_table()
     arrays = [
         found[f.name].cast(f.type) if f.name in found.column_names else pa.nulls(len(found), f.type)
