@@ -63,6 +63,8 @@ class Run:
     def __init__(self, path: str | Path, *, align: bool = True) -> None:
         self.path = Path(path)
         self.align = align
+        #: What users' queries may use of memory, as DuckDB writes it; None for most of it.
+        self.sql_memory_limit: str | None = None
         self.manifest = Manifest.read(self.path)
         self._lock = threading.RLock()
         self._record: Record | None = None
@@ -205,7 +207,7 @@ class Run:
         """
         with self._lock:
             if self._sql is None:
-                self._sql = connect()
+                self._sql = connect(self.sql_memory_limit)
                 self._sql.execute("set lock_configuration = true")
                 self._shown.clear()
             words = set(_WORD.findall(query.lower()))
@@ -222,11 +224,24 @@ class Run:
             self._shown |= named
             return self._sql
 
-    def sql(self, query: str) -> TableView:
+    def interrupt(self) -> None:
+        """Have queries that are under way in other threads end with an error."""
+        for connection in (self._engine, self._sql):
+            if connection is not None:
+                connection.interrupt()
+
+    def sql(self, query: str, *, limit: int | None = None) -> TableView:
         """Return the answer to one SQL query over the tables, by their names.
 
         The engine is DuckDB, in memory. It can read the tables and nothing else: no file,
         no network, no extension, no change. Times have microseconds there.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        limit : int, optional
+            At most so many rows of the answer.
 
         Raises
         ------
@@ -235,7 +250,7 @@ class Run:
         """
         self._catch_up()
         with self._lock:
-            found = fetch_read_only(self._open_sql(query), query)
+            found = fetch_read_only(self._open_sql(query), query, limit)
         return TableView("query", lambda: found)
 
     # What the run is.

@@ -17,7 +17,7 @@ _HINT = 'Columns: dask-strata tables TABLE. "group" needs quotes: it is a word o
 _EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
 
 
-def connect() -> duckdb.DuckDBPyConnection:
+def connect(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection:
     """Return a connection without access to files, network or extensions."""
     connection = duckdb.connect(
         ":memory:",
@@ -32,6 +32,8 @@ def connect() -> duckdb.DuckDBPyConnection:
     connection.execute("set timezone = 'UTC'")
     # It would be printed to standard output, among our answers, when a query takes long.
     connection.execute("set enable_progress_bar = false")
+    if memory_limit is not None:
+        connection.execute("set memory_limit = ?", [memory_limit])
     return connection
 
 
@@ -42,8 +44,10 @@ def fetch(
     return connection.sql(query, params=parameters).to_arrow_table()
 
 
-def fetch_read_only(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """Return the answer to a user's query.
+def fetch_read_only(
+    connection: duckdb.DuckDBPyConnection, query: str, limit: int | None = None
+) -> pa.Table:
+    """Return the answer to a user's query, or at most so many rows of it.
 
     Raises
     ------
@@ -60,7 +64,9 @@ def fetch_read_only(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Tab
             hint="Example: select prefix, count(*) from tasks group by prefix",
         )
     try:
-        return fetch(connection, query)
+        if limit is None:
+            return fetch(connection, query)
+        return connection.sql(query).limit(limit).to_arrow_table()
     except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
         raise QueryError(f"SQL: {_first_line(error)}", hint=_HINT) from None
 

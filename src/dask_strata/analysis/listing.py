@@ -28,12 +28,13 @@ _SCHEMA = pa.schema(
 
 def list_runs(runs: Path) -> pa.Table:
     """Return one row a run; one that cannot be read has its problem in its row."""
-    return pa.Table.from_pylist([_row(path) for path in find_runs(runs)], schema=_SCHEMA)
+    return pa.Table.from_pylist([list_run(path) for path in find_runs(runs)], schema=_SCHEMA)
 
 
-def _row(path: Path) -> dict[str, Any]:
+def list_run(path: Path) -> dict[str, Any]:
+    """Return the row of one run; of one that cannot be read, with its problem."""
     size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
-    row: dict[str, Any] = {"run": path.name, "size_bytes": size}
+    row: dict[str, Any] = {"run": path.name, "size_bytes": size, "problem": None}
     try:
         run = open_run(path)
         facts = run.rows("select * from _bounds")[0]

@@ -27,6 +27,7 @@ _VERBS = {
     "story": "everything about one task, in time order",
     "query": "SQL over all tables",
     "tables": "the tables and columns of a run",
+    "serve": "the runs of a folder in the browser",
     "check": "is the record whole?",
     "compact": "turn the record into Parquet",
     "import": "make a run of the Mofka-Dask coupler's CSV files, or add Darshan's logs to a run",

@@ -19,6 +19,7 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_strata.config import Settings
+from dask_strata.recorder.dashboard import DashboardPage
 from dask_strata.recorder.engine import Engine, now_ns
 from dask_strata.recorder.events import EventSource
 from dask_strata.recorder.graph import GraphSource
@@ -158,6 +159,7 @@ class SchedulerRecorder(SchedulerPlugin):
         )
         warn_if_missing(self.settings)
         profile(engine)
+        self._page = DashboardPage(scheduler, engine, self._manifest.name)
         # From here on nothing escapes us, also while the plugins below are handed out.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
         self._there_already(scheduler)
@@ -362,6 +364,7 @@ class SchedulerRecorder(SchedulerPlugin):
         engine.flush()
         self._graph.end()  # the rest of it, if any, is done on the recorder's thread
         self._add_count(self._transitions.counter(), final=True)
+        self._page.remove()
         self._relay.close()
         self.__dict__.pop("transition", None)
         scheduler.handlers.pop(self.name, None)

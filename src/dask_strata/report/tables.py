@@ -95,7 +95,7 @@ def print_rows(table: pa.Table, note: str = "") -> None:
             overflow="fold",
             no_wrap=field.name in _WHOLE,
         )
-    for row in _plain_rows(table):
+    for row in plain_rows(table):
         shown.add_row(*(Text(_cell(value)) for value in row.values()))
     out.print(shown)
     if note:
@@ -112,7 +112,8 @@ def _cell(value: Any) -> str:
     return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
-def _plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as plain values that JSON has, with unique names."""
     rows = microseconds(_unique_names(table)).to_pylist()
     return [{n: _plain(v) for n, v in row.items()} for row in rows]
 
@@ -140,7 +141,7 @@ def _plain(value: Any) -> Any:
 
 
 def _json(table: pa.Table) -> str:
-    return json.dumps(_plain_rows(table), ensure_ascii=False, indent=1) + "\n"
+    return json.dumps(plain_rows(table), ensure_ascii=False, indent=1) + "\n"
 
 
 def _csv(table: pa.Table) -> str:
@@ -150,7 +151,7 @@ def _csv(table: pa.Table) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.column_names)
-    for row in _plain_rows(table):
+    for row in plain_rows(table):
         writer.writerow(
             [
                 json.dumps(v, ensure_ascii=False) if isinstance(v, (list, dict)) else v
@@ -169,7 +170,7 @@ def _text_file(render: Callable[[pa.Table], str]) -> Callable[[pa.Table, Path], 
 
 def _plain_table(table: pa.Table) -> str:
     names = table.column_names
-    rows = [[_cell(v) for v in row.values()] for row in _plain_rows(table)]
+    rows = [[_cell(v) for v in row.values()] for row in plain_rows(table)]
     widths = [max(map(len, cells)) for cells in zip(names, *rows, strict=True)]
     lines = [
         "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in (names, *rows)

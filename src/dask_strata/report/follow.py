@@ -1,0 +1,57 @@
+"""A run while it is recorded, on a terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+from rich.text import Text
+
+from dask_strata.analysis.summary import Summary, summarize
+from dask_strata.report.terminal import headline, print_summary
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from dask_strata.run import Run
+
+#: How often it is looked whether there is more on record.
+_EVERY_SECONDS = 1.0
+
+
+class _Screen:
+    """The first screen, drawn anew each time."""
+
+    def __init__(self, summary: Summary) -> None:
+        self._summary = summary
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        with console.capture() as taken:
+            print_summary(self._summary, console)
+        yield Text.from_ansi(taken.get().rstrip("\n"))
+
+
+def follow(run: Run, out: Console) -> None:
+    """Show the first screen of a run, and show it again whenever there is more, to its end.
+
+    Without a terminal a line is written each time instead, and the first screen at the end.
+    """
+    summary = summarize(run)
+    if not out.is_terminal:
+        while summary.state == "recording":
+            out.print(headline(summary), soft_wrap=True)
+            summary = _next(run)
+        print_summary(summary, out)
+        return
+    with Live(_Screen(summary), console=out, auto_refresh=False) as live:
+        while summary.state == "recording":
+            summary = _next(run)
+            live.update(_Screen(summary), refresh=True)
+
+
+def _next(run: Run) -> Summary:
+    """Return the next summary, once there is more on record or the recording has ended."""
+    while not run.refresh() and run.state == "recording":
+        time.sleep(_EVERY_SECONDS)
+    return summarize(run)

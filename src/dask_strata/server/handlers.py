@@ -1,0 +1,233 @@
+"""The pages: the list, a run, a task, two runs side by side, SQL, and files to take along."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from tornado.web import HTTPError
+
+from dask_strata.analysis.side_by_side import side_by_side
+from dask_strata.analysis.stories import story
+from dask_strata.analysis.summary import summarize
+from dask_strata.errors import QueryError, UsageError
+from dask_strata.report.page import make_page
+from dask_strata.report.tables import plain_rows, write_rows
+from dask_strata.report.terminal import headline
+from dask_strata.run import Run
+from dask_strata.schema import TABLES
+from dask_strata.server.app import LONGEST, House, Page
+from dask_strata.server.tar import tar_of
+
+#: Rows of an answer that are shown, and how long a query may take.
+_ROWS = 1_000
+_SECONDS = 30
+
+_FORMATS = {"csv": "text/csv", "json": "application/json", "parquet": "application/octet-stream"}
+_CHUNK = 1 << 20
+
+_EXAMPLE = "select prefix, count(*) as n, sum(compute_seconds) as seconds from tasks group by 1"
+
+
+def routes(house: House) -> list[Any]:
+    """Return what is at which address."""
+    arguments = {"house": house}
+    run = r"/runs/([^/]+)"
+    pages: list[tuple[str, type[Page]]] = [
+        (r"/", Runs),
+        (run, OneRun),
+        (rf"{run}/page", RunPage),
+        (rf"{run}/state", State),
+        (rf"{run}/story", TaskStory),
+        (rf"{run}/sql", Sql),
+        (rf"{run}/tables/([a-z_]+)\.(csv|json|parquet)", TableFile),
+        (rf"{run}/run\.tar", RunFile),
+        (r"/compare", Compare),
+        (r"/assets/(serve\.css|serve\.js)", Asset),
+    ]
+    return [(pattern, handler, arguments) for pattern, handler in pages]
+
+
+class Runs(Page):
+    """The list of runs; a part of it alone, for the page to put in place of what it has."""
+
+    async def get(self) -> None:
+        """Show the list."""
+        rows = await self.in_thread(self.house.shelf.rows)
+        template = "rows.html" if self.get_query_argument("part", None) else "runs.html"
+        self.show(template, rows=rows, folder=str(self.house.shelf.folder))
+
+
+class OneRun(Page):
+    """A run: its headline, its page, and where to go from there."""
+
+    async def get(self, name: str) -> None:
+        """Show it."""
+        run = await self.in_thread(self.house.shelf.run, name)
+        summary = await self.in_thread(summarize, run)
+        mark = await self.in_thread(self.house.shelf.mark, name)
+        others = [r["run"] for r in await self.in_thread(self.house.shelf.rows) if r["run"] != name]
+        self.show(
+            "run.html",
+            name=name,
+            summary=summary,
+            headline=str(headline(summary)),
+            mark=mark,
+            others=others,
+            tables={t: len(run[t]) for t in TABLES} if run.record.imported else list(TABLES),
+            example=_EXAMPLE,
+        )
+
+
+class RunPage(Page):
+    """The page of a run, as `dask-strata report` writes it."""
+
+    async def get(self, name: str) -> None:
+        """Send it; its own policy is in it."""
+        page = await self.in_thread(self.house.shelf.page, name, "page", make_page)
+        self.set_header("Content-Security-Policy", "frame-ancestors 'self'")
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(page.encode("utf-8", "replace"))
+
+
+class State(Page):
+    """Whether there is more on record, for a page that is open."""
+
+    async def get(self, name: str) -> None:
+        """Tell."""
+
+        def state() -> dict[str, Any]:
+            run = self.house.shelf.run(name)
+            found = {"mark": self.house.shelf.mark(name), "state": run.state}
+            return found | {"headline": str(headline(summarize(run)))}
+
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(await self.in_thread(state)))
+
+
+class TaskStory(Page):
+    """Everything about one task."""
+
+    async def get(self, name: str) -> None:
+        """Tell it."""
+        key = self.get_query_argument("key", "")
+        kind = self.get_query_argument("type", None) or None
+        if not key:
+            raise UsageError("No key was given.", hint="?key=… as `dask-strata tasks` shows it")
+
+        def told() -> Any:
+            return story(self.house.shelf.run(name).task(key, kind))
+
+        self.show("story.html", name=name, story=await self.in_thread(told))
+
+
+class Sql(Page):
+    """A question in SQL, which can only read."""
+
+    def get(self, name: str) -> None:
+        """Show the box."""
+        self.house.shelf.path(name)
+        self.show("sql.html", name=name, query=_EXAMPLE, columns=(), rows=(), note="", error=None)
+
+    async def post(self, name: str) -> None:
+        """Answer."""
+        query = self.get_body_argument("query", "")
+        if len(query) > LONGEST:
+            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too long a query.")
+            return
+        values: dict[str, Any] = {"columns": (), "rows": (), "note": "", "error": None}
+        try:
+            table = await self.in_thread(_ask, self.house.shelf.run(name, "sql"), query)
+        except QueryError as error:
+            self.set_status(HTTPStatus.BAD_REQUEST)
+            values["error"] = error
+        else:
+            more = len(table) > _ROWS
+            values["columns"] = table.column_names
+            values["rows"] = [list(row.values()) for row in plain_rows(table.slice(0, _ROWS))]
+            values["note"] = f"the first {_ROWS:,} rows" if more else f"{len(table):,} rows"
+        self.show("sql.html", name=name, query=query, **values)
+
+
+def _ask(run: Run, query: str) -> Any:
+    """Return the first rows of the answer; it is interrupted when it takes too long."""
+    late = threading.Event()
+
+    def interrupt() -> None:
+        late.set()
+        run.interrupt()
+
+    timer = threading.Timer(_SECONDS, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        return run.sql(query, limit=_ROWS + 1).to_arrow()
+    except QueryError as error:
+        if late.is_set():
+            raise QueryError(f"SQL: it took more than {_SECONDS} s.") from error
+        raise
+    finally:
+        timer.cancel()
+
+
+class TableFile(Page):
+    """A table as a file."""
+
+    async def get(self, name: str, table: str, form: str) -> None:
+        """Write it aside, and send it in pieces."""
+        if table not in TABLES:
+            raise HTTPError(HTTPStatus.NOT_FOUND)
+        with tempfile.TemporaryDirectory(prefix="dask-strata-") as folder:
+            path = Path(folder) / f"{table}.{form}"
+
+            def write() -> None:
+                write_rows(self.house.shelf.run(name)[table].to_arrow(), form, path)
+
+            await self.in_thread(write)
+            self.set_header("Content-Type", _FORMATS[form])
+            self.set_header("Content-Disposition", f'attachment; filename="{path.name}"')
+            with path.open("rb") as file:
+                while piece := file.read(_CHUNK):
+                    self.write(piece)
+                    await self.flush()
+
+
+class RunFile(Page):
+    """The folder of a run as one file."""
+
+    async def get(self, name: str) -> None:
+        """Send it as it is packed."""
+        path = self.house.shelf.path(name)
+        self.set_header("Content-Type", "application/x-tar")
+        self.set_header("Content-Disposition", 'attachment; filename="run.tar"')
+        pieces = tar_of(path)
+        while (piece := await self.in_thread(next, pieces, None)) is not None:
+            self.write(piece)
+            await self.flush()
+
+
+class Compare(Page):
+    """Two runs side by side."""
+
+    async def get(self) -> None:
+        """Show them."""
+        names = self.get_query_arguments("run")
+        if len(names) != 2:  # noqa: PLR2004
+            raise UsageError("Two runs are put side by side.", hint="/compare?run=…&run=…")
+        runs = [await self.in_thread(self.house.shelf.run, name) for name in names]
+        found = await self.in_thread(side_by_side, *runs)
+        self.show("compare.html", names=names, found=found)
+
+
+class Asset(Page):
+    """Style and script of these pages."""
+
+    def get(self, name: str) -> None:
+        """Send one of them."""
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        self.set_header("Content-Type", f"{kind}; charset=utf-8")
+        self.finish((Path(__file__).parent / "assets" / name).read_bytes())

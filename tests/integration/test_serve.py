@@ -1,0 +1,377 @@
+"""The history server, asked over HTTP as a browser would, and as others would."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+import dask_strata
+from dask_strata import Run, open_run
+from tests.conftest import wait_until
+
+#: Would run, or would turn a line round, if it were not shown as text.
+HOSTILE = "<img src=x onerror=alert(1)>\"'</script>\u202e&amp;"
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The page."""
+        return self.body.decode()
+
+
+@dataclass
+class Server:
+    """A running server."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def get(self, path: str, data: bytes | None = None, **headers: str) -> Answer:
+        """Ask for something."""
+        request = urllib.request.Request(self.url + path, data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                return Answer(answer.status, answer.headers, answer.read())
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.headers, error.read())
+
+    def ask(self, run: str, query: str) -> Answer:
+        """Ask in SQL."""
+        return self.get(f"/runs/{run}/sql", urlencode({"query": query}).encode())
+
+
+def fail(what: str) -> None:
+    """Fail with a text."""
+    raise ValueError(what)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs: one with a failed task and odd texts, and one more."""
+    runs = tmp_path_factory.mktemp("serve") / "runs"
+    with Client(n_workers=1, threads_per_worker=2, dashboard_address=":0") as client:
+        with dask_strata.record(runs, client=client, name=HOSTILE):
+            futures = client.map(abs, range(20), key=[f"abs-{HOSTILE}-{i}" for i in range(20)])
+            client.gather(futures)
+            client.gather(client.submit(fail, HOSTILE, key="fails"), errors="skip")
+            del futures
+        with dask_strata.record(runs, client=client, name="second"):
+            client.submit(sum, [1, 2]).result()
+    return runs
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Callable[..., Server]]:
+    """Start servers, which end with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(runs: Path, *arguments: str) -> Server:
+        command = [sys.executable, "-m", "dask_strata", "serve", str(runs), "--port", "0"]
+        process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+?:\d+", line)
+        assert found, line
+        return Server(found.group().replace("0.0.0.0", "127.0.0.1"), process)
+
+    yield start
+    for process in started:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, serve: Callable[..., Server]) -> Server:
+    """Return a server of the two runs."""
+    return serve(folder)
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> list[Run]:
+    """Both runs."""
+    return [open_run(path) for path in sorted(folder.iterdir())]
+
+
+def test_the_list_has_each_run(server: Server, runs: list[Run]) -> None:
+    """The newest comes first, each with its numbers and a link; foreign text stays text."""
+    page = server.get("/")
+    assert page.status == 200
+    places = [page.text.index(f'href="/runs/{quote(run.path.name)}"') for run in runs[::-1]]
+    assert places == sorted(places)
+    assert "<img" not in page.text
+    assert "&lt;img" in page.text
+    assert "\\u202e" in page.text
+    assert server.get("/?part=rows").text.strip().startswith("<tr>")
+
+
+def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
+    """Headline, page, state, story, SQL and side by side are there, and nothing in them runs."""
+    first, second = (run.path.name for run in runs)
+    key = quote(f"abs-{HOSTILE}-3")
+    paths = [
+        f"/runs/{first}",
+        f"/runs/{first}/story?key={key}",
+        f"/runs/{first}/story?key=fails",
+        f"/runs/{first}/sql",
+        f"/compare?run={first}&run={second}",
+    ]
+    for path in paths:
+        page = server.get(path)
+        assert page.status == 200, page.text
+        assert "<img" not in page.text
+        assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert "unsafe" not in page.headers["Content-Security-Policy"]
+    assert "21 tasks" in server.get(paths[0]).text
+    assert "ValueError" in server.get(paths[2]).text
+    state = json.loads(server.get(f"/runs/{first}/state").text)
+    assert state["state"] == "complete"
+    page = server.get(f"/runs/{first}/page")
+    assert page.status == 200
+    assert page.headers["Content-Security-Policy"] == "frame-ancestors 'self'"
+    assert "Content-Security-Policy" in page.text, "its own policy"
+
+
+def test_a_query_is_answered(server: Server, runs: list[Run]) -> None:
+    """Rows come back as a table, at most so many of them."""
+    name = runs[0].path.name
+    page = server.ask(name, "select count(*) as n, 'a<b' as odd from tasks")
+    assert page.status == 200
+    assert '<td class="n">21</td><td>a&lt;b</td>' in page.text
+    page = server.ask(name, "select * from range(5000000)")
+    assert page.text.count("<tr>") == 1001
+    assert "the first 1,000 rows" in page.text
+    assert server.ask(name, "describe tasks").status == 200
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "drop table tasks",
+        "select * from read_csv('/etc/passwd')",
+        "copy tasks to '/tmp/x.csv'",
+        "select <script>alert(1)</script>",
+        "select 1; select 2",
+        "",
+    ],
+)
+def test_a_query_that_does_more_than_read_is_refused(
+    server: Server, runs: list[Run], query: str
+) -> None:
+    """The page says why, with the query still in its box."""
+    page = server.ask(runs[0].path.name, query)
+    assert page.status == 400
+    assert "SQL" in page.text
+    assert "<script>alert" not in page.text
+    assert "root:" not in page.text
+
+
+def test_huge_questions_are_refused(server: Server, runs: list[Run]) -> None:
+    """A query or an address that is too long gets a page that says so."""
+    name = runs[0].path.name
+    page = server.ask(name, "select " + "1," * 50_000 + "1")
+    assert (page.status, "too long" in page.text) == (413, True)
+    page = server.get("/runs/" + "x" * 30_000)
+    assert (page.status, "too long" in page.text) == (414, True)
+    huge = "select sum(a.range * b.range) from range(10000000) a, range(10000000) b, range(9) c"
+    page = server.ask(name, huge)
+    assert (page.status, "took more than" in page.text) == (400, True)
+
+
+def test_tables_and_run_can_be_taken_along(server: Server, runs: list[Run], tmp_path: Path) -> None:
+    """Each format holds the same rows, and the archive is a run."""
+    name = runs[0].path.name
+    base = f"/runs/{name}/tables/scheduler_transitions"
+    n = len(runs[0].scheduler_transitions)
+    assert len(json.loads(server.get(f"{base}.json").text)) == n
+    table = pq.read_table(io.BytesIO(server.get(f"{base}.parquet").body))
+    assert len(table) == n
+    assert server.get(f"{base}.csv").text.splitlines()[0].split(",") == table.column_names
+    with tarfile.open(fileobj=io.BytesIO(server.get(f"/runs/{name}/run.tar").body)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    copy = open_run(tmp_path / name)
+    assert copy.check().ok
+    assert len(copy.scheduler_transitions) == n
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runs/..%2f..%2fetc",
+        "/runs/%2e%2e",
+        "/runs/../../../etc/passwd",
+        "/runs/no-such-run",
+        "/runs/no-such-run/page",
+        "/runs/no-such-run/state",
+        "/runs/no-such-run/run.tar",
+        "/runs/%00",
+        "/runs/%ff%fe",
+        "/assets/../app.py",
+        "/assets/%2e%2e/app.py",
+        "/no/such/page",
+        "/compare?run=no-such-run&run=other",
+    ],
+)
+def test_what_is_not_there_gets_a_page_that_says_so(server: Server, path: str) -> None:
+    """No address leads out of the folder, and none to a traceback."""
+    page = server.get(path)
+    assert page.status in (400, 404)
+    assert "<h1>" in page.text
+    assert "Traceback" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("story", 500, "No key was given"),
+        ("story?key=no-such-key", 404, "no-such-key"),
+        ("story?key=" + quote("<script>"), 404, "&lt;script&gt;"),
+        ("tables/no_such_table.csv", 404, "nothing at this address"),
+        ("tables/tasks.exe", 404, "nothing at this address"),
+    ],
+)
+def test_wrong_questions_about_a_run(
+    server: Server, runs: list[Run], path: str, status: int, says: str
+) -> None:
+    """Each is told what is wrong."""
+    page = server.get(f"/runs/{runs[0].path.name}/{path}")
+    assert page.status == (400 if status == 500 else status)
+    assert says in page.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
+def test_foreign_names_are_turned_away(server: Server, host: str) -> None:
+    """A page from elsewhere whose name leads here reads nothing."""
+    page = server.get("/", Host=host)
+    assert page.status == 403
+    assert "runs/" not in page.text
+    assert server.get("/", Host="localhost:1").status == 200
+
+
+def test_a_token_is_asked_for_where_others_can_reach_the_server(
+    folder: Path, serve: Callable[..., Server], strata: Callable[..., subprocess.CompletedProcess]
+) -> None:
+    """Without one it does not start; with one, who does not know it sees nothing."""
+    refused = strata("serve", folder, "--host", "0.0.0.0")
+    assert refused.returncode == 2
+    assert "token" in refused.stderr
+    server = serve(folder, "--host", "0.0.0.0", "--token", "open sesame".replace(" ", "-"))
+    for path in ("/", "/?token=wrong", "/assets/serve.css", "/runs/x/run.tar"):
+        page = server.get(path)
+        assert (page.status, "token" in page.text) == (401, True)
+    let_in = server.get("/", Cookie="dask_strata_token=open-sesame")
+    assert let_in.status == 200
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
+    connection.request("GET", "/?token=open-sesame&part=rows")
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Location"]) == (302, "/?part=rows")
+    assert "HttpOnly" in answer.headers["Set-Cookie"]
+    assert "SameSite=Strict" in answer.headers["Set-Cookie"]
+
+
+def test_a_run_that_is_removed_while_it_is_looked_at(
+    folder: Path, runs: list[Run], serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    """Its pages say that it is gone, and the list goes on."""
+    shutil.copytree(runs[0].path, tmp_path / "runs" / "gone")
+    server = serve(tmp_path / "runs")
+    assert server.get("/runs/gone").status == 200
+    shutil.rmtree(tmp_path / "runs" / "gone")
+    for path in ("", "/page", "/state", "/story?key=fails", "/sql", "/run.tar"):
+        page = server.get(f"/runs/gone{path}")
+        assert (page.status, "gone" in page.text) == (404, True), path
+    assert server.get("/").status == 200
+
+
+def test_a_run_that_cannot_be_read_is_in_the_list_with_its_problem(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    """The others are not lost for it."""
+    bad = tmp_path / "runs" / "bad"
+    bad.mkdir(parents=True)
+    (bad / "run.json").write_text("{")
+    server = serve(tmp_path / "runs")
+    page = server.get("/")
+    assert page.status == 200
+    assert 'class="bad"' in page.text
+    assert server.get("/runs/bad").status == 404
+
+
+def test_a_live_run_ticks(serve: Callable[..., Server], tmp_path: Path) -> None:
+    """While a run is recorded its state tells of more, and at last that it is complete."""
+    (tmp_path / "runs").mkdir()
+    server = serve(tmp_path / "runs")
+    with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
+        with dask_strata.record(tmp_path / "runs", client=client) as run:
+            client.submit(abs, -1).result()
+            name = run.path.name
+
+            def state() -> dict[str, str]:
+                return json.loads(server.get(f"/runs/{name}/state").text)
+
+            first = wait_until(lambda: "1 task" in state()["headline"] and state())
+            assert first["state"] == "recording"
+            assert 'data-live="yes"' in server.get(f"/runs/{name}").text
+            client.gather(client.map(abs, range(-5, -1)))
+            wait_until(lambda: "5 tasks" in state()["headline"], what="more tasks")
+            assert state()["mark"] != first["mark"]
+        wait_until(lambda: state()["state"] == "complete", what="the end")
+
+
+def test_questions_at_once(server: Server, runs: list[Run]) -> None:
+    """Many browsers get each its own answer."""
+    found: list[int] = []
+
+    def ask(i: int) -> None:
+        page = server.ask(runs[0].path.name, f"select {i} + count(*) as n from tasks")
+        found.append(int(re.findall(r'<td class="n">(\d+)', page.text)[0]))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(found) == [21 + i for i in range(12)]
+
+
+def test_a_port_that_is_taken(
+    server: Server, folder: Path, strata: Callable[..., subprocess.CompletedProcess]
+) -> None:
+    """It is said, with what to do."""
+    port = server.url.rpartition(":")[2]
+    done = strata("serve", folder, "--port", port)
+    assert done.returncode == 2
+    assert "--port 0" in done.stderr
+
+
+def test_it_ends_on_ctrl_c(folder: Path, serve: Callable[..., Server]) -> None:
+    """Quietly, with status 0."""
+    server = serve(folder)
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(30) == 0
