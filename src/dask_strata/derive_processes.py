@@ -8,8 +8,11 @@ PROCESS_QUERIES: dict[str, str] = {
         with spent as (
             select p.host, p.pid, any_value(p.process) filter (p.role = 'worker') as process,
                    string_agg(distinct p.role, ', ' order by p.role) as roles,
-                   max(s.read_bytes) - min(s.read_bytes) as read_bytes,
-                   max(s.write_bytes) - min(s.write_bytes) as write_bytes
+                   -- Of one sample alone nothing is known.
+                   case when count(s.read_bytes) > 1
+                        then max(s.read_bytes) - min(s.read_bytes) end as read_bytes,
+                   case when count(s.write_bytes) > 1
+                        then max(s.write_bytes) - min(s.write_bytes) end as write_bytes
             from process_samples s join processes p using (process)
             group by p.host, p.pid
         ), by_tasks as (
@@ -28,11 +31,11 @@ PROCESS_QUERIES: dict[str, str] = {
         select s.process, s.host, s.pid, s.roles, s.read_bytes, s.write_bytes,
                t.read_bytes as task_read_bytes, t.write_bytes as task_write_bytes,
                t.library_bytes as library_read_bytes,
-               case when t.read_bytes is not null and s.read_bytes is not null then
+               -- A process that was killed has had tasks since it was last looked at.
+               case when s.read_bytes >= t.read_bytes then
                     greatest(0, s.read_bytes - t.read_bytes - coalesce(t.library_bytes, 0))
                end as unattributed_read_bytes,
-               case when t.write_bytes is not null and s.write_bytes is not null then
-                    greatest(0, s.write_bytes - t.write_bytes)
+               case when s.write_bytes >= t.write_bytes then s.write_bytes - t.write_bytes
                end as unattributed_write_bytes
         from spent s left join by_tasks t on t.host = s.host and t.pid = s.pid
         order by s.host, s.pid

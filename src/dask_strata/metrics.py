@@ -83,10 +83,14 @@ class section:  # noqa: N801  used as a statement: with section("jets")
         traceback: TracebackType | None,
     ) -> None:
         whose = _whose()
-        began = self._began[whose]
+        began = self._began.get(whose)
+        # A generator may be entered in one task, or thread, and left in another: that is no
+        # section of either.
+        if began is None:
+            return
         _report("section", self.name, time.perf_counter() - began.pop())
         if not began:
-            del self._began[whose]
+            self._began.pop(whose, None)
 
 
 def track_metrics(function: Callable[P, R]) -> Callable[P, R]:

@@ -145,6 +145,8 @@ def test_what_no_task_is_known_to_have_read_is_unattributed(
     """Bytes that a thread of the user's reads are the process's, and told as nobody's."""
     path = tmp_path / "data"
     path.write_bytes(b"x" * MB)
+    with dask_strata.record(runs, client=client):  # the worker has imported all of us since
+        client.submit(read_in_both, str(path), key="before").result()
     with dask_strata.record(runs, client=client) as run:
         client.submit(read_in_both, str(path), key="reads").result()
     (found,) = rows(run, "select * from process_io where task_read_bytes is not null")
@@ -196,6 +198,22 @@ def test_one_odd_run_costs_no_other() -> None:
     assert written == [[0], [2]]
     ((reason,),) = [b.columns["reason"] for b in batches if b.table == "losses"]
     assert "IndexError" in reason
+
+
+def test_a_section_may_be_left_elsewhere() -> None:
+    """One that is entered in one task and left in another raises in neither, and is none's."""
+    runs = [Running(f"x-{i}", 1, "thread", threading.get_ident(), i) for i in range(2)]
+    open_section = section("across")
+    for run, step in zip(runs, (open_section.__enter__, None), strict=True):
+        token = current.set(run)
+        try:
+            if step is None:
+                open_section.__exit__(None, None, None)
+            else:
+                step()
+        finally:
+            current.reset(token)
+    assert [run.reported for run in runs] == [{}, {}]
 
 
 def test_a_section_may_be_used_in_threads() -> None:

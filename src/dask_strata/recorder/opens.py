@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -63,19 +64,10 @@ def watch(current: ContextVar[Any], look: Callable[[Any], None]) -> None:
             look(run)
             run.n_opened += 1
             # Nothing of the user's may run in here, not even what hashes his own kind of text.
-            if kind is not str and kind is not bytes:
-                return
-            what = (
-                path,
-                mode if type(mode) is str else None,
-                flags if type(flags) is int else 0,
-                _folder_of(path),
-            )
-            opened = run.opened
-            if what in opened:
-                opened[what] += 1
-            elif len(opened) < MAX_OPENED:
-                opened[what] = 1
+            if kind is str or kind is bytes:
+                # Texts and bytes are compared, which Python can be told to fail for.
+                with suppress(Exception):
+                    _note(run.opened, path, mode, flags)
         elif event in _ELSEWHERE:
             run = get()
             if run is not None:
@@ -84,17 +76,27 @@ def watch(current: ContextVar[Any], look: Callable[[Any], None]) -> None:
     sys.addaudithook(hook)
 
 
+def _note(opened: dict[tuple[Any, Any, Any, Any], int], path: Any, mode: Any, flags: Any) -> None:
+    what = (
+        path,
+        mode if type(mode) is str else None,
+        flags if type(flags) is int else 0,
+        _folder_of(path),
+    )
+    if what in opened:
+        opened[what] += 1
+    elif len(opened) < MAX_OPENED:
+        opened[what] = 1
+
+
 def _folder_of(path: str | bytes) -> str | None:
     """Return the working folder as it is now, if a path is relative to it."""
-    if path[:1] in _ROOTS:
+    if path[:1] == (os.sep if type(path) is str else b"/"):
         return None
     try:
         return os.getcwd()  # noqa: PTH109  called at each relative path
     except OSError:  # it is gone
         return None
-
-
-_ROOTS = (os.sep, os.fsencode(os.sep))
 
 
 def opened_files(opened: dict[tuple[Any, Any, Any, Any], int]) -> Iterator[dict[str, Any]]:

@@ -343,18 +343,21 @@ class SchedulerRecorder(SchedulerPlugin):
     async def _take_off(self, *, nanny: bool) -> None:
         """Have the recorders of all workers, or of all nannies, taken off."""
         scheduler = self._scheduler
-        kind, operation = ("nanny", "plugin_remove") if nanny else ("worker", "plugin-remove")
-        try:
-            await getattr(scheduler, f"unregister_{kind}_plugin")(comm=None, name=self.name)
-        except ValueError:
-            return  # it was never registered
-        except OSError as error:
+        plugins = scheduler.nanny_plugins if nanny else scheduler.worker_plugins
+        if plugins.pop(self.name, None) is None:
+            return
+        # As Dask does it, but each is asked once only, and who is gone is not waited for.
+        message = {"op": "plugin_remove" if nanny else "plugin-remove", "name": self.name}
+        asked = [w for w, ws in scheduler.workers.items() if ws.nanny or not nanny]
+        while asked:
+            answers = await scheduler.broadcast(
+                msg=message, workers=asked, nanny=nanny, on_error="return"
+            )
             # Who cannot be reached may be about to end: then it is gone in a moment.
-            message, answers = {"op": operation, "name": self.name}, {"": error}
-            while any(isinstance(answer, Exception) for answer in answers.values()):
+            failed = [w for w, answer in answers.items() if isinstance(answer, Exception)]
+            if failed:
                 await asyncio.sleep(_RETRY_SECONDS)
-                answers = await scheduler.broadcast(msg=message, nanny=nanny, on_error="return")
-                answers = {w: a for w, a in answers.items() if w in scheduler.workers}
+            asked = [w for w in failed if w in scheduler.workers]
 
     def _detach_taps(self) -> None:
         engine, scheduler = self._engine, self._scheduler
