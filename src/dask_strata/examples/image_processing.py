@@ -224,7 +224,7 @@ def reported(client: Any, folder: Path | None) -> Iterator[None]:
         return
     import dask
     import yaml  # type: ignore[import-untyped, unused-ignore]
-    from distributed import get_task_stream, performance_report
+    from distributed import get_task_stream
 
     folder.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_dump(dask.config.config)
@@ -233,13 +233,28 @@ def reported(client: Any, folder: Path | None) -> Iterator[None]:
         if importlib.util.find_spec("bokeh") is None:
             print("No performance report: pip install 'dask-strata[demo]'", file=sys.stderr)
         else:
-            page = folder / "performance-report.html"
-            stack.enter_context(performance_report(filename=str(page)))
+            stack.enter_context(_dask_report(folder / "performance-report.html"))
         stream = stack.enter_context(get_task_stream(client))
         yield
     text = json.dumps(stream.data, default=str, indent=1)
     (folder / "task-stream.json").write_text(text + "\n", encoding="utf-8")
     print(f"Reports are in {folder}")
+
+
+@contextmanager
+def _dask_report(page: Path) -> Iterator[None]:
+    """Have Dask write its report; versions of Dask and bokeh that do not go together are told."""
+    from distributed import performance_report
+
+    report = performance_report(filename=str(page))
+    report.__enter__()
+    try:
+        yield
+    finally:
+        try:
+            report.__exit__(None, None, None)
+        except Exception as error:  # noqa: BLE001  the work is done, with a report or without
+            print(f"No performance report: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def run(options: argparse.Namespace) -> None:
