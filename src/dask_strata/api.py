@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.config import Settings, read_settings
-from dask_strata.errors import StrataError, UsageError
+from dask_strata.errors import UsageError
 from dask_strata.recorder.darshan import log_folder, logs_in, usable_library
 from dask_strata.recorder.session import Session
 from dask_strata.run import Run, open_run
@@ -176,14 +176,18 @@ def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
     from dask_strata.importers.additions import add_files
     from dask_strata.report.words import visible
 
-    found = logs_in(log_dir)
-    if not found:
-        err.print(f"dask-strata: Darshan has left no log in {_shortest(log_dir)}", soft_wrap=True)
-        return
     try:
+        found = logs_in(log_dir)
+        if not found:
+            shown = _shortest(log_dir)
+            err.print(f"dask-strata: Darshan has left no log in {shown}", soft_wrap=True)
+            return
         added = add_files(run_folder, found)
-    except StrataError as error:
-        err.print(f"dask-strata: Darshan's logs are not in the run: {error}", soft_wrap=True)
+    except Exception as error:  # noqa: BLE001  the exit status is the script's, whatever we meet
+        why = visible(str(error) or type(error).__name__)
+        err.print(
+            f"dask-strata: Darshan's logs are not in the run: {why}", soft_wrap=True, markup=False
+        )
         return
     said = ", ".join([f"{added.rows:,} rows of {added.files:,} of Darshan's logs", *added.said])
     err.print(f"dask-strata: {said}; they are in {_shortest(log_dir)}", soft_wrap=True)

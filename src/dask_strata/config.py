@@ -75,6 +75,11 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(text for text in value if text)
 
 
+def _patterns(value: Any) -> tuple[str, ...]:
+    # A comma may be part of a regular expression, as in a{1,3}.
+    return _texts([value] if isinstance(value, str) else value)
+
+
 def _roles(value: Any) -> tuple[str, ...]:
     roles = _texts(value)
     if not set(roles) <= {"worker", "scheduler", "client"}:
@@ -168,7 +173,12 @@ SETTINGS: tuple[Setting, ...] = (
         "Profile with Yappi, by wall or cpu clock; `yappi: wall` says the same.",
     ),
     Setting("yappi.roles", ("worker",), _roles, "Processes to profile: worker, scheduler, client."),
-    Setting("yappi.interval", "10s", _seconds, "How often the profile so far is recorded."),
+    Setting(
+        "yappi.interval",
+        "10s",
+        _seconds,
+        "How often the profile so far is recorded: at samples, so `sample-interval` is the least.",
+    ),
     Setting(
         "darshan.library",
         None,
@@ -183,7 +193,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "darshan.exclude",
         (),
-        _texts,
+        _patterns,
         "Regular expressions of files to leave out, beside Python's own and the system's.",
     ),
     Setting("darshan.memory", 64, _count, "Memory for Darshan's records in a worker, in MiB."),

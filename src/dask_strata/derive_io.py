@@ -2,7 +2,8 @@
 
 An operation is placed by its middle, its times shifted by what importing found for its log. By
 thread it is certain: a thread runs one task at a time. Else it is certain if one task ran in the
-process then. The thread that traced first is the one that runs Dask's event loop, not a task.
+process then. The thread that traced first, before any task, is the one that runs Dask's event
+loop, if no task ran in it.
 """
 
 from __future__ import annotations
@@ -47,10 +48,26 @@ IO_QUERIES: dict[str, str] = {
                (sum(attempt) over life)::bigint as attempt
         from moments window life as (partition by log order by t)
     """,
+    # Which thread runs Dask's event loop in the process of a log: the one that traced first, if
+    # that was before any task, and if no task ran in it. A log may begin with any thread, where
+    # Darshan had left out what the imports of Python read.
+    "_io_loops": """
+        with begun as (
+            select l.log, l.main_thread as thread, min(epoch_ns(s.start))
+                   + (coalesce(max(l.clock_shift_seconds), 0) * 1e9)::bigint as t
+            from darshan_logs l join darshan_segments s
+              on s.log = l.log and s.thread = l.main_thread
+            group by l.log, l.main_thread
+        ), ran as (
+            select log, min(t0) as t, list(distinct thread) as threads from _io_runs group by log
+        )
+        select b.log, b.thread from begun b join ran r on r.log = b.log
+        where b.t < r.t and not coalesce(list_contains(r.threads, b.thread), false)
+    """,
     # Spilled results are Dask's own files, whoever runs meanwhile.
     "io_segments": """
         with logs as (
-            select log, process, worker, main_thread, tied_by is not null as tied,
+            select log, process, worker, tied_by is not null as tied,
                    (coalesce(clock_shift_seconds, 0) * 1e9)::bigint as shift
             from darshan_logs
         ), placed as (
@@ -59,17 +76,18 @@ IO_QUERIES: dict[str, str] = {
                    make_timestamptz((epoch_ns(s.start) + l.shift) // 1000) as start,
                    make_timestamptz((epoch_ns(s.stop) + l.shift) // 1000) as stop,
                    (epoch_ns(s.stop) - epoch_ns(s.start)) / 1e9 as seconds,
-                   (epoch_ns(s.start) + epoch_ns(s.stop)) // 2 + l.shift as t,
-                   s.thread = l.main_thread as by_main,
+                   epoch_ns(s.start) + (epoch_ns(s.stop) - epoch_ns(s.start)) // 2 + l.shift as t,
+                   o.thread is not null as by_loop,
                    regexp_matches(s.uri, '/dask-(scratch|worker)-space/.*/storage/') as own
             from darshan_segments s join logs l on l.log = s.log
+            left join _io_loops o on o.log = s.log and o.thread = s.thread
         ), workers as (
             select distinct log, thread, true as runs_tasks from _io_runs
             where thread is not null
         ), attributed as (
             select p.*, w.runs_tasks,
                    case when p.t <= r.t1 and not p.own then r.attempt end as by_thread,
-                   case when p.own or w.runs_tasks or p.by_main then 0
+                   case when p.own or w.runs_tasks or p.by_loop then 0
                         else coalesce(m.n, 0) end as n,
                    m.attempt as by_time
             from placed p

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import statistics
 import struct
@@ -21,13 +22,19 @@ from dask_strata import open_run, record
 from dask_strata.analysis.io_ import select_io, summarize_io
 from dask_strata.analysis.mapping import metadata_map
 from dask_strata.errors import StrataError, UsageError
+from dask_strata.importers import darshan_child
 from dask_strata.importers.additions import add_files
 from dask_strata.importers.darshan_counters import Wanted, read_counters
 from dask_strata.importers.darshan_log import open_log
+from dask_strata.importers.darshan_survey import Survey, survey
 from dask_strata.importers.dxt import Trace
 from dask_strata.importers.mofka_csv import find_files, import_files
 from dask_strata.run import Run
 from dask_strata.store.compact import compact
+from dask_strata.store.manifest import Manifest
+from dask_strata.store.reader import read_record
+from dask_strata.store.segments import segment_state
+from tests.conftest import wait_until
 from tests.unit.darshan_files import SECOND, Log, Operation, TracedFile
 from tests.unit.darshan_runs import LAYOUTS, darshan_run, logs, notes, ns, truth
 from tests.unit.synthetic import T0, Process, new_run, small_run
@@ -300,13 +307,12 @@ def test_a_run_that_is_being_recorded_is_left_alone(runs: Path, client: Client) 
         client.submit(sum, [1, 2]).result()
         with pytest.raises(StrataError, match="still being recorded"):
             add_files(run.path, [logs("dxt_v2_threads")])
+    wait_until(
+        lambda: all(segment_state(s) != "recording" for s in read_record(run.path).segments),
+        what="the end of the recording",
+    )
     # It is of another time than the logs are.
-    for _ in range(100):
-        try:
-            added = add_files(run.path, [logs("dxt_v2_threads")])
-            break
-        except StrataError:
-            time.sleep(0.1)
+    added = add_files(run.path, [logs("dxt_v2_threads")])
     assert added.files == 0
     assert added.said == [
         "6 logs of no process of this run, nor of its time: left out (--others keeps them)"
@@ -407,14 +413,15 @@ def worker_of_tasks(run: Path, *, pid: int | None = 77) -> Path:
 def log_of_tasks(off: int = 0, threads: tuple[int, ...] = (7,)) -> Log:
     """Return the log of that worker, by a clock that is off: each task read three times."""
     ops = [
-        Operation(j, 100, i + i**2 * 0.01 + 0.1 + j * 0.1, i + i**2 * 0.01 + 0.15 + j * 0.1, t)
+        Operation(j, 100, begin + j * 0.1, begin + j * 0.1 + 0.05, t)
         for i in range(10)
+        for begin in [1 + i + i**2 * 0.01 + 0.1]
         for j in range(3)
         for t in threads
     ]
     first = Operation(0, 1, 0.0, 0.001, 1)  # the main thread, importing
     log = Log([TracedFile("/f", reads=[first, *ops])], jobid=77)
-    log.start, log.stop = T0 + off, T0 + off + 20 * SECOND
+    log.start, log.stop = T0 + off - SECOND, T0 + off + 20 * SECOND
     return log
 
 
@@ -446,6 +453,215 @@ def test_a_clock_that_is_off_and_no_thread_is_not_guessed(runs: Path) -> None:
     assert "left out" in added.said[0]
 
 
+def addition_of(run: Path) -> Path:
+    """Return the only addition of a run."""
+    (found,) = (run / "additions").iterdir()
+    return found
+
+
+def test_an_addition_with_a_damaged_index_is_kept_and_told(
+    runs: Path, strata: Callable[..., Any]
+) -> None:
+    run = darshan_run(runs / "run")
+    add_files(run, [logs("dxt_v2_threads")])
+    whole = content(run)
+    added = addition_of(run)
+    (added / "index.json").write_text('{"tables": {"darshan_logs"')
+    for _ in range(2):
+        assert content(run) == whole
+        losses = answers(open_run(run), 'select what, reason, "where" from losses')
+        assert [(r["what"], r["where"]) for r in losses] == [
+            ("addition", f"additions/{added.name}")
+        ]
+        assert "index.json cannot be read" in losses[0]["reason"]
+        done = strata("compact", run, check=True)
+        assert "1 addition kept" in done.stdout
+        assert added.is_dir()
+    assert add_files(run, [logs("dxt_v2_threads")]).again == 6
+
+
+def test_what_was_cut_of_an_addition_can_be_imported_again(runs: Path) -> None:
+    run = darshan_run(runs / "run")
+    add_files(run, [logs("dxt_v2_threads")])
+    whole = content(run)
+    damaged = addition_of(run)
+    parquet = damaged / "darshan_segments" / "part-0.parquet"
+    parquet.write_bytes(parquet.read_bytes()[:-100])
+    done = compact(run)
+    assert (done.additions, done.additions_kept) == (0, 1)
+    opened = open_run(run)
+    assert (len(opened["darshan_logs"]), len(opened["darshan_segments"])) == (6, 0)
+    (finding,) = opened.check().missing
+    assert "2,664 darshan_segments: its Parquet cannot be read" in finding.text
+    added = add_files(run, [logs("dxt_v2_threads")])
+    assert (added.rows, added.troubles) == (2664, [])
+    assert content(run) == whole
+    for merged in (1, 0):
+        done = compact(run)
+        assert (done.additions, done.additions_kept) == (merged, 1)
+        assert content(run) == whole
+    assert addition_of(run) == damaged
+    assert add_files(run, [logs("dxt_v2_threads")]).rows == 0
+
+
+def test_a_damaged_addition_to_an_imported_run(runs: Path) -> None:
+    run = runs / "run"
+    Manifest("imported", "imported", T0, "0", imported_from="elsewhere").write(run)
+    log = log_of_tasks()
+    (runs / NAME).write_bytes(log.bytes())
+    add_files(run, [runs / NAME], others=True)
+    (addition_of(run) / "index.json").write_text("[]")
+    opened = open_run(run)
+    assert len(opened["darshan_segments"]) == 31
+    assert any("index.json cannot be read" in f.text for f in opened.check().missing)
+    parquet = addition_of(run) / "darshan_segments" / "part-0.parquet"
+    parquet.write_bytes(b"PAR1")
+    opened = open_run(run)
+    assert (len(opened["darshan_logs"]), len(opened["darshan_segments"])) == (1, 0)
+    assert any("its Parquet cannot be read" in f.text for f in opened.check().missing)
+    assert add_files(run, [runs / NAME], others=True).rows == 31
+    assert len(open_run(run)["darshan_segments"]) == 31
+
+
+@pytest.mark.parametrize("cut", ["index.json", "executions/part-0.parquet"])
+def test_parquet_that_cannot_be_read_is_not_replaced(runs: Path, cut: str) -> None:
+    run = worker_of_tasks(runs / "run")
+    compact(run)
+    (runs / NAME).write_bytes(log_of_tasks().bytes())
+    add_files(run, [runs / NAME])
+    path = run / "parquet" / cut
+    path.write_bytes(path.read_bytes()[:-20])
+    before = sorted(run.rglob("*"))
+    with pytest.raises(StrataError, match="cannot be read whole"):
+        compact(run)
+    assert sorted(run.rglob("*")) == before
+    opened = open_run(run)
+    assert len(opened["scheduler_transitions"]) == 20
+    assert any("cannot be read" in f.text for f in opened.check().missing)
+
+
+def test_compacting_says_what_it_merged(runs: Path, strata: Callable[..., Any]) -> None:
+    run = darshan_run(runs / "run")
+    compact(run)
+    add_files(run, [logs("dxt_v2_threads")])
+    assert "1 addition, now" in strata("compact", run, check=True).stdout
+    assert "Already compact" in strata("compact", run, check=True).stdout
+
+
+def test_times_that_no_log_can_have(
+    runs: Path, strata: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = worker_of_tasks(runs / "run")
+    folder = runs / "logs"
+    folder.mkdir()
+    (folder / NAME).write_bytes(log_of_tasks().bytes())
+    late = log_of_tasks(150 * 365 * 24 * HOUR)
+    (folder / "late.darshan").write_bytes(late.bytes())
+    long = log_of_tasks()
+    long.jobid = 0
+    long.files[0].reads[0].stop = 9e8  # type: ignore[index]
+    (folder / "long.darshan").write_bytes(long.bytes())
+    done = strata("import", "--into", run, "--others", folder)
+    assert done.returncode == 1
+    assert "late.darshan: has a job whose times make no sense" in done.stderr
+    assert "1 operation with impossible numbers is left out" in done.stderr
+    opened = open_run(run)
+    assert len(opened["darshan_logs"]) == 2
+    assert len(opened["darshan_segments"]) == 61
+    assert any("1 operation with impossible" in f.text for f in opened.check().missing)
+    # Nor does a log that was imported before they were refused make other commands fail.
+    monkeypatch.setattr("dask_strata.importers.darshan_log._LATEST_SECONDS", 1 << 33)
+    add_files(run, [folder], others=True)
+    assert len(open_run(run)["darshan_logs"]) == 3
+    for command in ("show", "io", "tasks", "check"):
+        assert "Traceback" not in strata(command, run, check=command != "check").stderr
+
+
+def test_whatever_a_log_raises_is_its_own(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = worker_of_tasks(runs / "run")
+    (runs / "bad.darshan").write_bytes(log_of_tasks(SECOND).bytes())
+    (runs / NAME).write_bytes(log_of_tasks().bytes())
+
+    def look(path: Path, digest: str) -> Survey:
+        if path.name == "bad.darshan":
+            raise OverflowError("too far")
+        return survey(path, digest)
+
+    monkeypatch.setattr("dask_strata.importers.darshan.survey", look)
+    for again in (0, 1):  # what was refused is refused again
+        added = add_files(run, [runs / "bad.darshan", runs / NAME])
+        assert added.troubles == [f"{runs / 'bad.darshan'}: cannot be understood: too far"]
+        assert added.again == again
+    monkeypatch.undo()
+    assert add_files(run, [runs / "bad.darshan"], others=True).files == 1
+
+
+def test_what_is_no_file_is_not_opened(runs: Path, strata: Callable[..., Any]) -> None:
+    run = small_run(runs / "run")
+    os.mkfifo(runs / "pipe")
+    os.mkfifo(runs / "pipe.darshan")
+    for path in (runs / "pipe", runs / "pipe.darshan", Path("/dev/zero")):
+        done = strata("import", "--into", run, path)
+        assert done.returncode == 1
+        assert "not a file that can be added" in done.stderr
+
+
+def test_other_files_of_a_folder_are_one_line(runs: Path, strata: Callable[..., Any]) -> None:
+    run = worker_of_tasks(runs / "run")
+    folder = runs / "logs"
+    folder.mkdir()
+    (folder / NAME).write_bytes(log_of_tasks().bytes())
+    for number in range(3):
+        (folder / f"{number}.txt").touch()
+    done = strata("import", "--into", run, folder, check=True)
+    assert done.stderr.splitlines()[-1] == f"3 other files in {folder} were not looked at."
+
+
+def test_counters_are_read_where_memory_is_limited(runs: Path) -> None:
+    """A limit of the user's own, as by `ulimit -v`, may be lower than ours."""
+    code = (
+        "import resource, sys; from pathlib import Path; "
+        "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)); "
+        "from dask_strata.importers.darshan_counters import Wanted, read_counters; "
+        "(found,) = read_counters([Wanted(Path(sys.argv[1]), ('POSIX',))]); "
+        "print(len(found), found)"
+    )
+    log = min(logs("dxt_v2_threads").iterdir())
+    done = subprocess.run(
+        [sys.executable, "-c", code, log],
+        capture_output=True,
+        text=True,
+        cwd=runs.parent,
+        check=True,
+    )
+    assert int(done.stdout.split()[0]) > 50, done.stdout
+    assert "pyarrow.Table" in done.stdout
+
+
+def test_a_lower_limit_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody but the superuser may, so that it must not be tried."""
+    limits = []
+    monkeypatch.setattr("resource.setrlimit", lambda what, limit: limits.append((what, limit)))
+    for hard in (3 << 30, resource.RLIM_INFINITY):
+        monkeypatch.setattr("resource.getrlimit", lambda _, hard=hard: (hard, hard))
+        darshan_child._limit(resource.RLIMIT_AS, 4 << 30)
+    assert [limit for _, limit in limits] == [(3 << 30, 3 << 30), (4 << 30, 4 << 30)]
+
+
+def test_check_says_of_which_time_other_logs_are(runs: Path) -> None:
+    run = worker_of_tasks(runs / "run")
+    for number, off in enumerate((0, -24 * HOUR)):
+        log = log_of_tasks(off, threads=())
+        log.jobid = number
+        (runs / f"u_uname_id{number}-{number + 1000}_1-1-1-1_1.darshan").write_bytes(log.bytes())
+    add_files(run, sorted(runs.glob("*.darshan")), others=True)
+    said = [f.text for f in open_run(run).check().findings]
+    assert (
+        "0 logs of processes of the run, 1 of other programs meanwhile: spawn_main, "
+        "1 of no process of the run, nor of its time"
+    ) in said
+
+
 def test_threads_tie_where_no_pid_is_known(runs: Path) -> None:
     run = worker_of_tasks(runs / "run", pid=None)
     (runs / "renamed.darshan").write_bytes(log_of_tasks().bytes())
@@ -468,6 +684,28 @@ def test_other_threads_go_by_time(runs: Path) -> None:
         (7, "thread", 1, 30),
         (8, "alone", 1, 30),
     ]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_the_thread_that_traced_first_may_be_the_loops(runs: Path, *, early: bool) -> None:
+    """Where imports were not traced, the first may be one that a task has started."""
+    run = worker_of_tasks(runs / "run")
+    log = log_of_tasks(threads=(7, 8))
+    first, second, *others = log.files[0].reads
+    second.thread = 8
+    log.files[0].reads = [second, *others]
+    if early:
+        first.thread = 8
+        log.files[0].reads = [first, second, *others]
+    (runs / NAME).write_bytes(log.bytes())
+    add_files(run, [runs / NAME])
+    opened = open_run(run)
+    assert one(opened, "select main_thread from darshan_logs") == 8
+    counted = (
+        "select attributed_by as a, count(*) as n from io_segments where thread = 8 group by a"
+    )
+    expected = {"a": "outside", "n": 32} if early else {"a": "alone", "n": 31}
+    assert answers(opened, counted) == [expected]
 
 
 def test_bad_logs_are_named_and_the_rest_goes_in(runs: Path, strata: Callable[..., Any]) -> None:
@@ -496,7 +734,7 @@ def test_bad_logs_are_named_and_the_rest_goes_in(runs: Path, strata: Callable[..
         "DXT_POSIX is cut",
         "version.darshan: is of Darshan's log format 4.20",
         "crash.darshan: no counters: PyDarshan's process ended with SIG",
-        "notes.txt: not a file that can be added",
+        "1 other file in ",
     ):
         assert said in done.stderr
     opened = open_run(run)

@@ -79,6 +79,20 @@ def test_logs_that_are_found_after_a_recording_are_added(run: Run, tmp_path: Pat
     assert "has left no log" in out.export_text()
 
 
+def test_whatever_an_import_raises_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit status of `record` is the script's, whatever the logs are like."""
+
+    def fail(*_: object) -> None:
+        raise OverflowError("too [far]")
+
+    monkeypatch.setattr("dask_strata.importers.additions.add_files", fail)
+    out = Console(record=True, width=200)
+    after_record(tmp_path, LOGS, out)
+    assert out.export_text() == "dask-strata: Darshan's logs are not in the run: too [far]\n"
+
+
 def test_profiles_are_added_to_a_run(run: Run, strata: Strata, tmp_path: Path) -> None:
     """Functions of a pstat file are rows like others, with their file; once only."""
     profile = cProfile.Profile()

@@ -8,6 +8,7 @@ import pstats
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,6 +190,33 @@ def test_a_running_cluster_is_profiled_for_a_while_and_no_trace_is_left(
     assert not rows(run, "select * from functions where ncall < 0 or own_seconds < 0")
     assert set(client.run(present).values()) == {(False, True, 0)}
     assert present() == (False, True, 0)
+
+
+def test_too_many_functions_end_the_profile_and_are_a_loss(client: Client, runs: Path) -> None:
+    """A worker whose profile grows beyond the bound keeps what it has; `check` says what to do."""
+
+    def bound(most: int) -> int:
+        from dask_strata.recorder import profiler
+
+        before, profiler.MOST_ENTRIES = profiler.MOST_ENTRIES, most
+        return before
+
+    def count(n: int) -> int:
+        return sum(range(n))
+
+    before = client.run(bound, 100)
+    try:
+        with dask_strata.record(runs, client=client, yappi="cpu", yappi_interval="50ms") as run:
+            for _ in range(3):
+                client.gather(client.map(count, range(20), pure=False))
+                time.sleep(0.6)  # longer than samples are apart
+    finally:
+        client.run(bound, 50_000)
+    assert set(before.values()) == {50_000}
+    losses = [f.text for f in run.check().missing]
+    assert len(losses) == 2
+    assert all("into a module that workers import" in text for text in losses)
+    assert len(run.functions)
 
 
 def test_the_profiler_of_somebody_else_is_left_alone(client: Client, runs: Path) -> None:

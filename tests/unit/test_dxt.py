@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dask_strata.importers.darshan_log import LogError, open_log
+from dask_strata.importers.darshan_survey import survey
 from dask_strata.importers.dxt import Trace
 from tests.unit.darshan_files import Log, Operation, TracedFile
 
@@ -128,10 +129,17 @@ def test_numbers_that_cannot_be_are_left_out(tmp_path: Path) -> None:
         Operation(0, -10, 1.0, 2.0, 7),
         Operation(0, 10, 1.0, float("inf"), 7),
         Operation(0, 10, 1e300, 2.0, 7),
+        Operation(0, 10, 1.0, 9e8, 7),
     ]
     path = tmp_path / "a.darshan"
     path.write_bytes(Log([TracedFile("f", reads=[*bad, good])]).bytes())
     assert read(path) == [("f", False, 0, 10, 1.0, 2.0, 7)]
+    trace = Trace(open_log(path), "DXT_POSIX", {1: "f"})
+    assert sum(map(len, trace)) == 1
+    assert trace.dropped == len(bad)
+    assert survey(path, "").troubles == [
+        "DXT_POSIX: 5 operations with impossible numbers are left out"
+    ]
 
 
 def hostile(record: bytes, size: int = 0) -> Log:

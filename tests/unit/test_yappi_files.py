@@ -6,7 +6,10 @@ import contextlib
 import cProfile
 import marshal
 import pickle
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yappi
@@ -15,8 +18,13 @@ from hypothesis import strategies as st
 
 from dask_strata.errors import ImportedDataError
 from dask_strata.importers.callgrind import CallgrindError, read_callgrind
+from dask_strata.importers.profiles import add_profiles
 from dask_strata.importers.yappi_files import is_profile, read_profile
 from dask_strata.schema import TABLES
+from dask_strata.store.bulk import Addition
+from dask_strata.store.reader import read_record
+
+from .synthetic import small_run
 
 NAMES = st.text(
     st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="\u2028\u2029\x85"),
@@ -185,3 +193,99 @@ def test_what_is_no_profile_is_not_taken_for_one(tmp_path: Path) -> None:
     assert is_profile(valgrind)
     with pytest.raises(ImportedDataError, match=r"not written by Yappi, but by callgrind-3\.19\.0"):
         read_profile(valgrind)
+
+
+def shared_name(characters: int, functions: int) -> bytes:
+    """Return a pstat file whose functions are all in one file, of a long name that is in it once.
+
+    Marshal refers back to what it has written, as it does with any text that is in it twice.
+    """
+    long = "n" * characters
+    return marshal.dumps({(long, n, "f"): (1, 1, 0.5, 0.5, {}) for n in range(functions)})
+
+
+def test_names_of_a_profile_are_cut(tmp_path: Path) -> None:
+    """A name has 512 characters at most, in either form; what it is a name of is kept."""
+    path = tmp_path / "profile.pstat"
+    path.write_bytes(shared_name(5000, 3))
+    assert [len(row["module"]) for row in read_profile(path)] == [512] * 3
+    path = tmp_path / "profile.callgrind"
+    path.write_text(CALLGRIND.replace("/home/me/a.py", "n" * 5000))
+    assert next(len(row["module"]) for row in read_profile(path)) == 512
+
+
+@pytest.mark.parametrize(
+    ("setting", "most", "says"),
+    [("_MOST_WRITTEN", 20_000, "20,000 bytes"), ("MOST_FUNCTIONS", 99, "99 functions")],
+)
+def test_a_profile_cannot_take_more_memory_than_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, most: int, says: str
+) -> None:
+    """A small file that would become a large one is refused, with the bound."""
+    monkeypatch.setattr(f"dask_strata.importers.yappi_files.{setting}", most)
+    path = tmp_path / "profile.pstat"
+    path.write_bytes(shared_name(5000, 100))
+    assert path.stat().st_size < 20_000
+    with pytest.raises(ImportedDataError, match=f"is too large for a profile: .* {says}"):
+        read_profile(path)
+
+
+def test_a_callgrind_file_is_read_within_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too large a file, a line without an end and too many functions are refused."""
+    path = tmp_path / "profile.callgrind"
+    with path.open("w") as file:
+        file.write(CALLGRIND)
+        file.truncate(200 * 2**20)  # all of it but the text is a hole
+    with pytest.raises(ImportedDataError, match=r"line 24 has more than 65,536 characters"):
+        read_profile(path)
+    with path.open("r+") as file:
+        file.truncate(300 * 2**20)
+    with pytest.raises(ImportedDataError, match="too large for a profile"):
+        read_profile(path)
+    path.write_text(CALLGRIND)
+    monkeypatch.setattr("dask_strata.importers.callgrind.MOST_FUNCTIONS", 1)
+    with pytest.raises(ImportedDataError, match="more than 1 f"):
+        read_profile(path)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from dask_strata.importers.yappi_files import read_profile
+for limit, most in ((resource.RLIMIT_AS, 2**30 * 3 // 2), (resource.RLIMIT_CPU, 30)):
+    resource.setrlimit(limit, (most, most))
+print(len(read_profile(Path(sys.argv[1]))))
+"""
+
+
+def test_limits_that_are_there_already_are_kept(tmp_path: Path) -> None:
+    """Under `ulimit -v` or a batch system's limit of CPU a profile is read all the same."""
+    path = tmp_path / "profile.pstat"
+    path.write_bytes(shared_name(10, 3))
+    command = [sys.executable, "-c", LIMITED, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+def added_to(run: Path, *files: Path) -> Any:
+    """Add profiles to a run, as `import --into` does."""
+    addition = Addition(run)
+    added = add_profiles(files, addition, read_record(run), "importer-1", lambda *_: None)
+    addition.finish()
+    return added
+
+
+def test_a_refused_profile_is_refused_again(tmp_path: Path) -> None:
+    """What is in the run already is that of which something is kept, and not what was refused."""
+    run = small_run(tmp_path / "run")
+    good, bad, large = (tmp_path / f"{name}.callgrind" for name in ("good", "bad", "large"))
+    good.write_text(CALLGRIND)
+    bad.write_text("not a profile")
+    with large.open("wb") as file:
+        file.truncate(2**40)  # its digest would take hours
+    for again in (0, 1, 1):
+        added = added_to(run, good, bad, bad, large)
+        assert (added.files, added.again, len(added.troubles)) == (1 - again, again, 3)
+        assert "too large for a profile" in added.troubles[-1]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from dask_strata.analysis.finding import Finding
 from dask_strata.analysis.words import count
 from dask_strata.importers.added import COUNTERS
+from dask_strata.importers.dask_side import ROLES
+from dask_strata.importers.tying import TOLERANCE_NS
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -28,18 +30,37 @@ def check_logs(run: Run) -> Iterator[Finding]:
     yield from _without_log(run)
 
 
+#: Logs that are tied; and of the others those of the run's time, as importing looks at it.
+_TIED = """
+    with times as (
+        select start as t from processes where list_contains(?, role)
+        union all select stop from processes where list_contains(?, role)
+        union all select time from scheduler_transitions
+        union all select time from worker_transitions
+        union all select start from executions union all select stop from executions
+    ), span as (select min(epoch_ns(t)) as first, max(epoch_ns(t)) as last from times),
+    logs as (
+        select program, nprocs, tied_by is not null as tied,
+               tied_by is null and coalesce(
+                   least(epoch_ns(stop), last) - greatest(epoch_ns(start), first) + ? > 0, true
+               ) as meanwhile
+        from darshan_logs, span
+    )
+    select count(*) filter (tied) as tied, count(*) filter (meanwhile) as meanwhile,
+           count(*) filter (not tied and not meanwhile) as elsewhen,
+           count(*) filter (not tied and nprocs > 1) as shared,
+           string_agg(distinct program, ', ' order by program) filter (meanwhile) as programs
+    from logs
+"""
+
+
 def _tied(run: Run) -> Iterator[Finding]:
-    row = run.rows("""
-        select count(*) as n, count(*) filter (tied_by is not null) as tied,
-               count(*) filter (tied_by is null and nprocs > 1) as shared,
-               string_agg(distinct program, ', ' order by program)
-                   filter (tied_by is null) as programs
-        from darshan_logs
-    """)[0]
-    others = row["n"] - row["tied"]
+    row = run.rows(_TIED, list(ROLES), list(ROLES), TOLERANCE_NS)[0]
     said = f"{count(row['tied'], 'log')} of processes of the run"
-    if others:
-        said += f", {others:,} of other programs meanwhile: {row['programs']}"
+    if row["meanwhile"]:
+        said += f", {row['meanwhile']:,} of other programs meanwhile: {row['programs']}"
+    if row["elsewhen"]:
+        said += f", {row['elsewhen']:,} of no process of the run, nor of its time"
     yield Finding("note", "darshan", said)
     if row["shared"]:
         yield Finding(

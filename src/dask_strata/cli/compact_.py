@@ -22,12 +22,16 @@ def command(run: Path) -> None:
       dask-strata compact runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
     """
     done = compact(run)
-    if not done.segment_bytes:
-        click.echo(f"Already compact: {size(done.parquet_bytes)} of Parquet in {run / 'parquet'}")
-        return
-    click.echo(
-        f"{count(done.rows, 'row')}: {size(done.segment_bytes)} of segments, now "
-        f"{size(done.parquet_bytes)} of Parquet in {run / 'parquet'}"
-    )
+    merged = [size(done.segment_bytes) + " of segments"] if done.segment_bytes else []
+    if done.additions:
+        merged.append(count(done.additions, "addition"))
+    parquet = f"{size(done.parquet_bytes)} of Parquet in {run / 'parquet'}"
+    if merged:
+        click.echo(f"{count(done.rows, 'row')}: {' and '.join(merged)}, now {parquet}")
+    else:
+        click.echo(f"Already compact: {parquet}")
     if done.segments_kept:
         click.echo(f"{count(done.segments_kept, 'segment')} kept: still being written.")
+    if done.additions_kept:
+        kept = count(done.additions_kept, "addition")
+        click.echo(f"{kept} kept in {run / 'additions'}: damaged; see dask-strata check {run}")

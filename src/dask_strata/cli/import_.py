@@ -124,6 +124,9 @@ def _add(run: Path, paths: tuple[Path, ...], *, others: bool) -> int:
     click.echo(f"{run}  {', '.join(said)}")
     for name in added.unknown:
         click.echo(f"{visible(name)}: not a file that can be added to a run.", err=True)
+    for folder, n in added.passed.items():
+        was = "was" if n == 1 else "were"
+        click.echo(f"{count(n, 'other file')} in {visible(folder)} {was} not looked at.", err=True)
     for trouble in added.troubles:
         click.echo(visible(trouble), err=True)
     usable = added.files or added.again or added.said

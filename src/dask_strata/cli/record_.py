@@ -58,7 +58,8 @@ class _Record(click.Command):
     "--yappi",
     "yappi_clock",
     type=click.Choice(["wall", "cpu"]),
-    help="Profile functions and coroutines of the workers, by this clock.",
+    help="Profile functions and coroutines of the workers, by this clock. Costs CPU: where tasks "
+    "are trivial, 3 times as much by the wall clock, 6 times by the cpu clock.",
 )
 @click.option(
     "--darshan",

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from dask_strata.store.bulk import Addition
+    from dask_strata.store.reader import Record
 
 #: Called with the bytes that were read, and those that there are.
 Progress = Callable[[int, int], None]
@@ -38,7 +41,9 @@ class Added:
     troubles : list of str
         What could not be read, and why.
     unknown : list of str
-        Files of a kind that nobody here knows.
+        Files of a kind that nobody here knows, or that are no regular files.
+    passed : mapping of str to int
+        How many files of a folder have no ending that is known, so that nobody looked at them.
     """
 
     files: int = 0
@@ -48,6 +53,7 @@ class Added:
     said: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    passed: dict[str, int] = field(default_factory=dict)
 
     def absorb(self, other: Added) -> None:
         """Add what came of other files."""
@@ -55,6 +61,7 @@ class Added:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("said", "troubles", "unknown"):
             getattr(self, name).extend(getattr(other, name))
+        self.passed |= other.passed
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,13 @@ class Notes:
         self.loss(path, path.name, why)
         if sha256 is not None:
             self.imported(path, sha256, kept=0)
+
+
+def known_files(record: Record) -> set[str]:
+    """Return the SHA-256 of the files of which a run has rows: not of those that were refused."""
+    known = record.tables["imports"].select(["sha256", "kept"])
+    columns = known["sha256"].cast(pa.string()).to_pylist(), known["kept"].to_pylist()
+    return {sha256 for sha256, kept in zip(*columns, strict=True) if sha256 and kept}
 
 
 def digest_of(path: Path) -> str:

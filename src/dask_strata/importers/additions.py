@@ -39,10 +39,6 @@ class Adder(Protocol):
     ) -> Added: ...
 
 
-#: So many names of files that nobody knows are told.
-_NAMES_TOLD = 5
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of file: endings of its names, what adds it, how its contents begin.
@@ -85,7 +81,8 @@ def add_files(
     run : Path
         The run's folder.
     paths : sequence of Path
-        Files; or folders, of which all files that have a known ending are meant.
+        Files; or folders, of which all files that have a known ending are meant: the others
+        are counted only.
     progress : Progress, optional
         Told how far it is.
     others : bool, optional
@@ -106,8 +103,8 @@ def add_files(
             f"{run} is still being recorded.",
             hint="Import when the run has ended: only then it is known whose files these are.",
         )
-    files, unknown = _sorted_out(paths)
-    added = Added(unknown=unknown)
+    added = Added()
+    files = _sorted_out(paths, added)
     addition = Addition(run)
     started = time.time_ns()
     process = f"import-{addition.name}"
@@ -140,32 +137,26 @@ def _importer(process: str, started: int) -> dict[str, object]:
     }
 
 
-def _sorted_out(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], list[str]]:
-    """Return the files by kind, each once, and those of no kind."""
+def _sorted_out(paths: Sequence[Path], added: Added) -> dict[str, list[Path]]:
+    """Return the files by kind, each once; note those of no kind."""
     files: dict[str, dict[Path, None]] = {}
-    unknown: list[str] = []
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist.")
         if path.is_dir():
-            strange = 0
-            for file in _walk(path):
-                kind = _by_name(file)
-                if kind is None:
-                    strange += 1
-                    if strange <= _NAMES_TOLD:
-                        unknown.append(str(file))
-                else:
-                    files.setdefault(kind, {})[file.absolute()] = None
-            if strange > _NAMES_TOLD:
-                unknown.append(f"{strange - _NAMES_TOLD:,} more in {path}")
+            kinds = {file: _by_name(file) for file in _walk(path)}
+            strange = sum(1 for kind in kinds.values() if kind is None)
+            if strange:
+                added.passed[str(path)] = strange
         else:
-            kind = _by_name(path) or _by_content(path)
-            if kind is None:
-                unknown.append(str(path))
-            else:
-                files.setdefault(kind, {})[path.absolute()] = None
-    return {kind: list(some) for kind, some in files.items()}, unknown
+            # To open a pipe or a device may take for ever.
+            kinds = {path: (_by_name(path) or _by_content(path)) if path.is_file() else None}
+            if kinds[path] is None:
+                added.unknown.append(str(path))
+        for file, kind in kinds.items():
+            if kind is not None:
+                files.setdefault(kind, {})[file.absolute()] = None
+    return {kind: list(some) for kind, some in files.items()}
 
 
 def _walk(folder: Path) -> list[Path]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 _NAMED = re.compile(r"(c?f[ln])=\((\d{1,18})\)(?: (.*))?\Z", re.DOTALL)
 _COST = re.compile(r"(\d{1,18}) (-?\d{1,18})\Z")
@@ -13,6 +14,16 @@ _CALLS = re.compile(r"calls=(\d{1,18}) \d{1,18}\Z")
 
 #: Yappi's ticks in a second.
 _TICKS = 1e6
+
+#: Functions that a profile may have, and characters that are kept of a name: more is no profile
+#: of a program, but would take the memory of whoever reads it.
+MOST_FUNCTIONS, LONGEST_NAME = 200_000, 512
+
+#: Characters that a line may have.
+_LONGEST_LINE = 64 * 2**10
+
+#: What is looked at of the lines at the beginning.
+_HEADER = ("creator", "events")
 
 
 class CallgrindError(ValueError):
@@ -43,7 +54,16 @@ def read_callgrind(path: Path) -> list[Function]:
         It cannot be read.
     """
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-        return _Reader(path.name).read(line.rstrip("\n") for line in file)
+        return _Reader(path.name).read(_lines(file))
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    number = 0
+    while line := file.readline(_LONGEST_LINE + 1):
+        number += 1
+        if len(line) > _LONGEST_LINE:
+            raise CallgrindError(f"line {number} has more than {_LONGEST_LINE:,} characters")
+        yield line.rstrip("\n")
 
 
 class _Reader:
@@ -81,7 +101,8 @@ class _Reader:
             self._named(*named.groups())
         elif not self._functions and ":" in line and "=" not in line.partition(":")[0]:
             key, _, value = line.partition(":")
-            self._header[key] = value.strip()
+            if key in _HEADER:
+                self._header[key] = value.strip()
         elif line.startswith("calls="):
             self._calls(line)
         else:
@@ -97,6 +118,8 @@ class _Reader:
     def _named(self, kind: str, number: str, text: str | None) -> None:
         if kind == "fl" and text is not None:
             self._files[number] = text
+            if len(self._files) > MOST_FUNCTIONS:
+                raise CallgrindError(f"it has more than {MOST_FUNCTIONS:,} files")
         elif kind == "fn" and text is not None:
             self._define(number, text)
         elif number not in self._functions:
@@ -118,7 +141,9 @@ class _Reader:
         name, found, line = text.rpartition(f" {file}:")
         if not found or not re.fullmatch(r"\d{1,18}", line):
             raise CallgrindError(f"function {number} has no line")
-        self._functions[number] = Function(file, name, int(line))
+        self._functions[number] = Function(file[:LONGEST_NAME], name[:LONGEST_NAME], int(line))
+        if len(self._functions) > MOST_FUNCTIONS:
+            raise CallgrindError(f"it has more than {MOST_FUNCTIONS:,} functions")
 
     def _calls(self, line: str) -> None:
         found = _CALLS.match(line)

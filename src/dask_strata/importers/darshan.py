@@ -14,7 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.importers.added import COUNTERS, Added, Notes, Progress, digest_of
+from dask_strata.importers.added import (
+    COUNTERS,
+    Added,
+    Notes,
+    Progress,
+    digest_of,
+    known_files,
+)
 from dask_strata.importers.clock_fit import estimate_shift
 from dask_strata.importers.darshan_counters import Wanted, available, read_counters
 from dask_strata.importers.darshan_log import DXT, DarshanLog, LogError, open_log
@@ -79,6 +86,49 @@ def _size(path: Path) -> int:
         return 0
 
 
+class _Has:
+    """What a run has of logs: their rows, and those of their traces and counters.
+
+    Attributes
+    ----------
+    logs, traced, counted : set of str
+        Ids of the logs that have a row, of those with traces, and of those with counters.
+    files : set of str
+        SHA-256 of the files that it notes as imported.
+    """
+
+    def __init__(self, record: Record) -> None:
+        rows = record.tables["darshan_logs"].select(["log", "n_segments", "modules"]).to_pylist()
+        self.logs = {row["log"] for row in rows}
+        self.traced = _ids(record, "darshan_segments")
+        self.counted = _ids(record, "darshan_counters")
+        self.files = known_files(record)
+        untraced = {row["log"] for row in rows if row["n_segments"]} - self.traced
+        self._whole = self.logs - untraced
+        self._countable = {
+            row["log"] for row in rows if set(json.loads(row["modules"] or "[]")) - set(DXT)
+        }
+
+    def whole(self, log: str) -> bool:
+        """Return whether the run has a log with its traces."""
+        return log in self._whole
+
+    def wants_counters(self, log: str) -> bool:
+        """Return whether a log that the run has has counters that the run has not."""
+        return log in self._countable - self.counted
+
+
+def _ids(record: Record, table: str) -> set[str]:
+    return set(pc.unique(record.tables[table]["log"].cast(pa.string())).to_pylist())
+
+
+def _looked_at(path: Path, digest: str) -> Survey:
+    """Look at a log, and work out what it is tied by, which numbers out of range may prevent."""
+    found = survey(path, digest)
+    _ = found.facts, found.sample
+    return found
+
+
 class _Import:
     """One import: looks at logs, ties them, writes their rows."""
 
@@ -88,35 +138,36 @@ class _Import:
         self._addition = addition
         self._notes = Notes(KIND, addition, process, self.added)
         self._side: DaskSide = dask_side(record)
-        known = record.tables["imports"]
-        self._known = set(known["sha256"].cast(pa.string()).to_pylist()) - {None}
-        counted = record.tables["darshan_counters"]["log"]
-        self._counted = set(pc.unique(counted.cast(pa.string())).to_pylist())
+        self._has = _Has(record)
+        self._taken: set[str] = set()
         self._logs: list[tuple[Survey, Tie | None]] = []
         self._surveys: list[Survey] = []
         #: Logs that are in the run, but without their counters.
         self._to_count: list[Survey] = []
-        self._modules = _without_counters(record)
 
     def take(self, path: Path) -> None:
         """Look at a log, unless it is in the run."""
+        digest = None
         try:
             digest = digest_of(path)
-            if digest in self._known:
+            if digest in self._taken or self._has.whole(digest[:ID_CHARACTERS]):
                 self._again(path, digest)
-                return
-            self._known.add(digest)
-            self._surveys.append(survey(path, digest))
+            else:
+                self._surveys.append(_looked_at(path, digest))
+            self._taken.add(digest)
         except LogError as error:
             self._notes.refuse(path, str(error), digest)
         except OSError as error:
             self._notes.refuse(path, f"cannot be read: {error.strerror or error}", None)
+        except Exception as error:  # noqa: BLE001  what a damaged log says must not stop the others
+            said = str(error) or type(error).__name__
+            self._notes.refuse(path, f"cannot be understood: {said}", digest)
 
     def _again(self, path: Path, digest: str) -> None:
         self.added.again += 1
-        if digest[:ID_CHARACTERS] in self._modules - self._counted and available():
-            log = open_log(path)
-            self._to_count.append(Survey(path, digest, log, {}))
+        log = digest[:ID_CHARACTERS]
+        if digest not in self._taken and self._has.wants_counters(log) and available():
+            self._to_count.append(Survey(path, digest, open_log(path), {}))
 
     def tie(self) -> None:
         """Tie the logs to processes, and leave out those that are of another run."""
@@ -151,13 +202,17 @@ class _Import:
                 shift = estimate_shift(found.sample, self._side.runs_in(tied.process, tied.worker))
             if shift is not None and abs(shift.seconds) > 60:  # noqa: PLR2004
                 shifted += 1
-            kept = self._write_traces(found)
-            self._addition.write_rows("darshan_logs", [log_row(found, tied, shift)])
+            # Of a log some tables may be there, where the Parquet of the others is damaged.
+            kept = 0 if found.id in self._has.traced else self._write_traces(found)
+            if found.id not in self._has.logs:
+                self._addition.write_rows("darshan_logs", [log_row(found, tied, shift)])
+                kept += 1
             for trouble in found.troubles:
                 self.added.troubles.append(f"{found.path}: {trouble}")
                 self._notes.loss(found.path, found.path.name, trouble)
-            self._notes.imported(found.path, found.sha256, kept)
-            self.added.rows += 1 + kept
+            if found.sha256 not in self._has.files:
+                self._notes.imported(found.path, found.sha256, kept)
+            self.added.rows += kept
             done += found.log.size // 2
             progress(done, total)
         if shifted:
@@ -184,7 +239,8 @@ class _Import:
         return kept
 
     def _write_counters(self) -> None:
-        logs = [found for found, _ in self._logs] + self._to_count
+        logs = [found for found, _ in self._logs if found.id not in self._has.counted]
+        logs += self._to_count
         wanted = [(found, Wanted(found.path, _countable(found.log))) for found in logs]
         wanted = [(found, w) for found, w in wanted if w.modules]
         if wanted and not available():
@@ -206,12 +262,6 @@ class _Import:
 
 def _count(n: int) -> str:
     return f"{n:,} log" if n == 1 else f"{n:,} logs"
-
-
-def _without_counters(record: Record) -> set[str]:
-    """Return ids of the logs that are in a run and have modules with counters."""
-    logs = record.tables["darshan_logs"].select(["log", "modules"]).to_pylist()
-    return {row["log"] for row in logs if set(json.loads(row["modules"] or "[]")) - set(DXT)}
 
 
 def _countable(log: DarshanLog) -> tuple[str, ...]:

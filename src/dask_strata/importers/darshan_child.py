@@ -36,8 +36,8 @@ def main() -> None:
     # What the C library prints is not for whoever reads our answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    _limit(resource.RLIMIT_CORE, 0)
     wanted = json.load(sys.stdin)
     from darshan.backend import cffi_backend as backend
 
@@ -51,6 +51,13 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001  whatever it is, it is this log's, and it is told
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             _answer(answers, {"error": text[:500]}, b"")
+
+
+def _limit(what: int, most: int) -> None:
+    """Set a limit; one that is lower already, as by `ulimit -v`, cannot be raised."""
+    _, hard = resource.getrlimit(what)
+    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(what, (limit, limit))
 
 
 def _answer(answers: BinaryIO, facts: dict[str, Any], data: Any) -> None:

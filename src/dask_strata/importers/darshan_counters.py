@@ -23,6 +23,9 @@ _BEGIN_SECONDS = 60.0
 _LOG_SECONDS = 60.0
 _BYTES_A_SECOND = 1 << 20
 
+#: Threads of its numerical library take address space, of which the child has little.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
 #: More than this no log has; who says so is believed no further.
 _MAX_ANSWER_BYTES = 1 << 30
 _MAX_LINE_BYTES = 1 << 16
@@ -87,6 +90,7 @@ class _Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd=folder,
+            env=os.environ | _ONE_THREAD,
             start_new_session=True,
         )
         self._waiting = b""

@@ -56,6 +56,11 @@ _MAX_JOB_BYTES = 1 << 20
 _MAX_NAMES_BYTES = 256 << 20
 
 
+#: Times of a job are before this, the year 2100: what is later is damage, and nanoseconds since
+#: the epoch end in 2262.
+_LATEST_SECONDS = 4_102_444_800
+
+
 class LogError(Exception):
     """A log, or a part of one, cannot be read; the text says why."""
 
@@ -203,7 +208,7 @@ def _job(data: bytes, order: str, *, wide: bool) -> dict[str, Any]:
     else:
         uid, start, stop, nprocs, jobid, text = layout.unpack_from(data)
         start_ns = stop_ns = 0
-    if not (0 <= start < 1 << 33 and -(1 << 33) < stop < 1 << 33):  # the year 2242
+    if not (0 <= start < _LATEST_SECONDS and -_LATEST_SECONDS < stop < _LATEST_SECONDS):
         raise LogError("has a job whose times make no sense")
     exe = data[layout.size :].split(b"\0", 1)[0].split(b"\n", 1)[0]
     lines = text.split(b"\0", 1)[0].decode("utf-8", "backslashreplace").splitlines()

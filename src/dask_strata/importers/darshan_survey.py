@@ -83,10 +83,17 @@ def survey(path: Path, sha256: str) -> Survey:
                     _look_at(found, operations)
             except LogError as error:
                 found.troubles.append(f"{module} {error}")
+            if trace.dropped:
+                found.troubles.append(_left_out(module, trace.dropped))
             found.hosts |= trace.hosts
             if trace.layout is not None:
                 found.operation_bytes = trace.layout.size
     return found
+
+
+def _left_out(module: str, n: int) -> str:
+    what = "1 operation" if n == 1 else f"{n:,} operations"
+    return f"{module}: {what} with impossible numbers {'is' if n == 1 else 'are'} left out"
 
 
 def _look_at(found: Survey, operations: Operations) -> None:

@@ -31,8 +31,9 @@ _MAX_BYTES = 2 << 30
 #: Bytes by which the layout shows, unless there are fewer.
 _ENOUGH = 4096
 
-#: Times are seconds since the process began; more than 30 years of them are none.
-_MAX_SECONDS = 1e9
+#: Times are seconds since the process began; more than three years of them are none, and would
+#: not fit into nanoseconds since the epoch for every log that there is.
+_MAX_SECONDS = 1e8
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ class Trace:
         Hosts that the operations were on, once they were read.
     layout : Layout or None
         How they are laid out, once they were read.
+    dropped : int
+        How many were left out so far, because their numbers cannot be.
     """
 
     def __init__(self, log: DarshanLog, module: str, names: Collection[int]) -> None:
@@ -111,6 +114,7 @@ class Trace:
         self._names = names
         self.hosts: set[str] = set()
         self.layout: Layout | None = None
+        self.dropped = 0
 
     def __iter__(self) -> Iterator[Operations]:
         """Yield operations. Raises LogError, after what can be read of a cut log, OSError."""
@@ -120,16 +124,21 @@ class Trace:
             for piece in self._log.inflate(self._region):
                 reading.feed(piece)
                 if reading.rows >= _ROWS:
-                    yield reading.take()
+                    yield self._usable(reading.take())
             reading.end()
         except LogError as error:
             trouble = error
         self.hosts |= reading.hosts
         self.layout = reading.layout
         if reading.rows:
-            yield reading.take()
+            yield self._usable(reading.take())
         if trouble is not None:
             raise trouble
+
+    def _usable(self, operations: Operations) -> Operations:
+        good = operations.usable()
+        self.dropped += len(operations) - len(good)
+        return good
 
 
 class _Reading:
@@ -210,7 +219,7 @@ class _Reading:
             write=np.repeat(np.array([w for _, _, w, _ in runs], np.bool_), lengths),
             thread=_threads(every),
             **native,
-        ).usable()
+        )
 
     def _begin(self, data: bytes, position: int) -> None:
         file, rank, _, host, writes, reads = self._record.unpack_from(data, position)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
 from dask_strata.errors import ImportedDataError
 from dask_strata.importers.added import Added, Notes, Progress, digest_of
-from dask_strata.importers.yappi_files import read_profile
+from dask_strata.importers.yappi_files import check_size, read_profile
 from dask_strata.store.bulk import Addition
 from dask_strata.store.manifest import PROFILES
 from dask_strata.store.reader import Record
@@ -48,7 +46,7 @@ def add_profiles(  # noqa: PLR0913
     """
     added = Added()
     notes = Notes(KIND, addition, process, added)
-    known = set(record.tables["imports"]["sha256"].cast(pa.string()).to_pylist()) - {None}
+    known = _digests(record)
     own = (record.folder / PROFILES).absolute()
     mine = 0
     for number, path in enumerate(files, 1):
@@ -57,12 +55,13 @@ def add_profiles(  # noqa: PLR0913
             continue
         digest = None
         try:
+            check_size(path)
             digest = digest_of(path)
             if digest in known:
                 added.again += 1
                 continue
-            known.add(digest)
             rows = read_profile(path)
+            known.add(digest)
         except ImportedDataError as error:
             notes.refuse(path, str(error).removeprefix(f"{path} ").replace("\n", " "), digest)
             continue
@@ -77,3 +76,9 @@ def add_profiles(  # noqa: PLR0913
     if mine:
         added.said.append(f"{mine:,} left out that this run has saved itself")
     return added
+
+
+def _digests(record: Record) -> set[str]:
+    """Return the digests of files of which the run has something; a refused one is none."""
+    rows = record.tables["imports"].select(["sha256", "kept"]).to_pylist()
+    return {row["sha256"] for row in rows if row["kept"]} - {None}

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from dask_strata.errors import ImportedDataError
-from dask_strata.importers.callgrind import CallgrindError, read_callgrind
+from dask_strata.importers.callgrind import (
+    LONGEST_NAME,
+    MOST_FUNCTIONS,
+    CallgrindError,
+    read_callgrind,
+)
 from dask_strata.owners import owner_of, waits
 
 _FORMS = {
@@ -37,14 +42,25 @@ _MARSHALLED = (b"{)\x03", b"{0")
 
 #: Limits of the child that reads marshal data: bytes of memory, seconds of CPU and of waiting.
 _MEMORY, _CPU_SECONDS, _SECONDS = 2 * 2**30, 60, 120
-_LARGEST = 256 * 2**20
+
+#: Bytes that a profile may have, and that the child may write of one: names that many functions
+#: share are in the file once.
+_LARGEST, _MOST_WRITTEN = 256 * 2**20, 64 * 2**20
+
+#: What the child says of more than that.
+_TOO_LARGE = "OverflowError: "
 
 _CHILD = """
 import json, marshal, resource, sys
-memory, seconds = int(sys.argv[2]), int(sys.argv[3])
-resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+memory, seconds, longest, most, most_written = map(int, sys.argv[2:])
+def limit(what, wanted):
+    _, hard = resource.getrlimit(what)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    resource.setrlimit(what, (wanted, wanted))
+limit(resource.RLIMIT_AS, memory)
+limit(resource.RLIMIT_CPU, seconds)
+limit(resource.RLIMIT_CORE, 0)
 with open(sys.argv[1], "rb") as file:
     stats = marshal.load(file)
 if type(stats) is not dict:
@@ -60,16 +76,20 @@ def real(x):
 def text(t):
     if type(t) is not str:
         raise ValueError("a name is no text")
-    return t[:4096].encode("utf-8", "replace").decode()
-write = sys.stdout.write
+    return t[:longest].encode("utf-8", "replace").decode()
+if len(stats) > most:
+    raise OverflowError(f"it has more than {most:,} functions")
+written = 0
 for key, value in stats.items():
     if type(key) is not tuple or len(key) != 3 or type(value) is not tuple or len(value) != 5:
         raise ValueError("it holds other things than statistics of functions")
     file, line, name = key
     calls = [whole(n) for n in value[:2]]
     row = [text(file), whole(line), text(name), max(calls), min(calls), *map(real, value[2:4])]
-    write(json.dumps(row) + "\\n")
-write("end\\n")
+    written += sys.stdout.write(json.dumps(row) + "\\n")
+    if written > most_written:
+        raise OverflowError(f"what it says of functions has more than {most_written:,} bytes")
+sys.stdout.write("end\\n")
 """
 
 
@@ -81,6 +101,23 @@ def is_profile_head(head: bytes) -> bool:
 def is_profile(path: Path) -> bool:
     """Tell whether a file is, or calls itself, a profile that Yappi or Python saved."""
     return path.is_file() and _form(path) is not None
+
+
+def check_size(path: Path) -> None:
+    """Refuse a file that is too large, or too small, for a profile: before any of it is read.
+
+    Raises
+    ------
+    ImportedDataError
+        It is.
+    OSError
+        It cannot be told.
+    """
+    size = path.stat().st_size
+    if not size:
+        raise ImportedDataError(f"{path} is empty.")
+    if size > _LARGEST:
+        raise ImportedDataError(f"{path} is too large for a profile: {size:,} bytes.")
 
 
 def read_profile(path: Path) -> list[dict[str, Any]]:
@@ -98,6 +135,8 @@ def read_profile(path: Path) -> list[dict[str, Any]]:
     """
     try:
         form = _form(path)
+        if form in ("callgrind", "pstat"):
+            check_size(path)
         if form == "callgrind":
             found = list(_of_callgrind(path))
         elif form == "pstat":
@@ -149,11 +188,6 @@ def _of_callgrind(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _of_pstat(path: Path) -> Iterator[dict[str, Any]]:
-    size = path.stat().st_size
-    if not size:
-        raise ImportedDataError(f"{path} is empty.")
-    if size > _LARGEST:
-        raise ImportedDataError(f"{path} is too large for a profile: {size:,} bytes.")
     for line in _in_child(path):
         file, number, name, calls, actual, own, total = json.loads(line)
         yield _row(
@@ -169,10 +203,10 @@ def _of_pstat(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _in_child(path: Path) -> list[str]:
-    limits = (str(_MEMORY), str(_CPU_SECONDS))
+    limits = (_MEMORY, _CPU_SECONDS, LONGEST_NAME, MOST_FUNCTIONS, _MOST_WRITTEN)
     try:
         done = subprocess.run(  # noqa: S603  this very Python, and a text of our own
-            [sys.executable, "-I", "-S", "-c", _CHILD, str(path.absolute()), *limits],
+            [sys.executable, "-I", "-S", "-c", _CHILD, str(path.absolute()), *map(str, limits)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -188,6 +222,10 @@ def _in_child(path: Path) -> list[str]:
             f"{path} is no pstat file: what reads it was killed by signal {-done.returncode}."
         )
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    if said and said[-1].startswith(_TOO_LARGE):
+        raise ImportedDataError(
+            f"{path} is too large for a profile: {said[-1].removeprefix(_TOO_LARGE)}."
+        )
     why = said[-1].partition(": ")[2] or said[-1] if said else "no reason was given"
     raise ImportedDataError(f"{path} is no pstat file, or a part of one: {why}.")
 

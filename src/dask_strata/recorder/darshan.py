@@ -184,9 +184,12 @@ def logs_in(folder: Path) -> list[Path]:
 
 
 def environment(
-    settings: Settings, library: Path, logs: Path, already: str | None = None
+    settings: Settings, library: Path, logs: Path, run_folder: Path, already: str | None = None
 ) -> dict[str, str]:
     """Make the folder for logs and Darshan's configuration; return the variables for a process.
+
+    The folder for logs may be the user's, with a configuration of his own: ours is named after
+    the run, and beside the logs only where the run's folder cannot be written.
 
     Parameters
     ----------
@@ -196,6 +199,8 @@ def environment(
         Its runtime library.
     logs : Path
         Folder for its logs.
+    run_folder : Path
+        The run's folder.
     already : str, optional
         What LD_PRELOAD is without us.
 
@@ -209,10 +214,11 @@ def environment(
     for day in range(_DAYS):
         date = today + timedelta(days=day)
         (logs / f"{date.year}" / f"{date.month}" / f"{date.day}").mkdir(parents=True, exist_ok=True)
-    config = logs / "darshan.conf"
-    hidden = logs / f".darshan.conf.{secrets.token_hex(4)}"
-    hidden.write_text(configuration(settings, logs), encoding="utf-8")
-    hidden.replace(config)
+    name, text = f"dask-strata-{run_folder.name}.conf", configuration(settings, logs)
+    try:
+        config = _write(run_folder / name, text)
+    except OSError:
+        config = _write(logs / name, text)
     variables = {
         "LD_PRELOAD": preloaded(library, already),
         "DARSHAN_ENABLE_NONMPI": "1",
@@ -226,16 +232,44 @@ def environment(
     return variables
 
 
+def _write(path: Path, text: str) -> Path:
+    """Write a file so that whoever reads it meanwhile finds the whole of it."""
+    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    hidden.write_text(text, encoding="utf-8")
+    return hidden.replace(path)
+
+
 def configuration(settings: Settings, logs: Path) -> str:
     """Return the text of Darshan's configuration file."""
     lines = [
         f"MODMEM {settings.darshan_memory}",
         f"MAX_RECORDS {settings.darshan_records} POSIX,STDIO,MPI-IO,DXT_POSIX,DXT_MPIIO",
         *(
-            f"NAME_EXCLUDE {pattern} *"
+            f"NAME_EXCLUDE {_one_pattern(pattern)} *"
             for pattern in (*_EXCLUDED, f"^{re.escape(str(logs))}", *settings.darshan_exclude)
         ),
     ]
     if settings.darshan_dxt:
         lines.append("MOD_ENABLE DXT_POSIX,DXT_MPIIO")
     return "\n".join(lines) + "\n"
+
+
+def _one_pattern(pattern: str) -> str:
+    r"""Return a regular expression as one word without commas: these separate Darshan's patterns.
+
+    >>> _one_pattern(r"^/my\ data,new"), _one_pattern("[0-9]{1,3}x{2,}"), _one_pattern("(ab){,2}")
+    ('^/my.data.new', '[0-9][0-9]?[0-9]?xxx*', '(ab)?(ab)?')
+    """
+    return re.sub(r"\\?[\s,]", ".", _INTERVAL.sub(_spelled_out, pattern))
+
+
+#: What is repeated from so many to so many times, as `[a-z]{1,3}`.
+_INTERVAL = re.compile(
+    r"(\\.|\[\^?\]?[^\]]*\]|\((?:\\.|[^()\\])*\)|[^\\\])}])\{(\d{0,2}),(\d{0,2})\}"
+)
+
+
+def _spelled_out(interval: re.Match[str]) -> str:
+    what, least, most = interval[1], int(interval[2] or 0), interval[3]
+    more = f"{what}*" if not most else f"{what}?" * (int(most) - least)
+    return what * least + more

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,9 @@ class Preparation:
             return
         self._replaced = {name: present.get(name) for name in variables}
         self._variables = variables
-        _outside.update((name, os.environ.get(name)) for name in variables if name not in _outside)
+        for name, value in variables.items():
+            _outside.setdefault(name, os.environ.get(name))
+            _ours.setdefault(name, set()).add(value)
         _prepared.append(self)
         present.update(variables)
         self._engine.sources.append(self._tidy)
@@ -63,32 +66,45 @@ class Preparation:
         return process is not None and process.pid is not None
 
     def _tidy(self) -> Iterable[Batch]:
-        if any(os.environ.get(name) == value for name, value in self._variables.items()):
+        if any(os.environ.get(name) != value for name, value in dict(_outside).items()):
             # On the event loop, where processes are started: none is, between two calls there.
             self._nanny.loop.add_callback(_tidy_environment)
         return ()
 
     def _end(self) -> None:
-        _restore(self._nanny.pre_spawn_env, self._replaced)
+        mine = {name: {value} for name, value in self._variables.items()}
+        _restore(self._nanny.pre_spawn_env, self._replaced, mine)
         if self in _prepared:
             _prepared.remove(self)
         if not _prepared:
-            _restore(os.environ, _outside)
+            _restore(os.environ, _outside, _ours)
             _outside.clear()
+            _ours.clear()
 
 
-#: Nannies of this process that were prepared, and what its environment was before.
+#: Nannies of this process that were prepared; what its environment is without them; and what
+#: they have set in it. A value that is none of these is the user's own.
 _prepared: list[Preparation] = []
 _outside: dict[str, str | None] = {}
+_ours: dict[str, set[str]] = {}
 
 
 def _tidy_environment() -> None:
+    for name in _outside:
+        _outside[name] = _outside_of(name)
     if all(preparation._settled for preparation in _prepared):  # noqa: SLF001  our own
-        _restore(os.environ, _outside)
+        _restore(os.environ, _outside, _ours)
 
 
-def _restore(mapping: MutableMapping[str, str], before: Mapping[str, str | None]) -> None:
+def _restore(
+    mapping: MutableMapping[str, str],
+    before: Mapping[str, str | None],
+    ours: Mapping[str, AbstractSet[str]],
+) -> None:
+    """Put back what was there before, but not in place of what others have set since."""
     for name, value in before.items():
+        if mapping.get(name) not in ours.get(name, ()):
+            continue
         if value is None:
             mapping.pop(name, None)
         else:
@@ -97,13 +113,15 @@ def _restore(mapping: MutableMapping[str, str], before: Mapping[str, str | None]
 
 def _outside_of(name: str) -> str | None:
     """Return what a variable is in this process, but for what is in it for a worker's sake."""
-    return _outside[name] if name in _outside else os.environ.get(name)
+    value = os.environ.get(name)
+    return _outside.get(name) if value in _ours.get(name, ()) else value
 
 
 def _variables(engine: Engine, already: str | None) -> dict[str, str]:
     settings = engine.settings
     library = _usable(settings.darshan_library or "auto")
-    return environment(settings, library, log_folder(settings, engine.folder), already)
+    logs = log_folder(settings, engine.folder)
+    return environment(settings, library, logs, engine.folder, already)
 
 
 _usable = functools.cache(usable_library)

@@ -15,6 +15,13 @@ from dask_strata.recorder.readings import Function, Readings, Thread
 
 INSTALL = "pip install 'dask-strata[yappi]'"
 
+#: How long Yappi pauses at most for somebody who asks it for its statistics.
+_PAUSE_SECONDS = 0.5
+
+#: Entries of Yappi's in a process, one for each function in each thread, beyond which it is
+#: stopped: reading holds up all threads, 1 to 2 ms for 1,000 entries, and each takes some 2 kB.
+MOST_ENTRIES = 50_000
+
 _lock = threading.RLock()
 _here: Profiler | None = None
 
@@ -87,8 +94,10 @@ class Profiler:
         yappi.clear_stats()
         yappi.set_clock_type(clock)
         yappi.set_context_name_callback(_thread_name)
-        yappi.start(builtins=False, profile_threads=True)
+        # Compiled functions have entries either way; they are read for whose time theirs is.
+        yappi.start(builtins=True, profile_threads=True)
         self._hook = threading.getprofile()
+        self._full = False
 
     def speaks_for(self, holder: Any) -> bool:
         """Tell whether this holder is the one to put the profile on record."""
@@ -98,7 +107,9 @@ class Profiler:
     def troubles(self) -> list[str]:
         """Return what the profile has lost to others since the last call."""
         found = self._others.taken()
-        if not self._yappi.is_running():
+        if self._full:
+            found.append(_too_many(self._readings.entries))
+        elif self._is_stopped():
             found.append("somebody stopped Yappi: what came then is missing")
         elif threading.getprofile() is not self._hook:
             found.append("another profiler takes new threads: they are missing")
@@ -106,11 +117,25 @@ class Profiler:
         self._told.update(fresh)
         return fresh
 
+    def _is_stopped(self) -> bool:
+        """Tell whether Yappi is stopped, and not merely pauses while somebody reads it."""
+        end = time.monotonic() + _PAUSE_SECONDS
+        while not self._yappi.is_running():
+            if time.monotonic() >= end:
+                return True
+            time.sleep(0.01)
+        return False
+
     def take(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return rows of functions and of threads, with how much they grew since the last call."""
         with _lock:
+            if self._full:
+                return [], []  # Yappi was stopped, and nothing has come since
             now = time.time_ns()
             threads, functions = self._readings.read()
+            if self._readings.entries > MOST_ENTRIES and self._yappi.is_running():
+                self._full = True
+                self._halt()
             self._learn({(f.module, f.line, f.name) for f in functions})
             of = {t.context: t for t in threads}
             return [self._function_row(now, f, of.get(f.context)) for f in functions], [
@@ -188,15 +213,18 @@ class Profiler:
     def stop(self, holder: Any) -> None:
         """Stop Yappi, if there is nobody else to go on for; what it has can still be taken."""
         with _lock:
-            if self.holders == [holder] and self._yappi.is_running():
-                self._others.end()
-                hook = threading.getprofile()
-                self._yappi.stop()
-                if hook is not self._hook:
-                    threading.setprofile(hook)  # somebody else's: Yappi takes it off, too
+            if self.holders == [holder] and not self._full and self._yappi.is_running():
+                self._halt()
+
+    def _halt(self) -> None:
+        self._others.end()
+        hook = threading.getprofile()
+        self._yappi.stop()
+        if hook is not self._hook:
+            threading.setprofile(hook)  # somebody else's: Yappi takes it off, too
 
     def _save(self, path: Path) -> str | None:
-        stats = self._readings.corrected(self._yappi.get_func_stats())
+        stats = self._readings.as_statistics()
         try:
             path.parent.mkdir(exist_ok=True)
             for form in ("pstat", "callgrind"):
@@ -206,6 +234,14 @@ class Profiler:
         except OSError as error:
             return f"{path.name}.{form} could not be written: {error}"
         return None
+
+
+def _too_many(entries: int) -> str:
+    return (
+        f"Yappi was stopped at {entries:,} functions: what came then, and the calls under way, are "
+        "missing. Functions of a script are made anew for each task, and each counts: put them "
+        "into a module that workers import, or profile a shorter part of the program"
+    )
 
 
 def _thread_name() -> str | None:

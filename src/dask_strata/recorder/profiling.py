@@ -68,8 +68,8 @@ class _Profiling:
     def _sample(self) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._engine.settings.yappi_interval
-            self._tell_troubles()
             self._take()
+            self._tell_troubles()  # what the taking has come upon is among them
 
     def _take(self) -> None:
         if not self._profiler.speaks_for(self):

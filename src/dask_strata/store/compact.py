@@ -25,12 +25,17 @@ from dask_strata.store.segments import may_grow
 
 @dataclass(frozen=True)
 class Compaction:
-    """What was done: rows in Parquet, and bytes before and after."""
+    """What was done: rows in Parquet, bytes before and after, and additions that are in it now.
+
+    Of the additions those are kept as they are that cannot be read whole.
+    """
 
     rows: int
     segment_bytes: int
     parquet_bytes: int
     segments_kept: int
+    additions: int = 0
+    additions_kept: int = 0
 
 
 def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> Compaction:
@@ -48,13 +53,20 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     NotARunError, NewerRunError
         It is no run, or one of a later version.
     StrataError
-        The Parquet could not be written or is not what was to be written; nothing has
-        been deleted then.
+        The Parquet could not be written or is not what was to be written, or that which is
+        there cannot be read; nothing has been deleted then.
     """
-    record = read_record(folder)
+    record = read_record(folder, damaged=False)
     before = sum(s.size for s in record.segments if s.path.exists())
     if record.imported:
-        return Compaction(sum(map(len, record.tables.values())), 0, _size(folder), 0)
+        rows, apart = sum(map(len, record.tables.values())), len(record.damaged)
+        return Compaction(rows, 0, _size(folder), 0, additions_kept=apart)
+    there = [name for name in record.additions if (folder / ADDITIONS / name).is_dir()]
+    if {PARQUET, f"{PARQUET}.old"} & set(record.damaged):
+        raise StrataError(
+            f"The Parquet of {folder} cannot be read whole: it would be replaced by what can be.",
+            hint=f"Nothing was changed; what is missing: dask-strata check {folder}",
+        )
     new = folder / f".{PARQUET}-{secrets.token_hex(4)}"
     try:
         _write(record, new, progress)
@@ -67,9 +79,10 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     finally:
         shutil.rmtree(new, ignore_errors=True)
     kept = _delete_segments(record)
-    for name in record.additions:
+    for name in there:
         shutil.rmtree(folder / ADDITIONS / name, ignore_errors=True)
-    return Compaction(sum(map(len, record.tables.values())), before, _size(folder), kept)
+    rows = sum(map(len, record.tables.values()))
+    return Compaction(rows, before, _size(folder), kept, len(there), len(record.damaged))
 
 
 def _size(folder: Path) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,11 @@ class Record:
     rows : dict of name to int
         How many rows a table has, of those that are read when they are looked at.
     additions : list of str
-        Names of what was added to it and is in these tables; not of an imported run, which
+        Names of what was added to it and is whole in these tables; not of an imported run, which
         keeps them as they are.
+    damaged : list of str
+        Names of what was added to it and cannot be read whole; and the name of its folder of
+        Parquet, if that cannot.
     """
 
     manifest: Manifest
@@ -50,6 +53,7 @@ class Record:
     segments: list[Segment]
     rows: dict[str, int] = field(default_factory=dict)
     additions: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
 
     @property
     def imported(self) -> bool:
@@ -69,13 +73,15 @@ def fingerprint(folder: Path) -> tuple[Any, ...]:
     return tuple(sorted(files))
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: Path, *, damaged: bool = True) -> Record:
     """Read everything that can be read.
 
     Parameters
     ----------
     folder : Path
         The run's folder.
+    damaged : bool, optional
+        Whether to read what can be read of additions that are damaged, too, and to tell of it.
 
     Raises
     ------
@@ -85,9 +91,7 @@ def read_record(folder: Path) -> Record:
     manifest = Manifest.read(folder)
     index = read_index(folder)
     if manifest.imported_from is not None:
-        parts = [_Part(parquet_folder(folder) or folder, index["tables"]), *_added(folder, index)]
-        counts = {name: sum(int(p.rows.get(name, 0)) for p in parts) for name in RECORDED}
-        return Record(manifest, folder, _Imported(folder, parts), [], counts)
+        return _imported(manifest, folder, index)
     rows = {name: Rows(table) for name, table in RECORDED.items()}
     segments = [
         Segment(**{**s, "path": folder / SEGMENTS / f"{s['process']}{SUFFIX}"})
@@ -103,55 +107,133 @@ def read_record(folder: Path) -> Record:
             segments.append(segment)
         else:
             before.absorb(segment)
-    compacted: dict[str, list[pa.Table]] = {}
-    unreadable = []
-    additions = _added(folder, index)
-    for part in (_Part(parquet_folder(folder) or folder, index["tables"]), *additions):
-        for name in part.rows.keys() & rows.keys():
-            try:
-                compacted.setdefault(name, []).append(_read_parquet(part.home, name))
-            except (OSError, pa.ArrowException) as error:
-                unreadable.append((part, name, str(error).splitlines()[0]))
+    home = parquet_folder(folder)
+    main = [] if home is None else [_read_part(_part(home, "Parquet"), folder)]
+    additions = [_read_part(part, folder) for part in _added(folder, index)]
+    found = main + [read for read in additions if damaged or not read.losses]
     _add_losses(new, rows)
-    for part, name, reason in unreadable:
-        _add_loss(
-            rows,
-            what=name,
-            count=part.rows[name],
-            reason=f"its Parquet cannot be read: {reason}",
-            where=str(part.home.relative_to(folder)),
-        )
+    for read in found:
+        for loss in read.losses:
+            _add_loss(rows, **loss)
     tables = {name: collected.table() for name, collected in rows.items()}
-    for name, found in compacted.items():
-        tables[name] = pa.concat_tables([*found, tables[name]]).unify_dictionaries()
-    names = [*(index.get("additions") or ()), *(part.home.name for part in additions)]
-    return Record(manifest, folder, tables, segments, additions=names)
+    for name, table in tables.items():
+        parts = [read.tables[name] for read in found if name in read.tables]
+        if parts:
+            tables[name] = pa.concat_tables([*parts, table]).unify_dictionaries()
+    whole = [read.name for read in additions if not read.losses]
+    names = [*(index.get("additions") or ()), *whole]
+    apart = [read.name for read in main + additions if read.losses]
+    return Record(manifest, folder, tables, segments, additions=names, damaged=apart)
+
+
+def _imported(manifest: Manifest, folder: Path, index: Mapping[str, Any]) -> Record:
+    """Return the record of an imported run, of which no table is read yet."""
+    main = _Part(parquet_folder(folder) or folder, index["tables"])
+    additions = [_with_readable_ends(part) for part in _added(folder, index)]
+    rows = {"losses": Rows(RECORDED["losses"])}
+    for part in additions:
+        for loss in part.losses(folder):
+            _add_loss(rows, **loss)
+    losses = rows["losses"].table()
+    parts = [main, *additions]
+    counts = {name: sum(int(p.rows.get(name) or 0) for p in parts) for name in RECORDED}
+    counts["losses"] += len(losses)
+    apart = [part.home.name for part in additions if part.damages]
+    return Record(manifest, folder, _Imported(folder, parts, losses), [], counts, damaged=apart)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A folder of Parquet, by table, and how many rows each has."""
+    """A folder of Parquet, by table.
+
+    Attributes
+    ----------
+    rows : mapping of str to int or None
+        How many rows each table has; None where that is not known.
+    damages : tuple
+        What cannot be read, how many rows of it are lost if that is known, and why.
+    """
 
     home: Path
-    rows: Mapping[str, int]
+    rows: Mapping[str, int | None]
+    damages: tuple[tuple[str, int | None, str], ...] = ()
+
+    def losses(self, folder: Path) -> list[dict[str, Any]]:
+        """Return rows of `losses`."""
+        where = str(self.home.relative_to(folder))
+        return [
+            {"what": what, "count": count, "reason": reason, "where": where}
+            for what, count, reason in self.damages
+        ]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was read of a part: its tables, and rows of `losses` about those that were not."""
+
+    name: str
+    tables: Mapping[str, pa.Table]
+    losses: list[dict[str, Any]]
+
+
+def _read_part(part: _Part, folder: Path) -> _Read:
+    tables = {}
+    damages = list(part.damages)
+    for name in RECORDED.keys() & part.rows.keys():
+        try:
+            tables[name] = _read_parquet(part.home, name)
+        except (OSError, pa.ArrowException) as error:
+            damages.append((name, part.rows[name], _unreadable(error)))
+    return _Read(part.home.name, tables, replace(part, damages=tuple(damages)).losses(folder))
+
+
+def _unreadable(error: Exception) -> str:
+    return f"its Parquet cannot be read: {str(error).splitlines()[0]}"
 
 
 def _added(folder: Path, index: Mapping[str, Any]) -> list[_Part]:
     """Return what was added to a run and is not in its Parquet already."""
     there = set(index.get("additions") or ())
     return [
-        _Part(path.parent, _index_of(path.parent)["tables"])
-        for path in sorted((folder / ADDITIONS).glob(f"*/{INDEX}"))
-        if path.parent.name not in there
+        _part(home, "addition")
+        for home in sorted((folder / ADDITIONS).glob("*"))
+        if home.is_dir() and home.name not in there
     ]
 
 
-class _Imported(Mapping[str, pa.Table]):
-    """The tables of an imported run, which are all in Parquet."""
+def _part(home: Path, what: str) -> _Part:
+    """Return a part; without a readable index its tables are those that it has folders of."""
+    index = _index_or_none(home)
+    if index is not None:
+        return _Part(home, index["tables"])
+    tables = {path.name: None for path in sorted(home.iterdir()) if path.is_dir()}
+    reason = f"{INDEX} cannot be read: its tables are those that it has folders of"
+    return _Part(home, tables, ((what, None, reason),))
 
-    def __init__(self, folder: Path, parts: Sequence[_Part]) -> None:
+
+def _with_readable_ends(part: _Part) -> _Part:
+    """Return a part without the tables whose Parquet has no end that can be read.
+
+    Those of an imported run are read one by one, when they are looked at; what is cut must be
+    known before, so that it takes no more with it than itself.
+    """
+    rows = dict(part.rows)
+    damages = list(part.damages)
+    for name in RECORDED.keys() & part.rows.keys():
+        try:
+            rows[name] = ds.dataset(part.home / name, format="parquet").count_rows()
+        except (OSError, pa.ArrowException) as error:
+            damages.append((name, rows.pop(name), _unreadable(error)))
+    return _Part(part.home, rows, tuple(damages))
+
+
+class _Imported(Mapping[str, pa.Table]):
+    """The tables of an imported run, which are all in Parquet, but for losses met in reading."""
+
+    def __init__(self, folder: Path, parts: Sequence[_Part], losses: pa.Table) -> None:
         self._folder = folder
         self._parts = parts
+        self._losses = losses
 
     def __len__(self) -> int:
         return len(RECORDED)
@@ -161,10 +243,11 @@ class _Imported(Mapping[str, pa.Table]):
 
     def __getitem__(self, name: str) -> pa.Table:
         homes = [part.home for part in self._parts if part.rows.get(name)]
-        if not homes:
+        own = [self._losses] if name == "losses" and len(self._losses) else []
+        if not homes and not own:
             return arrow_schema(RECORDED[name]).empty_table()
         try:
-            found = [_read_parquet(home, name) for home in homes]
+            found = [*(_read_parquet(home, name) for home in homes), *own]
             return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
         except (OSError, pa.ArrowException) as error:
             raise StrataError(
@@ -211,17 +294,19 @@ def parquet_folder(folder: Path) -> Path | None:
 
 def read_index(folder: Path) -> dict[str, Any]:
     """Return what the Parquet folder says it holds; nothing, if it is not there or damaged."""
-    return _index_of(parquet_folder(folder) or folder)
+    found = _index_or_none(parquet_folder(folder) or folder)
+    return {"segments": [], "tables": {}} if found is None else found
 
 
-def _index_of(home: Path) -> dict[str, Any]:
+def _index_or_none(home: Path) -> dict[str, Any] | None:
     try:
         index = json.loads((home / INDEX).read_text(encoding="utf-8"))
-        if isinstance(index["segments"], list) and isinstance(index["tables"], dict):
+        counts = index["tables"].values()
+        if isinstance(index["segments"], list) and all(isinstance(n, int) for n in counts):
             return index  # type: ignore[no-any-return]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
-    return {"segments": [], "tables": {}}
+    return None
 
 
 def _read_parquet(home: Path, name: str) -> pa.Table:
