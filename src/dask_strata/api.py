@@ -122,7 +122,12 @@ def _client(client: Any) -> Any:
 
 
 def record_command(
-    module: str | None, command_line: list[str], *, quiet: bool = False, **settings: Any
+    module: str | None,
+    command_line: list[str],
+    *,
+    quiet: bool = False,
+    report: bool = False,
+    **settings: Any,
 ) -> int:
     """Do what ``dask-strata record`` does; return the script's exit status.
 
@@ -158,7 +163,22 @@ def record_command(
         _conclude(folder, chosen, err, quiet=quiet)
         if chosen.darshan_library is not None:
             after_record(folder, log_folder(chosen, folder), err)
+        if report:
+            _report(folder, err)
     return outcome.status
+
+
+def _report(folder: Path, err: Console) -> None:
+    """Write the page of a run beside its folder, and say where it is."""
+    from dask_strata.report.page import write_page
+
+    target = folder.with_name(f"{folder.name}.html")
+    try:
+        write_page(open_run(folder), target)
+    except Exception as error:  # noqa: BLE001  the script's own outcome counts
+        err.print(f"dask-strata: no page could be made: {error}", soft_wrap=True)
+        return
+    err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
 
 
 def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,26 @@ def test_worker_seconds_of_a_recorded_run_add_up(client: Client, runs: Path) -> 
     page = make_page(run)
     assert "All tasks succeeded." in page
     assert len(page) < 300_000
+
+
+def test_a_recording_ends_with_its_page_if_it_is_asked_to(
+    strata: Callable[..., subprocess.CompletedProcess[str]],
+    script: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    """`record --report` says where the page is; what the script returns is what counts."""
+    path = script("""
+        from distributed import Client
+
+        if __name__ == "__main__":
+            with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
+                client.submit(abs, -1).result()
+            raise SystemExit(7)
+    """)
+    done = strata("record", "--report", "-o", "runs", path)
+    assert done.returncode == 7
+    (folder,) = [entry for entry in (tmp_path / "runs").iterdir() if entry.is_dir()]
+    page = folder.with_name(f"{folder.name}.html")
+    assert "script exited with 7" in page.read_text(encoding="utf-8")
+    assert f"{folder.name}.html: open it in a browser" in done.stderr
+    assert strata("list", "runs", "--format", "json", check=True).stdout.count('"run"') == 1

@@ -20,7 +20,7 @@ _EXAMPLE = "dask_strata.examples.image_processing"
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, runs: str | None, options: tuple[str, ...]) -> None:
-    """Record an image-processing pipeline on a small cluster of this machine.
+    """Record an image-processing pipeline on a small cluster of this machine, with its page.
 
     It makes its own images. Other options go to the example: `dask-strata demo -- --help`.
 
@@ -28,4 +28,4 @@ def command(ctx: click.Context, runs: str | None, options: tuple[str, ...]) -> N
     Example:
       dask-strata demo
     """
-    ctx.exit(record_command(_EXAMPLE, list(options), runs=runs, name="demo"))
+    ctx.exit(record_command(_EXAMPLE, list(options), report=True, runs=runs, name="demo"))

@@ -67,6 +67,7 @@ class _Record(click.Command):
     metavar="[=LIB]",
     help="Load Darshan into the workers: its library libdarshan.so, or look for it.",
 )
+@click.option("--report", is_flag=True, help="Make the run's page, too, beside its folder.")
 @click.option("-q", "--quiet", is_flag=True, help="Only say where the run is.")
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 @click.pass_context
@@ -79,6 +80,7 @@ def command(  # noqa: PLR0913
     no_code: bool,
     no_compact: bool,
     quiet: bool,
+    report: bool,
     **settings: Any,
 ) -> None:
     """Run an unchanged script, and record every Dask cluster and client it uses.
@@ -100,4 +102,4 @@ def command(  # noqa: PLR0913
     # click would go on and take options behind it for ours.
     name, arguments = (command_line[0], command_line[1:]) if command_line else (None, ())
     target = (name, list(arguments)) if module else (None, list(command_line))
-    ctx.exit(record_command(*target, quiet=quiet, **settings))
+    ctx.exit(record_command(*target, quiet=quiet, report=report, **settings))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from dask_strata.errors import StrataError
-from dask_strata.report.page import make_page
+from dask_strata.report.page import write_page
 from dask_strata.report.words import size
 from dask_strata.run import open_run
 
@@ -30,10 +29,4 @@ def command(run: str, output: Path | None) -> None:
     """
     opened = open_run(run)
     target = output or Path(f"{opened.path.resolve().name}.html")
-    page = make_page(opened)
-    try:
-        # Whatever a name has that is no text is spelled out, not refused.
-        target.write_text(page, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise StrataError(f"{target} cannot be written: {error.strerror or error}.") from None
-    click.echo(f"{target}  {size(target.stat().st_size)}; open it in a browser", err=True)
+    click.echo(f"{target}  {size(write_page(opened, target))}; open it in a browser", err=True)

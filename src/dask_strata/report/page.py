@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis import traffic
@@ -26,7 +27,7 @@ from dask_strata.analysis.series import series
 from dask_strata.analysis.stories import Story, story
 from dask_strata.analysis.summary import Summary, summarize
 from dask_strata.analysis.timeline import timeline
-from dask_strata.errors import UnknownTaskError
+from dask_strata.errors import StrataError, UnknownTaskError
 from dask_strata.report.page_data import Limits, page_data
 from dask_strata.report.templates import asset, environment
 from dask_strata.report.words import count, visible
@@ -79,6 +80,23 @@ def make_page(run: Run, options: Options | None = None) -> str:
             style_hash=_hash(_style()),
         )
     )
+
+
+def write_page(run: Run, target: Path) -> int:
+    """Write a run as one page of HTML to a file; return its size in bytes.
+
+    Raises
+    ------
+    StrataError
+        The file cannot be written.
+    """
+    page = make_page(run)
+    try:
+        # Whatever a name has that is no text is spelled out, not refused.
+        target.write_text(page, encoding="utf-8", errors="backslashreplace")
+        return target.stat().st_size
+    except OSError as error:
+        raise StrataError(f"{target} cannot be written: {error.strerror or error}.") from None
 
 
 def story_html(run: Run, key: Any, key_type: str | None = None) -> str:
