@@ -12,7 +12,8 @@ from dask_strata.errors import QueryError
 
 _READS = {duckdb.StatementType.SELECT, duckdb.StatementType.RELATION}
 
-_HINT = 'Columns: dask-strata tables TABLE. "group" needs quotes: it is a word of SQL too.'
+_HINT = "Tables: dask-strata tables. Columns: dask-strata tables TABLE."
+_GROUP = ' "group" needs quotes: it is a word of SQL too.'
 
 _EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
 
@@ -57,7 +58,7 @@ def fetch_read_only(
     try:
         statements = connection.extract_statements(query)
     except (duckdb.Error, UnicodeEncodeError) as error:
-        raise QueryError(f"SQL: {_first_line(error)}", hint=_HINT) from None
+        raise QueryError(f"SQL: {_first_line(error)}", hint=_hint(query)) from None
     if len(statements) != 1 or not _only_reads(connection, statements[0], query):
         raise QueryError(
             "SQL: only one query that reads is allowed (select, with, describe, explain).",
@@ -68,7 +69,11 @@ def fetch_read_only(
             return fetch(connection, query)
         return connection.sql(query).limit(limit).to_arrow_table()
     except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
-        raise QueryError(f"SQL: {_first_line(error)}", hint=_HINT) from None
+        raise QueryError(f"SQL: {_first_line(error)}", hint=_hint(query)) from None
+
+
+def _hint(query: str) -> str:
+    return _HINT + (_GROUP if re.search(r"\bgroup\b(?!\s+by)", query, re.IGNORECASE) else "")
 
 
 def _only_reads(connection: duckdb.DuckDBPyConnection, statement: Any, query: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from dask_strata.analysis.breakdown import breakdown
 from dask_strata.analysis.critical_path import CAUSES, CriticalPath, critical_path
 from dask_strata.analysis.findings import stragglers
 from dask_strata.analysis.idleness import idle_workers
+from dask_strata.analysis.path_data import crowded
 from dask_strata.analysis.summary import summarize
 
 from .synthetic import SECOND, T0, Process, moves, new_run, small_run
@@ -123,7 +125,7 @@ def test_a_task_behind_others_waits_for_a_worker(tmp_path: Path) -> None:
     assert_tiled(path)
     assert path.seconds == pytest.approx({"waiting for a worker": 3, "compute": 2})
 
-    rows = moves(
+    rows = task("c-1", (1, 1, 3.5), W, ("compute", 1, 3.5)) + moves(
         "q-1",
         (1, "released", "waiting"),
         (1, "waiting", "queued"),
@@ -297,3 +299,32 @@ def test_opening_a_file_is_io_where_it_is_known(tmp_path: Path) -> None:
     path = critical_path(open_run(folder))
     assert_tiled(path)
     assert path.seconds == pytest.approx({"I/O": 0.5, "compute": 2.5})
+
+
+def test_crowded_is_when_every_worker_that_is_there_is_full_or_none_is_there() -> None:
+    """Two workers, one of which comes later: what is full of one alone is not crowded."""
+    at = np.array
+    found = crowded(at([10, 20]), at([90, 90]), at([15, 25, 40]), at([30, 35, 50]))
+    ends = np.iinfo(np.int64)
+    pairs = [(int(a), int(b)) for a, b in zip(*found, strict=True) if a < b]
+    assert pairs == [(ends.min, 10), (15, 20), (25, 30), (90, ends.max)]
+    none = np.empty(0, np.int64)
+    assert [x.tolist() for x in crowded(none, none, none, none)] == [[ends.min], [ends.max]]
+
+
+def test_queued_while_a_thread_is_free_is_not_waiting_for_one(tmp_path: Path) -> None:
+    """What is queued while the only worker does nothing yet waits for the scheduler's side."""
+    rows = [
+        *moves("x", (1, "released", "waiting"), (1, "waiting", "queued")),
+        *moves(
+            "x",
+            (3, "queued", "processing"),
+            (5, "processing", "memory"),
+            worker=W,
+            startstops=intervals(("compute", 4, 5)),
+        ),
+    ]
+    seconds = critical_path(open_run(made(tmp_path / "run", rows))).seconds
+    assert "waiting for a worker" not in seconds
+    assert seconds["scheduler"] == pytest.approx(3)
+    assert seconds["compute"] == pytest.approx(1)

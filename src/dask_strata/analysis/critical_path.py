@@ -28,8 +28,10 @@ CAUSES = {
     "deserialize": "unpacking a task's definition",
     "I/O": "opening files in a task's function, where that is known",
     "spill": "writing results to disk or reading them back",
-    "waiting for a worker": "queued, or assigned to a worker all of whose threads were busy",
-    "scheduler": "between results, assignments and reports: decisions, messages, event loops",
+    "waiting for a worker": "queued while no worker was there or all threads of all were busy, or "
+    "assigned to a worker all of whose threads were busy",
+    "scheduler": "between results, assignments and reports: decisions, messages, and event loops "
+    "that were blocked, of workers too (imports)",
     "client": "the client had not sent the next graph although it had tasks under way, "
     "or it had sent it but the scheduler had not got it yet",
     "nothing submitted": "no unfinished task was on the scheduler",
@@ -166,10 +168,17 @@ class _Walk:
     def _unassigned(self, here: int, a: int, b: int) -> Iterator[_Piece]:
         groups, starts, stops = self._data.queued
         rows = groups.rows(int(self._data.task[here]))
-        yield from _divide(
+        for piece in _divide(
             a, b, starts[rows], stops[rows],
             inside="waiting for a worker", outside="scheduler", at=here,
-        )  # fmt: skip
+        ):  # fmt: skip
+            if piece[2] == "scheduler":
+                yield piece
+            else:
+                yield from _divide(
+                    *piece[:2], *self._data.crowded,
+                    inside="waiting for a worker", outside="scheduler", at=here,
+                )  # fmt: skip
 
     def _waited_for(self, here: int, now: int) -> tuple[int | None, int]:
         """Return what an attempt came after, and when: null if that was its submission."""

@@ -108,8 +108,8 @@ _SAID = {
     "deserialize": "was unpacking the definitions of tasks",
     "I/O": "was opening files",
     "spill": "was spilling results to disk, or reading them back",
-    "waiting for a worker": "was waiting for a free thread: more threads would have helped",
-    "scheduler": "passed between tasks: decisions, messages, blocked event loops",
+    "waiting for a worker": "was waiting for a worker: all threads were busy, or none was there",
+    "scheduler": "passed between tasks: decisions, messages, blocked event loops (imports)",
     "client": "was waiting for the client, while the cluster had other work",
     "nothing submitted": "had nothing submitted: the client did something else",
 }
@@ -136,7 +136,7 @@ def _idle(spent: Breakdown, idle: tuple[IdleWorker, ...], path: CriticalPath) ->
     text = f"{spent.share('idle'):.0%} of worker time was idle, time without any task included"
     parts = ", ".join(f"{r} {s:.1f} s" for r, s in by_reason.items())
     yield Insight(
-        f"{text}; mostly: {why}" if by_reason[why] else text,
+        f"{text}; mostly: {why}, {by_reason[why]:.1f} worker-seconds" if by_reason[why] else text,
         while_tasks / spent.total_seconds * path.makespan_seconds,
         f"{spent.seconds['idle']:.1f} of {spent.total_seconds:.1f} worker-seconds: {parts}",
         "show RUN",
@@ -210,7 +210,7 @@ def _repeated(run: Run, spent: Breakdown, path: CriticalPath) -> Iterator[Insigh
         select outcome, count(*) as n, sum(compute_seconds) as seconds from attempts
         where outcome in ('retried', 'lost') group by outcome order by outcome desc
     """)
-    text = {"retried": "failed and were retried", "lost": "were lost with their worker"}
+    text = {"retried": "failed and tried again", "lost": "lost with their worker"}
     for row in rows:
         share = (row["seconds"] or 0.0) / spent.total_seconds if spent.total_seconds else 0.0
         known = "not on record" if row["seconds"] is None else f"{row['seconds']:.2f} s"
@@ -220,6 +220,7 @@ def _repeated(run: Run, spent: Breakdown, path: CriticalPath) -> Iterator[Insigh
             f"{row['n']:,} of {count(len(run['attempts']), 'attempt')}, compute in them: {known}",
             'query RUN "select key, worker, exception from attempts '
             f"where outcome = '{row['outcome']}'\"",
+            grave=row["outcome"] == "lost",
         )
 
 

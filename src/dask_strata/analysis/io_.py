@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dask_strata.errors import UsageError
+from dask_strata.errors import StrataError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,9 +158,9 @@ def select_io(run: Run, by: str) -> pa.Table:
 
 
 def require_logs(run: Run) -> None:
-    """Raise UsageError if there is no log of Darshan's in a run."""
+    """Raise StrataError if there is no log of Darshan's in a run."""
     if not len(run["darshan_logs"]):
-        raise UsageError(
+        raise StrataError(
             f"No log of Darshan's is in {run.path}.",
             hint=f"Add some: dask-strata import --into {run.path} LOGS",
         )

@@ -188,6 +188,43 @@ class PathData:
             for i, name in enumerate(names)
         }
 
+    @cached_property
+    def crowded(self) -> tuple[Ints, Ints]:
+        """Intervals in which all threads of all workers were busy, or there was no worker."""
+        there = self._run.arrow("""
+            select epoch_ns(start) as start, coalesce(epoch_ns(stop), 9223372036854775807) as stop
+            from workers where start is not null
+        """)
+        start, stop = _ints(there, "start"), _ints(there, "stop")
+        full_start, full_stop = (
+            np.concatenate([np.empty(0, np.int64), *(pair[i] for pair in self.full.values())])
+            for i in (0, 1)
+        )
+        return crowded(start, stop, full_start, full_stop)
+
+
+def crowded(start: Ints, stop: Ints, full_start: Ints, full_stop: Ints) -> tuple[Ints, Ints]:
+    """Return when each worker that is there is full, or none is there.
+
+    Parameters
+    ----------
+    start, stop : array of int
+        When each worker was there.
+    full_start, full_stop : array of int
+        When a worker was full.
+    """
+    times = np.concatenate([start, stop, full_start, full_stop])
+    there = [np.ones_like(start), -np.ones_like(stop), 0 * full_start, 0 * full_stop]
+    busy = [0 * start, 0 * stop, np.ones_like(full_start), -np.ones_like(full_stop)]
+    order = np.argsort(times, kind="stable")
+    n_there, n_full = (np.cumsum(np.concatenate(steps)[order]) for steps in (there, busy))
+    # Before anything is known of workers, none was there.
+    at = np.concatenate([[True], n_full >= n_there])
+    ends = np.iinfo(np.int64)
+    bounds = np.concatenate([[ends.min], times[order], [ends.max]])
+    edges = np.flatnonzero(np.diff(at.astype(np.int8), prepend=0, append=0))
+    return bounds[edges[::2]], bounds[edges[1::2]]
+
 
 def full(start: Ints, stop: Ints, threads: int | None) -> tuple[Ints, Ints]:
     """Return when so many intervals overlap as there are threads.

@@ -26,7 +26,7 @@ _VERBS = {
     "profile": "time in functions and coroutines, and whose code it is, if it was profiled",
     "story": "everything about one task, in time order",
     "query": "SQL over all tables",
-    "tables": "the tables and columns of a run",
+    "tables": "the tables that every run has, and their columns",
     "serve": "the runs of a folder in the browser",
     "check": "is the record whole?",
     "compact": "turn the record into Parquet",

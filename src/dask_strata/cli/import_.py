@@ -118,7 +118,8 @@ def _add(run: Path, paths: tuple[Path, ...], *, others: bool) -> int:
     """Add files to a run, say what came of it, and return the exit status."""
     with reading(run.name) as progress:
         added = add_files(run, paths, progress, others=others)
-    said = [f"{count(added.rows, 'row')} of {count(added.files, 'file')} added", *added.said]
+    of = f" of {count(added.files, 'file')}" if added.files else ""
+    said = [f"{count(added.rows, 'row')}{of} added", *added.said]
     if added.again:
         said.append(f"{count(added.again, 'file')} in the run already")
     click.echo(f"{run}  {', '.join(said)}")

@@ -1,4 +1,4 @@
-"""``dask-strata tables``: the tables and columns of a run."""
+"""``dask-strata tables``: the tables and columns that runs have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dask_strata.report.schema_text import schema_text
 @click.command("tables")
 @click.argument("table", required=False)
 def command(table: str | None) -> None:
-    """List the tables of a run, or the columns of one, with their meaning.
+    """List the tables that every run has, or the columns of one, with their meaning.
 
     \b
     Examples:

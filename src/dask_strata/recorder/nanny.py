@@ -59,12 +59,18 @@ class NannyRecorder:
             self._report_exit()
             self._watched = process
             self._pid = process.pid
-            self._address = getattr(held, "worker_address", None)
+            self._address = None
             self._reported = False
+            self._learn_address(held)
             self._add("process-start", f"pid {self._pid}")
         if held is not None and self._watched is process:
-            self._address = getattr(held, "worker_address", None) or self._address
+            self._learn_address(held)
         self._report_exit()
+
+    def _learn_address(self, held: Any) -> None:
+        # Until a new process has said its address, Dask goes on to hold the one before.
+        if getattr(held, "status", None) is Status.running:
+            self._address = getattr(held, "worker_address", None) or self._address
 
     def _report_exit(self) -> None:
         process = self._watched

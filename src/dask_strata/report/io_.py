@@ -30,6 +30,12 @@ def io_lines(io: Io) -> Iterator[str]:
     seconds = sum(p.io_seconds for p in io.prefixes)
     compute = sum(p.compute_seconds or 0.0 for p in io.prefixes)
     logs = f"{io.n_tied:,} of {count(io.n_logs, 'log')}"
+    if not io.n_tied:
+        yield (
+            f"none of {count(io.n_logs, 'log')} of Darshan's is of a process of the run: what they "
+            "have is in darshan_logs, darshan_counters and darshan_segments"
+        )
+        return
     if not io.n_operations:
         yield f"{logs} of Darshan's are of the run's processes, without traces"
         return

@@ -46,12 +46,18 @@ def headline(s: Summary) -> Text:
         count(s.n_threads, "thread") if s.n_threads else "",
         count(s.n_hosts, "host") if s.n_hosts else "",
         f"{s.n_erred:,} failed" if s.n_erred else "none failed",
-        f"{s.n_unfinished:,} never finished" if s.n_unfinished else "",
+        _unfinished(s),
         f"script exited with {s.exit_status}" if s.exit_status else "",
         overhead,
         whole,
     ]
     return Text(" · ".join(filter(None, parts)))
+
+
+def _unfinished(s: Summary) -> str:
+    if not s.n_unfinished:
+        return ""
+    return f"{s.n_unfinished:,} {'to go' if s.state == 'recording' else 'never finished'}"
 
 
 def _overhead(s: Summary, share: float) -> str:
@@ -112,7 +118,7 @@ def print_summary(s: Summary, out: Console) -> None:
 
 def insight_line(insight: Insight) -> str:
     """Return a finding as one line, with what it cost."""
-    cost = "" if not insight.seconds else f" ({duration(insight.seconds)})"
+    cost = "" if not insight.seconds else f" (costs {duration(insight.seconds)})"
     return visible(insight.text) + cost
 
 
