@@ -101,6 +101,9 @@ def print_summary(s: Summary, out: Console) -> None:
             )
         if len(s.failures) > 3:  # noqa: PLR2004
             out.print(Text(f"  and {len(s.failures) - 3} more kinds", style="dim"))
+        others = s.n_erred - sum(failure.count for failure in s.failures)
+        if others > 0:
+            out.print(Text(f"  {others:,} more need a task that failed", style="dim"))
     if s.profile is not None:
         out.print()
         out.print(profile_lines(s.profile), soft_wrap=True)
