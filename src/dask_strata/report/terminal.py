@@ -87,23 +87,7 @@ def print_summary(s: Summary, out: Console) -> None:
         out.print()
         out.print(_prefix_table(s.prefixes))
     _print_io(s, out)
-    if s.failures:
-        out.print()
-        out.print(Text("failed", style="bold red"))
-        for failure in s.failures[:3]:
-            text = visible(failure.exception)
-            out.print(
-                Text(
-                    f"  {failure.count:,} × {visible(failure.prefix)}: {text[:100]}"
-                    f"  e.g. {visible(failure.example)[:60]}"
-                ),
-                soft_wrap=True,
-            )
-        if len(s.failures) > 3:  # noqa: PLR2004
-            out.print(Text(f"  and {len(s.failures) - 3} more kinds", style="dim"))
-        others = s.n_erred - sum(failure.count for failure in s.failures)
-        if others > 0:
-            out.print(Text(f"  {others:,} more need a task that failed", style="dim"))
+    _print_failures(s, out)
     if s.profile is not None:
         out.print()
         out.print(profile_lines(s.profile), soft_wrap=True)
@@ -117,6 +101,27 @@ def print_summary(s: Summary, out: Console) -> None:
     out.print()
     out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def _print_failures(s: Summary, out: Console) -> None:
+    if not s.failures:
+        return
+    out.print()
+    out.print(Text("failed", style="bold red"))
+    for failure in s.failures[:3]:
+        text = visible(failure.exception)
+        out.print(
+            Text(
+                f"  {failure.count:,} × {visible(failure.prefix)}: {text[:100]}"
+                f"  e.g. {visible(failure.example)[:60]}"
+            ),
+            soft_wrap=True,
+        )
+    if len(s.failures) > 3:  # noqa: PLR2004
+        out.print(Text(f"  and {len(s.failures) - 3} more kinds", style="dim"))
+    others = s.n_erred - sum(failure.count for failure in s.failures)
+    if others > 0:
+        out.print(Text(f"  {others:,} more need a task that failed", style="dim"))
 
 
 def insight_line(insight: Insight) -> str:
