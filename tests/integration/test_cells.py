@@ -141,7 +141,8 @@ class Pipeline:
     client: str = ""
     scheduler: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
-    counted: int = 0
+    counted_at_least: int = 0
+    counted_at_most: int = 0
     began: float = 0.0
     ended: float = 0.0
 
@@ -224,7 +225,9 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
                 # The scheduler hears a little later of futures that were let go of.
                 wanted = cluster.scheduler.clients[client.id].wants_what
                 wait_until(lambda: {ts.key for ts in list(wanted)} == set(client.refcount))
-            made.counted = cluster.scheduler.transition_counter - counted
+                made.counted_at_least = cluster.scheduler.transition_counter - counted
+            # Futures in reference cycles may be let go of at any time, also just now.
+            made.counted_at_most = cluster.scheduler.transition_counter - counted
             made.ended = time.time()
             made.pids = made.facts["pids"]
         yield made
@@ -254,7 +257,8 @@ def test_counters_are_dasks(pipeline: Pipeline) -> None:
     found = rows(pipeline.run, "select value, recorded, final from counters where final")
     assert len(found) == 3  # the scheduler and two workers
     assert all(row["value"] == row["recorded"] > 0 for row in found)
-    assert len(pipeline.run.scheduler_transitions) == pipeline.counted
+    recorded = len(pipeline.run.scheduler_transitions)
+    assert pipeline.counted_at_least <= recorded <= pipeline.counted_at_most
 
 
 # Job.
