@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from distributed import Client, LocalCluster
 
@@ -20,6 +21,11 @@ from dask_strata import Run, open_run
 # Started in the background, we may have been told to ignore interrupts; scripts under test are not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# No test asserts a time: on a loaded machine any example may take long.
+hypothesis.settings.register_profile("strata", deadline=None)
+hypothesis.settings.load_profile("strata")
 
 
 def wait_until(

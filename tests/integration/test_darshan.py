@@ -733,7 +733,7 @@ def test_bad_logs_are_named_and_the_rest_goes_in(runs: Path, strata: Callable[..
         "noise.darshan: is no Darshan log",
         "DXT_POSIX is cut",
         "version.darshan: is of Darshan's log format 4.20",
-        "crash.darshan: no counters: PyDarshan's process ended with SIG",
+        "crash.darshan: no counters: PyDarshan",  # its process crashes, or it reads nonsense
         "1 other file in ",
     ):
         assert said in done.stderr

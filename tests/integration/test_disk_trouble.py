@@ -43,7 +43,7 @@ if __name__ == "__main__":
             futures = client.map(abs, range(n), key=keys)
             print(sum(client.gather(futures)))
             time.sleep(0.5)  # so that what cannot be written is tried
-            (signs / "worked").touch()
+            (signs / "worked").write_text("yes")
             wait_for(signs / "end")
             time.sleep(0.5)
     print("ended well")
@@ -74,6 +74,11 @@ def disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
+def has_text(path: Path) -> bool:
+    """Tell whether a file is there, and written."""
+    return path.exists() and path.stat().st_size > 0
+
+
 class Workflow:
     """The workflow in a process of its own, stopped at each step until it is told to go on."""
 
@@ -93,7 +98,7 @@ class Workflow:
 
     def wait(self, sign: str) -> str:
         path = self.signs / sign
-        wait_until(lambda: path.exists() or self.process.poll() is not None, 90, sign)
+        wait_until(lambda: has_text(path) or self.process.poll() is not None, 90, sign)
         if not path.exists():
             pytest.fail(f"the workflow ended early: {self.process.communicate()}")
         return path.read_text()

@@ -65,7 +65,7 @@ _sinks: dict[int, list[deque[Running]]] = {}
 #: What was there, and what stands in its place, by name.
 _wrapped: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 _numbers = itertools.count()
-_going_on: set[int] = set()
+_going_on: dict[int, Running] = {}
 _lock = threading.Lock()
 
 #: What went wrong around a task, until somebody puts it on record.
@@ -250,14 +250,21 @@ def _begin(worker: Any, key: Any, kind: str) -> Running | None:
     run_id = getattr(tasks.get(key), "run_id", None)
     run = Running(key, run_id, kind, threading.get_ident(), next(_numbers))
     run.sinks = _sinks[id(worker)]
-    run.shared = bool(_going_on)
     libraries.look()
-    if kind == "coroutine":
-        run.start_ns = time.time_ns()
-    else:
-        run.before = accounting.begin()
-    run.token = current.set(run)
-    _going_on.add(run.number)
+    _going_on[run.number] = run
+    try:
+        # Of two that overlap, the later one here sees the other.
+        if len(_going_on) > 1:
+            for one in list(_going_on.values()):
+                one.shared = True
+        if kind == "coroutine":
+            run.start_ns = time.time_ns()
+        else:
+            run.before = accounting.begin()
+        run.token = current.set(run)
+    except BaseException:
+        _going_on.pop(run.number, None)
+        raise
     return run
 
 
@@ -279,14 +286,12 @@ def _end(run: Running) -> None:
         else:
             run.after = accounting.end()
     finally:
-        _going_on.discard(run.number)
+        _going_on.pop(run.number, None)
         if run.token is not None:
             current.reset(run.token)
             run.token = None
     if run.library is not None:
         run.library.finish()
-    # Whoever began meanwhile has a later number.
-    run.shared = run.shared or bool(_going_on) or next(_numbers) != run.number + 1
     for sink in run.sinks:
         sink.append(run)
 
