@@ -187,13 +187,15 @@ class TransitionSource(_Source):
     def __call__(self) -> Iterable[Batch]:
         """Return what happened since the last call."""
         now = time.monotonic()
+        # Dask goes on meanwhile. A report comes before its transition: who reads the transitions
+        # first finds the reports of all of them.
+        entries = self._log.take()
         for finished, reports in ((True, self._finished), (False, self._erred)):
             for _ in range(len(reports)):
                 message = reports.popleft()
                 key = message["key"], message["stimulus_id"]
                 self._pending[key] = (finished, message)
                 self._since[key] = now
-        entries = self._log.take()
         if entries:
             keys, starts, finishes, _, stimuli, times = map(list, zip(*entries, strict=True))
             yield self._batch(
