@@ -733,10 +733,12 @@ def test_bad_logs_are_named_and_the_rest_goes_in(runs: Path, strata: Callable[..
         "noise.darshan: is no Darshan log",
         "DXT_POSIX is cut",
         "version.darshan: is of Darshan's log format 4.20",
-        "crash.darshan: no counters: PyDarshan",  # its process crashes, or it reads nonsense
         "1 other file in ",
     ):
         assert said in done.stderr
+    # What the damage does depends on what is in memory behind it: a crash, or a text that is none.
+    crashes = ("PyDarshan's process ended with SIG", "PyDarshan: UnicodeDecodeError")
+    assert any(f"crash.darshan: no counters: {how}" in done.stderr for how in crashes)
     opened = open_run(run)
     assert one(opened, "select count(*) from darshan_logs where tied_by is not null") == 3
     assert one(opened, "select count(distinct log) from darshan_counters") >= 7
