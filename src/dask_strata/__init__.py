@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask_strata.api import record
     from dask_strata.errors import StrataError
+    from dask_strata.flushing import flush
     from dask_strata.metrics import count, section, track_metrics
     from dask_strata.run import Run, Task, open_run
     from dask_strata.snapshot import Snapshot, live
@@ -25,6 +26,7 @@ __all__ = [
     "count",
     "dask_setup",
     "dask_teardown",
+    "flush",
     "live",
     "open_run",
     "record",
@@ -45,6 +47,7 @@ _HOMES = {
     "Snapshot": "snapshot",
     "live": "snapshot",
     "StrataError": "errors",
+    "flush": "flushing",
     "count": "metrics",
     "section": "metrics",
     "track_metrics": "metrics",

@@ -159,7 +159,7 @@ def record_command(
             soft_wrap=True,
         )
     for folder in outcome.runs:
-        note_exit_status(folder, outcome.status)
+        note_exit_status(folder, outcome.status, chosen)
         _conclude(folder, chosen, err, quiet=quiet)
         if chosen.darshan_library is not None:
             after_record(folder, log_folder(chosen, folder), err)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dask_strata.errors import SettingError
@@ -31,6 +31,10 @@ def _seconds(value: Any) -> float:
     if not 0.01 <= seconds <= 3600:  # noqa: PLR2004
         raise ValueError("must be between 10 ms and 1 hour")
     return seconds
+
+
+def _seconds_or_never(value: Any) -> float | None:
+    return None if value is None or value is False else _seconds(value)
 
 
 def _flag(value: Any) -> bool:
@@ -87,6 +91,17 @@ def _roles(value: Any) -> tuple[str, ...]:
     return roles
 
 
+#: What the setting `leave-out` knows.
+LEAVE_OUT = ("arguments", "code", "environment", "errors", "hosts", "paths", "settings", "users")
+
+
+def _left_out(value: Any) -> tuple[str, ...]:
+    names = _texts(value)
+    if unknown := sorted(set(names) - set(LEAVE_OUT)):
+        raise ValueError(f"has {', '.join(unknown)}; known are {', '.join(LEAVE_OUT)}")
+    return tuple(sorted(set(names)))
+
+
 def _library(value: Any) -> str | None:
     if value is True:
         return "auto"
@@ -124,9 +139,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("name", None, _text, "Name of the run; the script's name by default."),
     Setting(
         "flush-interval",
-        "100ms",
+        "80ms",
         _seconds,
-        "How often records reach the operating system: what a killed process loses at most.",
+        "How often records reach the operating system: a killed process loses what it saw since.",
+    ),
+    Setting(
+        "fsync-interval",
+        None,
+        _seconds_or_never,
+        "How often the disk is asked, at most, to keep what was written, and at the end: what a "
+        "node that dies loses of it. Never by default.",
     ),
     Setting("sample-interval", "500ms", _seconds, "How often state over time is sampled."),
     Setting(
@@ -140,6 +162,18 @@ SETTINGS: tuple[Setting, ...] = (
         default=True,
         read=_flag,
         meaning="Whether Dask's configuration and package versions are recorded.",
+    ),
+    Setting(
+        "leave-out",
+        (),
+        _left_out,
+        "What is not recorded, as `docs/security.md` says: any of " + ", ".join(LEAVE_OUT) + ".",
+    ),
+    Setting(
+        "leave-out-secret",
+        None,
+        _text,
+        "Set by the scheduler's recorder, in memory: names for what is left out come from it.",
     ),
     Setting(
         "attempts",
@@ -216,9 +250,12 @@ class Settings:
     runs: str
     name: str | None
     flush_interval: float
+    fsync_interval: float | None
     sample_interval: float
     code: bool
     settings: bool
+    leave_out: tuple[str, ...]
+    leave_out_secret: str | None
     attempts: bool
     inputs: bool
     tap: str
@@ -237,6 +274,26 @@ class Settings:
     def as_config(self) -> dict[str, Any]:
         """Return them by their names in Dask's configuration."""
         return {s.name: getattr(self, s.field) for s in SETTINGS}
+
+    def chosen(self) -> dict[str, Any]:
+        """Return those that are not as by default: all that another version has to understand."""
+        return {
+            name: value
+            for (name, value), setting in zip(self.as_config().items(), SETTINGS, strict=True)
+            if value != setting.read(setting.default)
+        }
+
+
+def understood(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what this version knows of the settings of another one, and the names of the rest."""
+    fields = {setting.field for setting in SETTINGS}
+    known, unknown = {}, []
+    for field, (name, value) in _flat(config):
+        if field in fields:
+            known[name] = value
+        else:
+            unknown.append(name)
+    return known, tuple(sorted(unknown))
 
 
 def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> Settings:
@@ -279,7 +336,26 @@ def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> 
             values[field] = setting.read(value)
         except (ValueError, TypeError, LookupError) as error:
             raise SettingError(f"{NAMESPACE}.{setting.name}: {value!r} {error}.") from None
-    return Settings(**values)
+    return _consistent(Settings(**values))
+
+
+def _consistent(settings: Settings) -> Settings:
+    """Return the settings with what follows from one for another."""
+    off = {name for name in ("code", "settings") if not getattr(settings, name)}
+    out = off | set(settings.leave_out)
+    names = sorted(out & {"hosts", "paths", "users"})
+    if names and settings.darshan_library is not None:
+        raise SettingError(
+            f"{NAMESPACE}.darshan: Darshan's own logs have {', '.join(names)} in them, which "
+            f"{NAMESPACE}.leave-out says to leave out.",
+            hint="Take one of both.",
+        )
+    return replace(
+        settings,
+        code="code" not in out,
+        settings="settings" not in out,
+        leave_out=tuple(sorted(out)),
+    )
 
 
 def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, Any]]]:

@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from dask_strata.derive import QUERIES
 from dask_strata.errors import UnknownTaskError
 from dask_strata.ready import align, merge_processes, name_layers, order_by_time
 from dask_strata.schema import DERIVED, RECORDED, TABLES, split_wire_key, wire_key
-from dask_strata.sql import connect, fetch, fetch_read_only
+from dask_strata.sql import computing, connect, fetch, fetch_read_only
 from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.reader import Record, fingerprint, read_record
 from dask_strata.store.segments import Segment, segment_state
 from dask_strata.tables import TableView, as_type, microseconds
+from dask_strata.workspace import Workspace
 
 #: Processes on other hosts are shifted only by more than this many uncertainties.
 _SIGNIFICANT = 1.0
@@ -74,7 +76,7 @@ class Run:
         self._derived: dict[str, pa.Table] = {}
         self._made: set[str] = set()
         self._shown: set[str] = set()
-        self._engine: duckdb.DuckDBPyConnection | None = None
+        self._engine: Workspace | None = None
         self._sql: duckdb.DuckDBPyConnection | None = None
 
     def __repr__(self) -> str:
@@ -160,18 +162,19 @@ class Run:
                 schema = arrow_schema(TABLES[name])
                 columns = ", ".join(f'"{field.name}"' for field in schema)
                 query = f"select {columns} from {name}"  # noqa: S608  names are ours
-                found = fetch(self._connection(query), query)
+                found = self._fetch(query)
                 self._derived[name] = pa.Table.from_arrays(
                     [as_type(found[f.name], f.type) for f in schema], schema=schema
                 )
             return self._derived[name]
 
-    def _connection(self, query: str) -> duckdb.DuckDBPyConnection:
-        """Return the connection that has the tables that a query names, derived ones too."""
+    def _workspace(self, query: str) -> Workspace:
+        """Return the workspace that has the tables that a query names, derived ones too."""
         with self._lock:
             if self._engine is None:
-                self._engine = connect()
+                self._engine = Workspace()
                 self._made.clear()
+            execute = self._engine.connection.execute
             names = list(QUERIES)
             needed = set(_WORD.findall(query))
             for i in reversed(range(len(names))):
@@ -181,13 +184,13 @@ class Run:
             needed -= self._made
             for name in RECORDED:
                 if name in needed:
-                    self._engine.register(name, self._recorded(name))
+                    self._engine.connection.register(name, self._recorded(name))
             for name in names:
                 if name in needed:
                     # Again, if it was interrupted before.
-                    self._engine.execute(
-                        f'create or replace temp table "{name}" as {QUERIES[name]}'
-                    )
+                    make = f'create or replace temp table "{name}" as {QUERIES[name]}'
+                    with computing():
+                        self._engine.do(partial(execute, make))
             self._made |= needed
             return self._engine
 
@@ -198,7 +201,12 @@ class Run:
     def arrow(self, query: str, *parameters: Any) -> pa.Table:
         """Return the rows of one of our own queries, as columns."""
         with self._lock:
-            return fetch(self._connection(query), query, list(parameters))
+            return self._fetch(query, *parameters)
+
+    def _fetch(self, query: str, *parameters: Any) -> pa.Table:
+        workspace = self._workspace(query)
+        with computing():
+            return workspace.do(lambda: fetch(workspace.connection, query, list(parameters)))
 
     def _open_sql(self, query: str) -> duckdb.DuckDBPyConnection:
         """Return the connection for users: its tables have times that SQL can reckon with.
@@ -226,7 +234,8 @@ class Run:
 
     def interrupt(self) -> None:
         """Have queries that are under way in other threads end with an error."""
-        for connection in (self._engine, self._sql):
+        engine = None if self._engine is None else self._engine.connection
+        for connection in (engine, self._sql):
             if connection is not None:
                 connection.interrupt()
 
@@ -530,5 +539,5 @@ def _best(measured: list[tuple[float, float | None]]) -> tuple[float, float]:
 def _loads(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from dask_strata.errors import QueryError
+from dask_strata.errors import QueryError, StrataError
 
 _READS = {duckdb.StatementType.SELECT, duckdb.StatementType.RELATION}
 
@@ -18,8 +21,18 @@ _GROUP = ' "group" needs quotes: it is a word of SQL too.'
 _EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
 
 
-def connect(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection:
-    """Return a connection without access to files, network or extensions."""
+def connect(
+    memory_limit: str | None = None, spill: Path | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return a connection without access to files, network or extensions.
+
+    Parameters
+    ----------
+    memory_limit : str, optional
+        What it may take of memory, as DuckDB writes it; most of it by default.
+    spill : Path, optional
+        Folder for what does not fit; by default nothing is written.
+    """
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -27,7 +40,7 @@ def connect(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection:
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "python_enable_replacements": "false",
-            "temp_directory": "",
+            "temp_directory": "" if spill is None else str(spill),
         },
     )
     connection.execute("set timezone = 'UTC'")
@@ -43,6 +56,22 @@ def fetch(
 ) -> pa.Table:
     """Return the answer to a query of our own."""
     return connection.sql(query, params=parameters).to_arrow_table()
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Turn what DuckDB cannot reckon with, sums beyond all bounds, into a StrataError."""
+    try:
+        yield
+    except (
+        duckdb.OutOfRangeException,
+        duckdb.ConversionException,
+        duckdb.InvalidInputException,
+    ) as error:
+        raise StrataError(
+            f"What is on record cannot be computed with: {str(error).splitlines()[0]}",
+            hint="Some of it may be damaged: look at the recorded tables with `dask-strata query`.",
+        ) from error
 
 
 def fetch_read_only(

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import textwrap
+import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dask_strata import open_run
+from dask_strata.store.frames import MAGIC
+from dask_strata.store.writer import FileSink, RelaySink, Sink
 from tests.conftest import assert_whole, rows, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -227,6 +232,36 @@ def test_disk_that_stays_full(
     assert any("was cut off after" in f["text"] and "UTC" in f["text"] for f in missing)
     assert rows(run, "select count(*) as n from scheduler_transitions")[0]["n"] > 0
     assert strata("show", path).returncode == 0
+
+
+def framed(payload: bytes) -> bytes:
+    """Return a frame as others take it for one: by its head."""
+    return struct.pack("<4sII", MAGIC, len(payload), zlib.crc32(payload)) + payload
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+def test_frame_written_in_part_is_cut_off_again(
+    disk: Callable[[int], Path], *, relayed: bool
+) -> None:
+    """A frame for which there was half the room is in the file once, and whole, when there is."""
+    folder = disk(1)
+    path = folder / "worker-0a1b2c3d.seg"
+    header, frame, end = map(framed, (b"h" * 1000, b"f" * 20_000, b"end"))
+    if relayed:
+        sink: Sink = RelaySink(folder, ".seg")
+        frame_of = partial(RelaySink.address, "worker-0a1b2c3d")
+        sink.write(frame_of(header), 0)
+    else:
+        sink, frame_of = FileSink(path, header), bytes
+    ballast = fill(folder)
+    for _ in range(3):
+        sink.write(frame_of(frame), 1)
+        assert sink.trouble
+    ballast.unlink()
+    sink.write(frame_of(end), 1)
+    assert sink.trouble is None
+    assert path.read_bytes() == header + 3 * frame + end
+    sink.close()
 
 
 def test_folder_removed_while_recording(tmp_path: Path, workflow: Callable[..., Workflow]) -> None:

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dask_strata import Run, open_run
+from dask_strata.bounds import COUNT
 from dask_strata.capture import TaskState
 from dask_strata.cli import cli
 from dask_strata.errors import ImportedDataError, UnknownTaskError, UsageError
@@ -1241,6 +1242,8 @@ TEXTS = st.text(
 KEYS = TEXTS | st.tuples(TEXTS, st.integers(0, 9)) | st.tuples(TEXTS, st.integers(), TEXTS)
 TIMES = st.integers(0, 4 * 10**15).map(lambda us: us / 10**6)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+#: What is larger cannot be reckoned with: it is null, and told of (`tests/fuzz/test_bombs.py`).
+SECONDS = st.floats(-float(COUNT), float(COUNT))
 INTS = st.integers(0, 2**53)
 STATES = st.sampled_from([*SCHEDULER_STATES, *WORKER_STATES, "teleported"]) | TEXTS
 ADDRESSES = st.sampled_from([W1, W2, "0", "my worker"]) | TEXTS
@@ -1269,7 +1272,7 @@ EVENTS = {
         called_from=maybe(ADDRESSES),
         begins=maybe(TIMES),
         ends=maybe(TIMES),
-        duration=maybe(FLOATS),
+        duration=maybe(SECONDS),
         size=maybe(INTS),
         time=TIMES,
     ),
@@ -1280,7 +1283,7 @@ EVENTS = {
         start=TIMES,
         stop=TIMES,
         middle=maybe(TIMES),
-        duration=maybe(FLOATS),
+        duration=maybe(SECONDS),
         keys=st.dictionaries(KEYS, INTS, min_size=1, max_size=3),
         total=maybe(INTS),
         bandwidth=maybe(FLOATS),

@@ -170,6 +170,8 @@ def test_check_finds_each_kind_of_gap(tmp_path: Path) -> None:
     scheduler = Process(folder, "scheduler-1")
     scheduler.write("worker_events", [{"time": T0, "worker": W, "name": "w", "action": "add"}])
     scheduler.write("scheduler_transitions", life("a-1", 1, 2, W))
+    scheduler.write("submissions", [{"time": T0, "submission": "s", "n_tasks": 9_000}])
+    scheduler.write("graph_tasks", [{"submission": "s", "key": "a-1", "prefix": "a"}])
     scheduler.write("counters", [
         {"time": T0, "name": "scheduler.transitions", "value": 5, "recorded": 3, "final": True}
     ])  # fmt: skip
@@ -178,7 +180,14 @@ def test_check_finds_each_kind_of_gap(tmp_path: Path) -> None:
     found = check(open_run(folder))
     assert not found.ok
     text = "\n".join(f.text for f in found.missing)
-    for part in ("counted 5", "3 are on record", "7 rows: disk full", W, "cut off"):
+    for part in (
+        "counted 5",
+        "3 are on record",
+        "7 rows: disk full",
+        W,
+        "cut off",
+        "8,999 of 9,000",
+    ):
         assert part in text
 
 

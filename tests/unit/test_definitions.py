@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dask_strata.recorder.definitions import MAX_PARTS, Walker
 from dask_strata.recorder.extractors.coffea import EXTRACTORS
 from dask_strata.recorder.extractors.places import absolute, looks_like_path, text_path
-from dask_strata.recorder.inputs import InputSource
+from dask_strata.recorder.inputs import Definitions, InputSource
 from dask_strata.recorder.redact import redact_path, redact_text
 
 #: Whether hostile objects are so: Dask and Hypothesis have questions of their own.
@@ -225,8 +225,9 @@ def test_a_graph_of_any_size_is_looked_at_in_slices() -> None:
     """Each call does a part, the rows are all there in the end."""
     source = InputSource()
     n = 30_000
-    specs = [(f"k{i}", Task(f"k{i}", function, f"/data/{i}.csv")) for i in range(n)]
-    source.add("s", specs, {})
+    definitions = Definitions("s", {})
+    definitions.take({f"k{i}": Task(f"k{i}", function, f"/data/{i}.csv") for i in range(n)})
+    source.add(definitions)
     first = sum(batch.n for batch in source())
     assert 0 < first < n
     source.end()

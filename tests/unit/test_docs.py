@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from dask_strata import bounds
 from dask_strata.cli import _VERBS
 from dask_strata.report.schema_text import schema_markdown, settings_markdown
 
@@ -56,3 +58,20 @@ def test_importing_the_package_is_cheap() -> None:
         return done.stdout
 
     assert imported("distributed", *(f"dask_strata.{m}" for m in ours)) == imported("distributed")
+
+
+def test_the_limits_of_foreign_runs_are_as_documented() -> None:
+    """Each limit that docs/hostile.md names is the one that reading has."""
+    page = (ROOT / "docs" / "hostile.md").read_text(encoding="utf-8")
+    for said in (
+        f"a frame, unpacked | {bounds.FRAME_BYTES >> 20} MiB",
+        f"values of one list | {bounds.FRAME_ROWS:,}",
+        f"mappings in a frame | {bounds.FRAME_LISTS:,}",
+        f"`run.json` | {bounds.MANIFEST_BYTES >> 20} MiB",
+        f"index of Parquet | {bounds.INDEX_BYTES >> 20} MiB",
+        f"{bounds.MEMORY_BYTES >> 20} MiB and {bounds.MEMORY_RATIO} bytes for each byte",
+        f"less than 2^{bounds.COUNT.bit_length() - 1}",
+    ):
+        assert said in page, said
+    year = datetime.fromtimestamp(bounds.TIME_NS / 1e9, tz=timezone.utc).year
+    assert f"1970 to {year}" in page

@@ -7,16 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_strata.schema import RECORDED, TABLES, split_wire_key, wire_key
+from dask_strata.store.decode import FrameError, decode, unpack
 from dask_strata.store.frames import (
     MAGIC,
     Batch,
     Damage,
     Encoder,
-    FrameError,
     Sparse,
-    decode,
     payloads,
-    unpack,
 )
 
 _INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dask_strata import open_run
+from dask_strata.bounds import FRAME_BYTES
 from dask_strata.config import read_settings
 from dask_strata.errors import NewerRunError, NotARunError, StrataError
 from dask_strata.recorder.engine import Engine
@@ -18,6 +20,7 @@ from dask_strata.schema import RECORDED, TABLES
 from dask_strata.store import compact as compact_module
 from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.compact import compact
+from dask_strata.store.frames import Batch, Encoder
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.writer import BACKLOG_BYTES, CallSink, FileSink, RelaySink
 
@@ -289,11 +292,19 @@ def test_the_segment_of_a_silent_process_elsewhere_is_kept(tmp_path: Path) -> No
 def test_relayed_frames_go_to_files_of_processes_only(tmp_path: Path) -> None:
     """A name that could lead anywhere else is refused before it becomes a path."""
     sink = RelaySink(tmp_path, ".seg")
-    sink.write(RelaySink.address("worker-0a1b2c3d", b"frame"), 0)
-    assert (tmp_path / "worker-0a1b2c3d.seg").read_bytes() == b"frame"
+    frame = Encoder("worker-0a1b2c3d", {}).header()
+    sink.write(RelaySink.address("worker-0a1b2c3d", frame), 0)
+    assert (tmp_path / "worker-0a1b2c3d.seg").read_bytes() == frame
     for name in ("../worker-0a1b2c3d", "worker-0a1b2c3d/x", "scheduler-0a1b2c3d", "", "w\0x"):
         with pytest.raises(ValueError, match="no name of a process"):
-            RelaySink.address(name, b"frame")
+            RelaySink.address(name, frame)
+    for data in (b"", b"frame", frame[:-1], frame + b"x", bytes(100)):
+        with pytest.raises(ValueError, match="no frames"):
+            RelaySink.address("worker-0a1b2c3d", data)
+    (tmp_path / "worker-00000000.seg").symlink_to(tmp_path / "elsewhere")
+    sink.write(RelaySink.address("worker-00000000", frame), 0)
+    assert sink.trouble
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_one_odd_row_costs_itself_only(tmp_path: Path) -> None:
@@ -309,3 +320,65 @@ def test_one_odd_row_costs_itself_only(tmp_path: Path) -> None:
     assert run["spills"].to_arrow()["nbytes"].to_pylist() == [i for i in range(20) if i != 7]
     [loss] = run["losses"].to_arrow().to_pylist()
     assert (loss["count"], "spills" in loss["reason"]) == (1, True)
+
+
+def test_frames_that_would_be_too_large_to_be_read_are_split(tmp_path: Path) -> None:
+    """What is recorded at once is in frames that are read again; a row beyond all bounds is not."""
+    folder = new_run(tmp_path / "r")
+    engine = Engine("client", "synth", folder, read_settings({}))
+    engine.start(address="c")
+    n, text = 48, "x" * (FRAME_BYTES // 32)
+    for i in range(n):
+        engine.add("job", name=f"n{i}", value=text + str(i))
+    engine.add("job", name="huge", value="x" * (FRAME_BYTES + 1))
+    engine.flush()
+    engine.finish("done")
+    run = open_run(folder)
+    names = run["job"].to_arrow()["name"].to_pylist()
+    assert sorted(set(names) & {f"n{i}" for i in range(n)}) == sorted(f"n{i}" for i in range(n))
+    assert "huge" not in names
+    assert any("bytes in one frame" in r for r in run["losses"].to_arrow()["reason"].to_pylist())
+
+
+def test_many_intervals_at_once_are_read_again(tmp_path: Path) -> None:
+    """Rows with lists in them are in as many frames as it takes for all of them to be read."""
+    folder = new_run(tmp_path / "r")
+    engine = Engine("client", "synth", folder, read_settings({}))
+    engine.start(address="c")
+    n, intervals = 160_000, [["compute", 1, 1, None]] * 7
+    batch = Batch("scheduler_transitions", n, {"startstops": [intervals] * n})
+    waiting = [batch]
+    engine.sources.append(lambda: [waiting.pop()] if waiting else [])
+    engine.flush()
+    engine.finish("done")
+    run = open_run(folder)
+    assert len(run["scheduler_transitions"]) == n
+    assert not [f.text for f in run.check().missing if "lists" in f.text]
+
+
+def test_parquet_with_a_column_twice_costs_its_own_table(tmp_path: Path) -> None:
+    """It is named as what cannot be read, and the rest is there."""
+    folder = small_run(tmp_path / "r")
+    compact(folder)
+    path = folder / "parquet" / "worker_events" / "part-0.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("action", table["action"]), path)
+    run = open_run(folder)
+    assert len(run["scheduler_transitions"]) == 6
+    assert any("worker_events" in f.text for f in run.check().missing)
+
+
+def test_what_many_rows_share_is_read_and_compacted_whatever_comes_first(tmp_path: Path) -> None:
+    """Memory is allowed for all files of a run before the first is read."""
+    folder = new_run(tmp_path / "r")
+    first = Process(folder, "a-1")
+    first.write("job", [{"name": f"n{i}", "value": "x" * 20_000} for i in range(15_000)])
+    first.end()
+    second = Process(folder, "b-1")
+    text = random.Random(0).randbytes(1 << 20).hex()
+    second.write("job", [{"name": "noise", "value": text}])
+    second.end()
+    run = open_run(folder)
+    assert (len(run["job"]), len(run["losses"])) == (15_001, 0)
+    compact(folder)
+    assert len(open_run(folder)["job"]) == 15_001

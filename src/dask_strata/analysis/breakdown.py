@@ -132,12 +132,13 @@ _QUERY = (
     )
     select null as prefix, null as kind, coalesce(sum(dt * n), 0) / 1e9 as seconds from shares
     union all
-    select a.prefix, a.kind,
-           sum(case when a.kind = 'transfer' then y.fetched - x.fetched else y.ran - x.ran end) / 1e9
-    from apart a
-    join had x on x.worker = a.worker and x.t0 = a.t0 and x.t = a.a
-    join had y on y.worker = a.worker and y.t0 = a.t0 and y.t = a.b
-    where a.b > a.a group by a.prefix, a.kind
+    -- One join for both ends: two can be joined with each other first, by worker alone.
+    select e.prefix, e.kind,
+           fsum(e.sign * case when e.kind = 'transfer' then h.fetched else h.ran end) / 1e9
+    from (select worker, t0, prefix, kind, a as t, -1 as sign from apart where b > a
+          union all select worker, t0, prefix, kind, b, 1 from apart where b > a) e
+    join had h on h.worker = e.worker and h.t0 = e.t0 and h.t = e.t
+    group by e.prefix, e.kind
 """
 )
 

@@ -12,6 +12,7 @@ from dask_strata.analysis.finding import Finding
 from dask_strata.analysis.imports import check_import
 from dask_strata.analysis.system_logs import check_logs
 from dask_strata.importers.added import COUNTERS
+from dask_strata.store.reader import NO_SUCH_VALUES
 from dask_strata.store.segments import segment_state
 
 if TYPE_CHECKING:
@@ -53,11 +54,18 @@ def check(run: Run) -> Check:
             *_segments(run),
             *_losses(run),
             *_unrecorded_workers(run),
+            *_versions(run),
+            *_left_out(run),
             *_unmeasured(run),
             *unwritten_logs(run),
         ]
     )
     findings += list(check_logs(run))
+    findings += [  # at last: of the tables that were looked at above
+        Finding("missing", "reader", f"{n:,} {name}: {NO_SUCH_VALUES}")
+        for name, n in run.record.unusable.items()
+        if n
+    ]
     return Check(all(f.severity != "missing" for f in findings), tuple(findings))
 
 
@@ -128,9 +136,10 @@ def _segments(run: Run) -> Iterator[Finding]:
             yield Finding(
                 "missing",
                 segment.process,
-                f"was cut off{when}: it ended without a last row. At most what it saw in its "
-                f"last {interval:g} s is lost",
+                f"was cut off{when}: it ended without a last row. Lost is what it saw after its "
+                f"last flush; there is one every {interval:g} s",
             )
+            yield from _undescribed(run, segment.process)
         for damage in segment.damages:
             yield Finding(
                 "missing", segment.process, f"part of {segment.path.name} is damaged: {damage}"
@@ -143,11 +152,31 @@ def _segments(run: Run) -> Iterator[Finding]:
             )
 
 
+def _undescribed(run: Run, process: str) -> Iterator[Finding]:
+    """Find the tasks of graphs that a process had not yet described when it was cut off."""
+    [row] = run.rows(
+        """
+        select (select sum(n_tasks) from submissions where process = $1)::bigint as submitted,
+               (select count(*) from graph_tasks where process = $1) as described
+        """,
+        process,
+    )
+    missing = (row["submitted"] or 0) - row["described"]
+    if missing > 0:
+        yield Finding(
+            "missing",
+            process,
+            f"{missing:,} of {row['submitted']:,} submitted tasks are not described: it was "
+            "cut off before that, which is done bit by bit",
+        )
+
+
 def _losses(run: Run) -> Iterator[Finding]:
     for row in run.rows(
         "select process, what, reason, sum(count) as n, min(time) as time from losses "
         "where what not in ('segment') and not (what = 'rows' and reason = 'a frame is missing') "
-        "and what <> ? group by all order by time",
+        "and what <> ? and not (what = 'worker' and \"where\" in "
+        "(select worker from workers where process is null)) group by all order by time",
         COUNTERS,  # which may be there now: see `system_logs`
     ):
         count = "" if row["n"] is None else f"{int(row['n']):,} "
@@ -157,14 +186,47 @@ def _losses(run: Run) -> Iterator[Finding]:
 
 def _unrecorded_workers(run: Run) -> Iterator[Finding]:
     for row in run.rows(
-        "select worker, name, n_attempts from workers where process is null order by worker"
+        "select worker, any_value(name) as name, any_value(n_attempts) as n_attempts, "
+        'max(reason) as reason from workers left join losses on "where" = worker '
+        "and what = 'worker' where workers.process is null group by worker order by worker"
     ):
+        why = f"is not recorded: {row['reason']}" if row["reason"] else "has no record of its own"
         yield Finding(
             "missing",
             "workers",
-            f"worker {row['worker']} ({row['name']}) has no record of its own; the scheduler saw "
+            f"worker {row['worker']} ({row['name']}) {why}; the scheduler saw "
             f"{row['n_attempts']:,} attempts on it",
         )
+
+
+def _versions(run: Run) -> Iterator[Finding]:
+    """Find processes that another version of dask-strata than the scheduler's recorded."""
+    for row in run.rows(
+        "select process, dask_strata as other, (select any_value(dask_strata) from processes "
+        "where role = 'scheduler') as ours from processes where other is distinct from ours "
+        "and role in ('worker', 'nanny', 'client') order by process"
+    ):
+        by = f"by dask-strata {row['other']}" if row["other"] else "by an early dask-strata"
+        ours = row["ours"] or "an early one"
+        yield Finding("note", row["process"], f"was recorded {by}, the scheduler by {ours}")
+    for row in run.rows(
+        "select process, string_agg(value, ', ' order by value) as names from job "
+        "where name = 'dask-strata.unknown-setting' group by process order by process"
+    ):
+        yield Finding(
+            "note", row["process"], f"does not know settings of the scheduler's: {row['names']}"
+        )
+
+
+def _left_out(run: Run) -> Iterator[Finding]:
+    """Find what the settings left out."""
+    names = {
+        name
+        for row in run.rows("select value from job where name = 'dask-strata.left-out'")
+        for name in row["value"].split(", ")
+    }
+    if names:
+        yield Finding("note", "settings", f"left out on purpose: {', '.join(sorted(names))}")
 
 
 #: What the kernel may not tell, by a column that is null then, and where it would be.

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from dask_strata.errors import StrataError
 from dask_strata.run import open_run
+from dask_strata.store.inside import is_file
 from dask_strata.store.reader import find_runs
 
 _SCHEMA = pa.schema(
@@ -33,7 +34,7 @@ def list_runs(runs: Path) -> pa.Table:
 
 def list_run(path: Path) -> dict[str, Any]:
     """Return the row of one run; of one that cannot be read, with its problem."""
-    size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+    size = sum(f.lstat().st_size for f in path.rglob("*") if is_file(f))
     row: dict[str, Any] = {"run": path.name, "size_bytes": size, "problem": None}
     try:
         run = open_run(path)

@@ -79,10 +79,11 @@ def read_files(
 def _repeated(reads: Sequence[str | None]) -> tuple[int | None, int | None]:
     """Return the bytes that all of several readers, and that some of them, requested again."""
     edges: dict[int, int] = {}
-    for spans in reads:
+    for text in reads:
+        spans = _spans(text)
         if spans is None:
             return None, None
-        for start, stop in json.loads(spans):
+        for start, stop in spans:
             edges[start] = edges.get(start, 0) + 1
             edges[stop] = edges.get(stop, 0) - 1
     by_all = by_some = depth = before = 0
@@ -95,6 +96,18 @@ def _repeated(reads: Sequence[str | None]) -> tuple[int | None, int | None]:
         depth += edges[place]
         before = place
     return by_all, by_some
+
+
+def _spans(text: str | None) -> list[list[int]] | None:
+    """Return ranges of bytes; None if they are unknown, or no ranges."""
+    try:
+        found = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(found, list) and all(
+        isinstance(pair, list) and [type(n) for n in pair] == [int, int] for pair in found
+    )
+    return found if whole else None
 
 
 def advise(rows: Sequence[Mapping[str, Any]], reading: Sequence[Reading]) -> list[Advice]:

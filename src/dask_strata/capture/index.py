@@ -7,13 +7,14 @@ a page at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.run import Run
-from dask_strata.sql import connect, fetch
+from dask_strata.sql import computing, connect, fetch
 
 SCHEDULER, WORKER, TRANSFER = range(3)
 
@@ -154,8 +155,7 @@ class Index(NamedTuple):
 def build(run: Run) -> Index:
     """Sort the events of a run, once."""
     tables = {name: _numbered(run[name].to_arrow()) for name in _TABLES}
-    connection = connect()
-    try:
+    with closing(connect()) as connection, computing():
         for name, table in tables.items():
             connection.register(name, table)
         connection.execute(_EVENTS)
@@ -166,8 +166,6 @@ def build(run: Run) -> Index:
         by_time = _rows(fetch(connection, _BY_TIME))
         intervals = fetch(connection, _INTERVAL)
         transfers = fetch(connection, _TRANSFER)
-    finally:
-        connection.close()
     scheduler, ends = tables["scheduler_transitions"], tables["transfer_ends"]
     processes = dict(
         zip(*(tables["processes"][c].to_pylist() for c in ("process", "address")), strict=True)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dask_strata.api import record_command
+from dask_strata.config import LEAVE_OUT, read_settings
 
 
 class _Record(click.Command):
@@ -43,11 +44,18 @@ class _Record(click.Command):
 )
 @click.option("--name", help="Name of the run.  [default: the script's]")
 @click.option("--no-code", is_flag=True, help="Leave out script text and source lines.")
+@click.option("--no-paths", is_flag=True, help="Leave out names of files and folders.")
+@click.option("--no-hosts", is_flag=True, help="Leave out names and addresses of hosts.")
+@click.option(
+    "--leave-out",
+    metavar="NAMES",
+    help="Leave out, with commas between them: " + ", ".join(LEAVE_OUT) + ".",
+)
 @click.option("--no-compact", is_flag=True, help="Do not write Parquet at the end.")
 @click.option(
     "--flush-interval",
     metavar="TIME",
-    help="What a killed process loses at most.  [default: 100ms]",
+    help="How often records reach the operating system.  [default: 80ms]",
 )
 @click.option(
     "--sample-interval",
@@ -78,6 +86,9 @@ def command(  # noqa: PLR0913
     *,
     module: bool,
     no_code: bool,
+    no_paths: bool,
+    no_hosts: bool,
+    leave_out: str | None,
     no_compact: bool,
     quiet: bool,
     report: bool,
@@ -94,8 +105,12 @@ def command(  # noqa: PLR0913
       dask-strata record --yappi cpu pipeline.py
       dask-strata record --darshan=/opt/darshan/lib/libdarshan.so pipeline.py
     """
-    if no_code:
-        settings["code"] = False
+    named = (("code", no_code), ("paths", no_paths), ("hosts", no_hosts))
+    names = [name for name, is_out in named if is_out]
+    if names or leave_out:
+        # A flag adds to what the configuration leaves out; --leave-out says all of it.
+        others = read_settings().leave_out if leave_out is None else (leave_out,)
+        settings["leave_out"] = ",".join([*names, *others])
     if no_compact:
         settings["compact"] = False
     # All that follows SCRIPT or MODULE is theirs, so that -m must not take a value of its own:

@@ -8,12 +8,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import dask
 import distributed
 
-from dask_strata.config import read_settings
+from dask_strata.config import read_settings, understood
 from dask_strata.recorder.engine import Engine, now_ns
 from dask_strata.recorder.profiling import profile
 from dask_strata.recorder.redact import redact_text
@@ -32,6 +33,9 @@ _NOT_USER = tuple(
 )
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
+#: For how long the layers of graphs are looked at before what else was seen is handed over.
+_LAYER_SECONDS = 0.03
+
 
 class ClientRecorder:
     """Records one client; made and closed on its event loop.
@@ -49,21 +53,25 @@ class ClientRecorder:
         operation = f"dask-strata-{spec['run']}"
 
         send = sender(client.scheduler, operation, client.loop)
-        settings = read_settings(spec["settings"])
+        settings = read_settings(understood(spec["settings"])[0])
         self._engine = engine = Engine("client", spec["run"], Path(spec["folder"]), settings, send)
         self._sent: deque[tuple[int, Any, list[Any], list[tuple[str, int, str]]]] = deque()
+        self._graphs: deque[tuple[dict[str, Any], Any]] = deque()
         self._taker = watch_submissions(client, self._take)
         engine.sources.append(self._submissions)
+        engine.slow_sources.append(self._layer_rows)
+        engine.unfinished.append(lambda: bool(self._graphs))
         engine.on_finish.append(lambda: unwatch_submissions(client, self._taker))
         engine.ended = lambda: "closed" if client.status == "closed" else None
-        engine.facts.append(self._facts)
+        engine.facts.append(lambda: self._facts(spec))
         engine.start(address=client.id)
         profile(engine)
 
-    def _facts(self) -> None:
+    def _facts(self, spec: dict[str, Any]) -> None:
+        add_statics(self._engine, spec)
+        # Last, as a repository's git may take its time.
         for name, value in script_facts(code=self._engine.settings.code):
             self._engine.add("script", name=name, value=value)
-        add_statics(self._engine)
 
     def _take(self, expr: Any, keys: list[Any], frames: list[tuple[str, int, str]]) -> None:
         self._sent.append((now_ns(), expr, keys, frames))
@@ -77,7 +85,7 @@ class ClientRecorder:
         self._engine.finish(reason)
 
     def _submissions(self) -> Iterable[Batch]:
-        rows, layers = [], []
+        rows = []
         while self._sent:
             time, expr, keys, frames = self._sent.popleft()
             if not keys:
@@ -98,14 +106,18 @@ class ClientRecorder:
                         clip(redact_text(linecache.getline(file, line).strip()), 1000) or None
                     )
             rows.append(row)
-            layers += [
-                {"time": time, "client": self._client.id, "first_key": first, **layer}
-                for layer in _layers(expr)
-            ]
+            whose = {"time": time, "client": self._client.id, "first_key": first}
+            self._graphs.append((whose, expr))
         if rows:
             yield Batch.of_rows("client_submissions", rows)
-        if layers:
-            yield Batch.of_rows("graph_layers", layers)
+
+    def _layer_rows(self) -> Iterable[Batch]:
+        until = monotonic() + _LAYER_SECONDS
+        while self._graphs and monotonic() < until:
+            whose, expr = self._graphs.popleft()
+            layers = [{**whose, **layer} for layer in _layers(expr)]
+            if layers:
+                yield Batch.of_rows("graph_layers", layers)
 
 
 _Taker = Callable[[Any, list[Any], list[tuple[str, int, str]]], None]

@@ -72,11 +72,16 @@ class Walker:
         self._shared: dict[Any, Any] = {}
         self._texts: dict[Any, str | None] = {}
         self._data: dict[int, tuple[Any, list[dict[str, Any]]]] = {}
-        self._own = {k: s for k, s in own.items() if self._kind(s) in (DATA, REF)}
+        self._own: dict[Any, Any] = {}
         self._known = known
         self._rows: dict[Any, dict[str, Any]] = {}
         self._left = MAX_PARTS
         self._cut = False
+        self.know(own)
+
+    def know(self, own: Mapping[Any, Any]) -> None:
+        """Take more definitions of the submission: tasks may refer to data among them."""
+        self._own.update((k, s) for k, s in own.items() if self._kind(s) in (DATA, REF))
 
     def claims(self, spec: Any) -> list[dict[str, Any]]:
         """Return the rows for one task; never raises."""

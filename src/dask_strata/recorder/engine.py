@@ -1,8 +1,9 @@
 """The thread that turns what was seen into frames, one for each recorded Dask server.
 
 Sources hand over batches of rows, samplers are asked at intervals, single rows are added
-from anywhere. Every flush interval all of it becomes one frame, which goes to the sink in
-one piece. Nothing here raises into Dask or waits for it.
+from anywhere. Every flush interval all of it becomes a frame, which goes to the sink in one
+piece; what takes long to describe follows in one of its own. Nothing here raises into Dask or
+waits for it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import logging
 import os
 import socket
 import sys
@@ -20,28 +20,43 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
+from dask_strata import __version__
 from dask_strata.config import Settings
 from dask_strata.recorder.accounting import process_usage
+from dask_strata.recorder.facts import Gatherer
+from dask_strata.recorder.left_out import encoder_for
 from dask_strata.recorder.pump import Pump
-from dask_strata.store.frames import Batch, Encoder
+from dask_strata.recorder.troubles import Troubles
+from dask_strata.store.frames import Batch
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, new_run_id
 from dask_strata.store.place import place
 from dask_strata.store.writer import CallSink, FileSink, Sink
-
-logger = logging.getLogger("dask_strata")
 
 Source = Callable[[], Iterable[Batch]]
 
 #: How long the end of a recording waits for a disk or network that is stuck.
 _LAST_WRITE_SECONDS = 5
 
+#: How long it waits for facts that are still being gathered, before it writes the rest.
+_LAST_FACTS_SECONDS = 3
+
+#: A flush that takes longer than its interval is followed by a pause of this part of it.
+_LEAST_PAUSE = 1 / 4
+
 #: Single rows waiting for the next flush; more than this many are dropped and counted.
 MAX_WAITING_ROWS = 100_000
 
 
-#: Runs whose trouble with writing this process has told of: once is enough, for all its servers.
-_told: set[str] = set()
+#: Those of this process that have begun and not written their end, by the name of the process.
+_engines: WeakValueDictionary[str, Engine] = WeakValueDictionary()
+
+
+def running() -> list[Engine]:
+    """Return the engines that record in this process; in a fork of one there are none."""
+    found = [reference() for reference in _engines.valuerefs()]
+    return [e for e in found if e is not None and e.is_here]
 
 
 def now_ns() -> int:
@@ -106,30 +121,37 @@ class Engine:
     ) -> None:
         self.role, self.run, self.folder, self.settings = role, run, folder, settings
         self.process = f"{role}-{new_run_id()}"
+        self._troubles = Troubles(self.process, run, folder)
+        name = f"dask-strata-{self.process}"
         self.sources: list[Source] = []
-        self.facts: list[Callable[[], None]] = []
+        #: Sources of what takes long; `unfinished` tells whether one has more than it gave.
+        self.slow_sources: list[Source] = []
+        self.unfinished: list[Callable[[], bool]] = []
+        self.facts = Gatherer(f"{name}-facts", self._troubles.run)
         self.samplers: list[Callable[[], None]] = [self._add_overhead, self._add_usage]
         self.on_finish: list[Callable[[], None]] = []
+        #: What the recorder's thread does at the end.
+        self.at_end: list[Callable[[], None]] = []
         self.ended: Callable[[], str | None] = lambda: None
+        #: The event loop that the server runs on, if it is that of who starts this.
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.rows = 0
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
         self._flush_lock = threading.RLock()
         self._stop = threading.Event()
+        self._wake = threading.Event()
         self._ending = False
         self._end_reason = ""
         self._finished = False
         self._when_finished: Callable[[], None] = lambda: None
-        self._reported_drops = 0
-        self._failures: dict[str, int] = {}
         self._cpu_at_start = time.process_time()
         self._own_cpu = 0.0
         who = {"role": role, "run": run, "sample_interval_seconds": settings.sample_interval}
-        self._encoder = Encoder(self.process, {**who, **place()})
+        self._encoder = encoder_for(settings, self.process, {**who, **place()})
         header = self._encoder.header()
         to_comm = None if send is None else lambda frame: send(self.process, frame)
         self.sink = open_sink(folder, self.process, run, to_comm, header)
-        name = f"dask-strata-{self.process}"
-        self._pump = Pump(self.sink, f"{name}-writer", self._tell)
+        self._pump = Pump(self.sink, f"{name}-writer", self._after_write, settings.fsync_interval)
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._pid = os.getpid()
 
@@ -147,39 +169,82 @@ class Engine:
             python=sys.version.split()[0],
             dask=dask.__version__,
             distributed=distributed.__version__,
+            dask_strata=__version__,
             transport=self.sink.transport,
             **facts,
         )
-        self._run_guarded(self._add_usage)
+        with contextlib.suppress(RuntimeError):
+            self.loop = asyncio.get_running_loop()
+        self._troubles.run(self._add_usage)
         self._pump.start()
         self.flush()
         atexit.register(self.finish, "process exit")
         self._thread.start()
+        self.facts.start()
+        _engines[self.process] = self
 
     def add(self, table: str, **row: Any) -> None:
         """Add one row; from any thread, never raises."""
         if len(self._waiting) < MAX_WAITING_ROWS:
             self._waiting.append((table, row))
         else:
-            self._failures["rows waiting beyond the bound"] = (
-                self._failures.get("rows waiting beyond the bound", 0) + 1
-            )
+            self._troubles.count("rows waiting beyond the bound")
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that is recorded, and no fork of it."""
+        return os.getpid() == self._pid
 
     def flush(self) -> None:
-        """Hand everything seen so far to the writing thread; from any thread, never raises."""
-        if os.getpid() != self._pid:  # a fork of a recorded process is not recorded
+        """Hand what was seen so far to the writing thread; from any thread, never raises.
+
+        Of what takes long to describe it hands over a part; see `unfinished`.
+        """
+        if not self.is_here:  # a fork of a recorded process is not recorded
             return
         with self._flush_lock:
             if self._finished:
                 return
-            batches = self._single_rows()
-            for source in self.sources:
-                batches.extend(self._guarded(source))
-            self._report_drops()
-            batches.extend(self._single_rows())
-            batches = [batch for batch in batches if batch.n]
-            if batches:
-                self._put(batches)
+            self._flush_from(self.sources)
+            self._flush_from(self.slow_sources)
+
+    def hurry(self) -> None:
+        """Have the recorder's thread flush now; from any thread, waits for nothing."""
+        self._wake.set()
+
+    def flush_all(self, seconds: float) -> bool:
+        """Flush until nothing is left, for so long at most; tell whether the sink has it all.
+
+        Not on the event loop of the server, which may be needed for it. Never raises.
+        """
+        until = time.monotonic() + seconds
+        dropped = self._pump.dropped_rows
+        while True:
+            if not self._flush_lock.acquire(timeout=max(until - time.monotonic(), 0.0)):
+                return False
+            try:
+                self.flush()
+            finally:
+                self._flush_lock.release()
+            if not self._has_more():
+                handed_over = self._pump.handed_over(until - time.monotonic())
+                return handed_over and self._pump.dropped_rows == dropped
+            if time.monotonic() >= until:
+                return False
+
+    def _has_more(self) -> bool:
+        return any(more() for more in self.unfinished)
+
+    def _flush_from(self, sources: list[Source]) -> None:
+        batches = self._single_rows()
+        for source in sources:
+            batches.extend(self._troubles.guarded(source))
+        for row in self._troubles.rows(self._pump, self.sink.trouble):
+            self.add("losses", **row)
+        batches.extend(self._single_rows())
+        batches = [batch for batch in batches if batch.n]
+        if batches:
+            self._put(batches)
 
     def _put(self, batches: list[Batch]) -> None:
         try:
@@ -194,7 +259,7 @@ class Engine:
                     self._put([half])
                 return
             reason = f"{batches[0].table} could not be encoded: {type(error).__name__}: {error}"
-            self._failures[reason] = self._failures.get(reason, 0) + batches[0].n
+            self._troubles.count(reason, batches[0].n)
             return
         self.rows += sum(batch.n for batch in batches)
 
@@ -206,97 +271,65 @@ class Engine:
         return [
             batch
             for table, rows in tables.items()
-            for batch in self._guarded(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
+            for batch in self._troubles.guarded(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
         ]
 
-    def _run_guarded(self, action: Callable[[], None]) -> None:
-        def nothing_to_return() -> Iterable[Any]:
-            action()
-            return ()
-
-        self._guarded(nothing_to_return, getattr(action, "__qualname__", "sampler"))
-
-    def _guarded(self, source: Callable[[], Iterable[Any]], what: str = "") -> list[Any]:
-        found: list[Any] = []
-        try:
-            for item in source():
-                found.append(item)  # noqa: PERF402  what came before a failure is kept
-        except Exception as error:  # whatever fails in a recorder must not fail the run
-            what = what or getattr(source, "__qualname__", type(source).__name__)
-            name = f"{what}: {type(error).__name__}: {error}"
-            if name not in self._failures:
-                logger.warning(
-                    "dask-strata lost records of %s: %s", self.process, name, exc_info=True
-                )
-            self._failures[name] = self._failures.get(name, 0) + 1
-        return found
-
-    def _report_drops(self) -> None:
-        dropped = self._pump.dropped_rows - self._reported_drops
-        if dropped and self.sink.trouble is None:
-            self._reported_drops += dropped
-            self.add(
-                "losses",
-                time=now_ns(),
-                what="rows",
-                count=dropped,
-                reason="could not be written",
-                where=self.process,
-            )
-        for reason in list(self._failures):
-            self.add(
-                "losses",
-                time=now_ns(),
-                what="recorder",
-                count=self._failures.pop(reason),
-                reason=reason,
-                where=self.process,
-            )
-
-    def _tell(self) -> None:
-        if self.sink.trouble is not None and self.run not in _told:
-            _told.add(self.run)
-            logger.warning(
-                "dask-strata cannot write the records of %s: %s. The workflow goes on; "
-                "`dask-strata check %s` will say what is missing.",
-                self.process,
-                self.sink.trouble,
-                self.folder,
-            )
+    def _after_write(self) -> None:
+        self._troubles.tell(self.sink.trouble, self._pump.failed_syncs)
 
     def _loop(self) -> None:
         interval, sampling = self.settings.flush_interval, self.settings.sample_interval
-        next_sample = 0.0
-        while not self._stop.wait(interval):
-            self._gather_facts()
-            if time.monotonic() >= next_sample:
-                for sampler in self.samplers:
-                    self._run_guarded(sampler)
-                next_sample = time.monotonic() + sampling
+        next_sample, pause = 0.0, interval
+        while not self._stopped_within(pause):
+            began = time.monotonic()
             self.flush()
+            if began >= next_sample:
+                next_sample = began + sampling
+                for sampler in self.samplers:
+                    self._troubles.run(sampler)
             self._own_cpu = time.thread_time()
             reason = self.ended()
             if reason is not None:
                 self.finish(reason, wait=False)
+            # What all this took is not to make older what waits for the next flush.
+            pause = max(interval - (time.monotonic() - began), interval * _LEAST_PAUSE)
         self._write_the_end()
 
-    def _gather_facts(self) -> None:
-        while self.facts:
-            self._run_guarded(self.facts.pop())
+    def _stopped_within(self, seconds: float) -> bool:
+        self._wake.wait(seconds)
+        self._wake.clear()
+        return self._stop.is_set()
+
+    def _gather_the_rest(self) -> None:
+        left = self.facts.finish(_LAST_FACTS_SECONDS)
+        if left:
+            self.add(
+                "losses",
+                time=now_ns(),
+                what="facts",
+                reason="the recording ended before all that is told of a process was gathered",
+                where=self.process,
+            )
+        for action in self.at_end:
+            self._troubles.run(action)
 
     def _write_the_end(self) -> None:
-        self._gather_facts()
-        self._run_guarded(self._add_overhead)
-        self._run_guarded(self._add_usage)
+        self._gather_the_rest()
+        while self._has_more():
+            self.flush()
+        self._troubles.run(self._add_overhead)
+        self._troubles.run(self._add_usage)
         self.add("processes", stop=now_ns(), exit_reason=self._end_reason)
         with self._flush_lock:
             self.flush()
             self.flush()  # what the first one could not write, it counted
             self._finished = True
             self._pump.close()
-            self.sources.clear()
-            self.samplers.clear()
+            for each in (self.sources, self.slow_sources, self.unfinished, self.samplers):
+                each.clear()
+            self.at_end.clear()
         self._pump.join(_LAST_WRITE_SECONDS)
+        _engines.pop(self.process, None)
         atexit.unregister(self.finish)
         self._when_finished()
 
@@ -304,7 +337,7 @@ class Engine:
         self.add(
             "overheads",
             time=now_ns(),
-            cpu_seconds=self._own_cpu,
+            cpu_seconds=self._own_cpu + self.facts.cpu_seconds,
             process_cpu_seconds=time.process_time() - self._cpu_at_start,
             written_bytes=self.sink.written_bytes,
             rows=self.rows,
@@ -337,10 +370,11 @@ class Engine:
             if not self._ending:
                 self._ending = True
                 for action in self.on_finish:
-                    self._run_guarded(action)
+                    self._troubles.run(action)
                 self.on_finish.clear()
                 self._end_reason = reason
                 self._stop.set()
+                self._wake.set()
         # Also who comes second waits: a process that exits now must not cut the end off.
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(timeout=_LAST_WRITE_SECONDS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dask_strata.recorder.engine import now_ns
-from dask_strata.recorder.inputs import InputSource
+from dask_strata.recorder.inputs import Definitions, InputSource
 from dask_strata.recorder.redact import redact_text
 from dask_strata.recorder.text import clip, json_text, safe_repr, wire_keys
 from dask_strata.store.frames import Batch
@@ -84,11 +85,87 @@ def _size(value: Any) -> int:
         return 64
 
 
+class _Graph:
+    """One submission, and how much of it was described."""
+
+    def __init__(
+        self,
+        facts: dict[str, Any],
+        rows: list[tuple[Any, Any]],
+        requested: frozenset[Any],
+        known: Mapping[Any, Any],
+        *,
+        inputs: bool,
+    ) -> None:
+        self.submission: str = facts["submission"]
+        #: Of what was described, if its inputs are asked for.
+        self.definitions = Definitions(facts["submission"], known) if inputs else None
+        self._rows, self._requested = rows, requested
+        self._position = 0
+        self._functions: dict[int, str] = {}
+
+    @property
+    def left(self) -> int:
+        """How many tasks were not described yet."""
+        return len(self._rows) - self._position
+
+    def describe(self, n: int) -> Iterator[Batch]:
+        """Yield so many tasks more, with their dependencies."""
+        rows = self._rows[self._position : self._position + n]
+        self._position += len(rows)  # also if that fails, or it would fail for ever
+        if self.definitions is not None:
+            self.definitions.take({ts.key: spec for ts, spec in rows})
+        yield self._tasks(rows)
+        edges = [
+            (ts.key, dependency)
+            for ts, spec in rows
+            if spec is not None
+            for dependency in spec.dependencies
+        ]
+        if edges:
+            tasks, dependencies = zip(*edges, strict=True)
+            yield Batch(
+                "graph_edges",
+                len(edges),
+                {
+                    "submission": self.submission,
+                    "key": wire_keys(tasks),
+                    "dependency": wire_keys(dependencies),
+                },
+            )
+
+    def _tasks(self, rows: list[tuple[Any, Any]]) -> Batch:
+        tasks, specs = zip(*rows, strict=True)
+        keys = [ts.key for ts in tasks]
+        return Batch(
+            "graph_tasks",
+            len(rows),
+            {
+                "submission": self.submission,
+                "key": wire_keys(keys),
+                "prefix": [ts.prefix.name for ts in tasks],
+                "group": [_group_name(ts.group) for ts in tasks],
+                "function": [function_name(spec, self._functions) for spec in specs],
+                "requested": [key in self._requested for key in keys],
+                "priority": [None if ts.priority is None else str(ts.priority) for ts in tasks],
+                "annotations": [
+                    json_text(ts.annotations) if ts.annotations else None for ts in tasks
+                ],
+                "definition_bytes": [definition_bytes(spec) for spec in specs],
+            },
+        )
+
+
+#: For how long graphs are described before what else was seen is handed over, how many tasks
+#: at most, and how many before others may have the interpreter.
+_SECONDS, MOST_TASKS, _STEP = 0.03, 10_000, 500
+
+
 class GraphSource:
     """Makes batches of `submissions`, `graph_tasks`, `graph_edges` and `claimed_inputs`.
 
     The event loop only collects references; names, sizes and inputs are worked out later, on
-    the recorder's thread.
+    the recorder's thread, and a part of a large graph at a time.
 
     Parameters
     ----------
@@ -104,9 +181,10 @@ class GraphSource:
         self._run = run
         self._code = code
         self._inputs = InputSource() if inputs else None
-        self._waiting: deque[
+        self._new: deque[
             tuple[dict[str, Any], list[tuple[Any, Any]], frozenset[Any], Mapping[Any, Any]]
         ] = deque()
+        self._begun: deque[_Graph] = deque()
         self._count = 0
 
     def submitted(
@@ -128,65 +206,39 @@ class GraphSource:
             "span": _span(scheduler, rows),
             "code": _code(computation) if self._code else None,
         }
-        self._waiting.append((facts, rows, frozenset(keys), known))
+        self._new.append((facts, rows, frozenset(keys), known))
 
     def end(self) -> None:
         """Leave nothing for a later call, if it does not take too long."""
         if self._inputs is not None:
             self._inputs.end()
 
-    def __call__(self) -> Iterable[Batch]:
-        """Return the submissions since the last call."""
-        while self._waiting:
-            facts, rows, requested, known = self._waiting.popleft()
-            yield Batch.of_rows("submissions", [facts])
-            if rows:
-                yield self._tasks(facts["submission"], rows, requested)
-                edges = [
-                    (ts.key, dependency)
-                    for ts, spec in rows
-                    if spec is not None
-                    for dependency in spec.dependencies
-                ]
-                if edges:
-                    tasks, dependencies = zip(*edges, strict=True)
-                    yield Batch(
-                        "graph_edges",
-                        len(edges),
-                        {
-                            "submission": facts["submission"],
-                            "key": wire_keys(tasks),
-                            "dependency": wire_keys(dependencies),
-                        },
-                    )
-                if self._inputs is not None:
-                    specs = [(ts.key, spec) for ts, spec in rows]
-                    self._inputs.add(facts["submission"], specs, known)
-        if self._inputs is not None:
-            yield from self._inputs()
+    def unfinished(self) -> bool:
+        """Tell whether there is more than the next call may give."""
+        inputs = self._inputs is not None and self._inputs.unfinished
+        return bool(self._new or self._begun) or inputs
 
-    @staticmethod
-    def _tasks(submission: str, rows: list[tuple[Any, Any]], requested: frozenset[Any]) -> Batch:
-        tasks, specs = zip(*rows, strict=True)
-        keys = [ts.key for ts in tasks]
-        functions: dict[int, str] = {}
-        return Batch(
-            "graph_tasks",
-            len(rows),
-            {
-                "submission": submission,
-                "key": wire_keys(keys),
-                "prefix": [ts.prefix.name for ts in tasks],
-                "group": [_group_name(ts.group) for ts in tasks],
-                "function": [function_name(spec, functions) for spec in specs],
-                "requested": [key in requested for key in keys],
-                "priority": [None if ts.priority is None else str(ts.priority) for ts in tasks],
-                "annotations": [
-                    json_text(ts.annotations) if ts.annotations else None for ts in tasks
-                ],
-                "definition_bytes": [definition_bytes(spec) for spec in specs],
-            },
-        )
+    def __call__(self) -> Iterator[Batch]:
+        """Return the submissions since the last call, and what there is time for of their tasks."""
+        if self._new:
+            new = [self._new.popleft() for _ in range(len(self._new))]
+            inputs = self._inputs is not None
+            self._begun.extend(_Graph(*each, inputs=inputs) for each in new)
+            yield Batch.of_rows("submissions", [facts for facts, *_ in new])
+        until, room = time.monotonic() + _SECONDS, MOST_TASKS
+        while self._begun and room > 0 and time.monotonic() < until:
+            graph = self._begun[0]
+            if graph.left:
+                n = min(_STEP, room)
+                room -= n
+                yield from graph.describe(n)
+                time.sleep(0)  # lets the event loop have the interpreter
+            if not graph.left:
+                self._begun.popleft()
+                if self._inputs is not None and graph.definitions is not None:
+                    self._inputs.add(graph.definitions)
+        if self._inputs is not None and not self._begun:
+            yield from self._inputs()
 
 
 def _group_name(group: Any) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dask_strata.recorder.definitions import Walker
@@ -35,6 +35,44 @@ _SLICE = 100
 _LONG = 200
 
 
+class Definitions:
+    """Those of one submission.
+
+    Parameters
+    ----------
+    submission : str
+        Its id.
+    known : mapping
+        The scheduler's tasks, for data that was submitted before.
+    """
+
+    def __init__(self, submission: str, known: Mapping[Any, Any]) -> None:
+        self.submission = submission
+        self.walker = Walker({}, known)
+        self._left: deque[tuple[Any, Any]] = deque()
+
+    @property
+    def left(self) -> int:
+        """How many were not looked at yet."""
+        return len(self._left)
+
+    def take(self, specs: Mapping[Any, Any]) -> None:
+        """Take some more, by key."""
+        self.walker.know(specs)
+        self._left.extend(specs.items())
+
+    def look(self) -> list[dict[str, Any]]:
+        """Return rows for some tasks more."""
+        rows = []
+        for _ in range(min(_SLICE, len(self._left))):
+            key, spec = self._left.popleft()
+            found = self.walker.claims(spec)
+            if found:
+                wire = wire_key(key)
+                rows += [{"key": wire, **row} for row in found]
+        return rows
+
+
 class InputSource:
     """Makes batches of `claimed_inputs`, a few milliseconds' worth at a time.
 
@@ -43,25 +81,17 @@ class InputSource:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[str, deque[tuple[Any, Any]], Walker]] = deque()
+        self._waiting: deque[Definitions] = deque()
         self._ending = False
 
-    def add(
-        self, submission: str, specs: Iterable[tuple[Any, Any]], known: Mapping[Any, Any]
-    ) -> None:
-        """Take the definitions of a submission, by key.
+    @property
+    def unfinished(self) -> bool:
+        """Whether there are definitions that were not looked at yet."""
+        return bool(self._waiting)
 
-        Parameters
-        ----------
-        submission : str
-            Id of the submission.
-        specs : iterable
-            Pairs of key and definition.
-        known : mapping
-            The scheduler's tasks, for data that was submitted before.
-        """
-        pairs = deque(specs)
-        self._waiting.append((submission, pairs, Walker(dict(pairs), known)))
+    def add(self, definitions: Definitions) -> None:
+        """Take the definitions of a submission, when it has all of them."""
+        self._waiting.append(definitions)
 
     def end(self) -> None:
         """Do all that is left at the next call, if it does not take too long."""
@@ -73,30 +103,19 @@ class InputSource:
             return
         until = time.monotonic() + (_LAST_SECONDS if self._ending else _SECONDS)
         while self._waiting and time.monotonic() < until:
-            submission, specs, walker = self._waiting[0]
-            yield from _batches(submission, _look(specs, walker))
-            if specs:
+            definitions = self._waiting[0]
+            yield from _batches(definitions.submission, definitions.look())
+            if definitions.left:
                 time.sleep(0)  # lets the event loop have the interpreter
             else:
                 self._waiting.popleft()
-                yield from _failures(walker)
+                yield from _failures(definitions.walker)
         if self._ending and self._waiting:
-            n = sum(len(specs) for _, specs, _ in self._waiting)
-            for _, _, walker in self._waiting:
-                yield from _failures(walker)
+            n = sum(definitions.left for definitions in self._waiting)
+            for definitions in self._waiting:
+                yield from _failures(definitions.walker)
             self._waiting.clear()
             yield _loss(n, "there was no time to look at the definitions of all tasks")
-
-
-def _look(specs: deque[tuple[Any, Any]], walker: Walker) -> list[dict[str, Any]]:
-    rows = []
-    for _ in range(min(_SLICE, len(specs))):
-        key, spec = specs.popleft()
-        found = walker.claims(spec)
-        if found:
-            wire = wire_key(key)
-            rows += [{"key": wire, **row} for row in found]
-    return rows
 
 
 def _batches(submission: str, rows: list[dict[str, Any]]) -> Iterator[Batch]:

@@ -22,8 +22,9 @@ from typing import Any
 
 from dask_strata.config import Settings
 from dask_strata.errors import UsageError
+from dask_strata.recorder.left_out import encoder_for
 from dask_strata.recorder.session import joined_note
-from dask_strata.store.frames import Batch, Encoder
+from dask_strata.store.frames import Batch
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id
 from dask_strata.store.place import place
 from dask_strata.store.reader import find_runs
@@ -71,11 +72,13 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
     return Outcome(status, made, tuple(f for f in _joined(runs, session) if f not in made))
 
 
-def note_exit_status(folder: Path, status: int) -> None:
+def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
     """Put the script's exit status on record, beside what its processes wrote; never raises."""
     here = place()
+    if "hosts" in settings.leave_out:  # the key of the run's names for them is not known here
+        here = {**here, "host": None}
     process = f"record-{new_run_id()}"
-    encoder = Encoder(process, {"role": "record", **here})
+    encoder = encoder_for(settings, process, {"role": "record", **here})
     row = {"name": "exit_status", "value": str(status)}
     end = {"role": "record", "host": here["host"], "pid": here["pid"]}
     end |= {"start": time.time_ns(), "stop": time.time_ns(), "exit_reason": "closed"}

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from distributed.core import Status
 
-from dask_strata.config import read_settings
+from dask_strata.config import read_settings, understood
 from dask_strata.recorder.darshan_worker import Preparation
 from dask_strata.recorder.engine import Engine, now_ns
 from dask_strata.recorder.relay import sender
 from dask_strata.recorder.statics import add_statics
 
 _ENDED = (Status.closed, Status.failed)
+_ENDING = (*_ENDED, Status.closing)
 
 
 class NannyRecorder:
@@ -30,17 +32,18 @@ class NannyRecorder:
 
     def __init__(self, nanny: Any, spec: dict[str, Any]) -> None:
         self._nanny = nanny
+        #: Called, on the recorder's thread, when a process of its worker is up.
+        self.on_worker: Callable[[], None] = lambda: None
         operation = f"dask-strata-{spec['run']}"
         send = sender(nanny.scheduler, operation, nanny.loop)
-        self._engine = engine = Engine(
-            "nanny", spec["run"], Path(spec["folder"]), read_settings(spec["settings"]), send
-        )
+        settings = read_settings(understood(spec["settings"])[0])
+        self._engine = engine = Engine("nanny", spec["run"], Path(spec["folder"]), settings, send)
         self._watched: Any = None
         self._pid: int | None = None
         self._address: str | None = None
         self._reported = False
         engine.samplers += [self._watch]
-        engine.facts.append(lambda: add_statics(engine))
+        engine.facts.append(lambda: add_statics(engine, spec))
         engine.on_finish += [self._watch]
         engine.ended = lambda: "closed" if nanny.status in _ENDED else None
         engine.start(address=nanny.address, name=str(nanny.name))
@@ -70,7 +73,9 @@ class NannyRecorder:
     def _learn_address(self, held: Any) -> None:
         # Until a new process has said its address, Dask goes on to hold the one before.
         if getattr(held, "status", None) is Status.running:
-            self._address = getattr(held, "worker_address", None) or self._address
+            address, self._address = self._address, held.worker_address or self._address
+            if self._address != address:
+                self.on_worker()
 
     def _report_exit(self) -> None:
         process = self._watched
@@ -93,7 +98,7 @@ class NannyRecorder:
 
     async def close(self) -> None:
         """Stop, at once if only the recording ends, else when the nanny has closed."""
-        if self._nanny.status in (Status.running, Status.init, Status.starting):
+        if self._nanny.status not in _ENDING:
             await self._engine.finish_and_wait("detached")
         elif self._engine.sink.transport == "comm":
             await self._engine.finish_and_wait("closed")

@@ -86,7 +86,7 @@ class _Profiling:
 
     def _ending(self) -> None:
         # The rest is for the recorder's thread: this may be the event loop's.
-        self._engine.facts.append(self._end)
+        self._engine.at_end.append(self._end)
 
     def _end(self) -> None:
         self._tell_troubles()

@@ -5,59 +5,58 @@ It hands the recorders of workers and nannies out through Dask's own plugins.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
 import time
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dask_strata.config import Settings
+from dask_strata import __version__
+from dask_strata.config import Settings, read_settings, understood
 from dask_strata.recorder.dashboard import DashboardPage
 from dask_strata.recorder.engine import Engine, now_ns
 from dask_strata.recorder.events import EventSource
 from dask_strata.recorder.graph import GraphSource
 from dask_strata.recorder.lag import LoopLag
-from dask_strata.recorder.plugins import dumps_nanny_plugin, dumps_worker_plugin
+from dask_strata.recorder.left_out import Replacing, with_secret
+from dask_strata.recorder.plugins import (
+    METADATA,
+    dumps_nanny_plugin,
+    dumps_worker_plugin,
+    plugin_name,
+)
 from dask_strata.recorder.profiling import profile, warn_if_missing
 from dask_strata.recorder.pump import Pump
+from dask_strata.recorder.redact import redact_text
 from dask_strata.recorder.statics import add_statics
+from dask_strata.recorder.taking_off import take_off
 from dask_strata.recorder.taps import UnexpectedLogError
+from dask_strata.recorder.text import clip
 from dask_strata.recorder.transitions import PluginSource, TransitionSource
-from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id, run_folder_name
+from dask_strata.store.manifest import (
+    SEGMENTS,
+    SUFFIX,
+    Manifest,
+    new_run_id,
+    run_folder_name,
+    sync_run,
+)
 from dask_strata.store.writer import RelaySink
 
 logger = logging.getLogger("dask_strata")
 
-#: Where a recorded scheduler announces its runs: `Client.get_metadata([METADATA])`.
-METADATA = "dask-strata"
-
 #: How often, and how long each time, the last count waits for a scheduler that still moves.
 _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
-#: How long a detaching scheduler waits for workers and nannies that do not answer.
-_DETACH_SECONDS = 5
-_RETRY_SECONDS = 0.2
+#: How often the work of a worker is added up, until nothing changes meanwhile.
+_SUM_TRIES = 5
 
 _ENDED = (Status.closed, Status.failed)
-
-
-def _version() -> str:
-    try:
-        return version("dask-strata")
-    except PackageNotFoundError:  # a source tree that is not installed
-        return "0+unknown"
-
-
-def plugin_name(run: str) -> str:
-    """Return the name of our plugins of a run, on scheduler, workers and nannies."""
-    return f"dask-strata-{run}"
 
 
 class SchedulerRecorder(SchedulerPlugin):
@@ -88,14 +87,14 @@ class SchedulerRecorder(SchedulerPlugin):
         self.run = new_run_id()
         self.owner = owner
         self.name = plugin_name(self.run)
-        self.settings = replace(settings, runs=os.path.abspath(settings.runs))
+        self.settings = with_secret(replace(settings, runs=os.path.abspath(settings.runs)))
         created = now_ns()
         self.folder = Path(self.settings.runs) / run_folder_name(name, self.run, created)
         self._manifest = Manifest(
             run=self.run,
             name=name,
             created_ns=created,
-            version=_version(),
+            version=__version__,
             session=settings.session,
             flush_interval_seconds=settings.flush_interval,
         )
@@ -119,10 +118,10 @@ class SchedulerRecorder(SchedulerPlugin):
         """
         if self._engine is not None:
             return
-        replace(
-            self._manifest,
-            scheduler={"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()},
-        ).write(self.folder)
+        facts = {"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()}
+        if self.settings.leave_out:
+            facts = Replacing(self.settings).facts(facts)
+        replace(self._manifest, scheduler=facts).write(self.folder)
         self._scheduler = scheduler
         self._engine = Engine("scheduler", self.run, self.folder, self.settings)
         try:
@@ -140,15 +139,20 @@ class SchedulerRecorder(SchedulerPlugin):
     def _attach(self, scheduler: Any, engine: Engine) -> dict[str, Any]:
         """Begin to see what happens; return what workers and nannies need to know."""
         relay = RelaySink(self.folder / SEGMENTS, SUFFIX)
-        self._relay = Pump(relay, f"{self.name}-relay", lambda: None)
+        interval = self.settings.fsync_interval
+        self._relay = Pump(relay, f"{self.name}-relay", lambda: None, interval)
         self._relay.start()
         self._graph = GraphSource(self.run, code=self.settings.code, inputs=self.settings.inputs)
         self._events = EventSource(engine)
         self._lag = LoopLag(scheduler.loop)
         self._transitions = self._tap(scheduler)
-        engine.sources += [self._graph, self._transitions, self._events]
+        engine.sources += [self._transitions, self._events]
+        engine.slow_sources.append(self._graph)
+        engine.unfinished.append(self._graph.unfinished)
         engine.samplers += [self._count, self._sample]
         engine.facts.append(lambda: add_statics(engine))
+        if interval is not None:
+            engine.facts.append(lambda: sync_run(self.folder))
         engine.on_finish += [self._detach_taps]
         engine.ended = lambda: "closed" if scheduler.status in _ENDED else None
         scheduler.handlers[self.name] = self._take_frame
@@ -163,13 +167,22 @@ class SchedulerRecorder(SchedulerPlugin):
         # From here on nothing escapes us, also while the plugins below are handed out.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
         self._there_already(scheduler)
-        spec = {
+        self._spec = {
             "run": self.run,
             "folder": str(self.folder),
-            "settings": self.settings.as_config(),
+            "settings": self.settings.chosen(),
         }
-        scheduler.task_metadata.setdefault(METADATA, {})[self.run] = spec
-        return spec
+        self._announce()
+        return self._spec
+
+    def _announce(self) -> None:
+        self._scheduler.task_metadata.setdefault(METADATA, {})[self.run] = self._spec
+
+    def _revoke(self) -> None:
+        runs = self._scheduler.task_metadata.get(METADATA, {})
+        runs.pop(self.run, None)
+        if not runs:
+            self._scheduler.task_metadata.pop(METADATA, None)
 
     def _tap(self, scheduler: Any) -> TransitionSource | PluginSource:
         if self.settings.tap == "auto":
@@ -234,14 +247,25 @@ class SchedulerRecorder(SchedulerPlugin):
                 self._scheduler.loop.add_callback(self.detach, "its client is gone")
 
     def restart(self, scheduler: Any) -> None:  # noqa: ARG002
-        """Take a restart of the cluster."""
+        """Take a restart of the cluster, in which the scheduler forgets what was announced."""
         if self.recording:
+            self._announce()
             self._engine.add("worker_events", time=now_ns(), action="restart-cluster")  # type: ignore[union-attr]
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Take an event that anyone logged."""
-        if self.recording:
-            self._events.logged(topic, msg)
+        """Take an event that anyone logged, or what a worker has to say to us."""
+        if not self.recording:
+            return
+        if topic == self.name and isinstance(msg, dict):
+            self._engine.add(  # type: ignore[union-attr]
+                "losses",
+                time=now_ns(),
+                what="worker",
+                reason=redact_text(clip(str(msg.get("not-recorded")), 1000)),
+                where=clip(str(msg.get("worker")), 1000),
+            )
+            return
+        self._events.logged(topic, msg)
 
     async def before_close(self) -> None:
         """Write what there is: whoever closes the scheduler may not wait for us."""
@@ -280,10 +304,10 @@ class SchedulerRecorder(SchedulerPlugin):
     def _sample(self) -> None:
         scheduler, add, now = self._scheduler, self._engine.add, now_ns()  # type: ignore[union-attr]
         recent = scheduler.monitor.recent()
-        occupancy = 0.0
+        loads = []
         for ws in list(scheduler.workers.values()):
-            memory, load = ws.memory, float(ws.occupancy)
-            occupancy += load
+            memory, load = ws.memory, _occupancy(ws)
+            loads.append(load)
             add(
                 "worker_samples",
                 time=now,
@@ -309,7 +333,7 @@ class SchedulerRecorder(SchedulerPlugin):
             no_worker=len(scheduler.unrunnable),
             workers=len(scheduler.workers),
             clients=len(scheduler.clients),
-            occupancy_seconds=occupancy,
+            occupancy_seconds=None if None in loads else sum(loads),  # type: ignore[arg-type]
             rss_bytes=int(recent["memory"]),
             cpu_percent=recent["cpu"],
             loop_lag_seconds=self._lag.measure(),
@@ -322,42 +346,19 @@ class SchedulerRecorder(SchedulerPlugin):
         if not self.recording:
             return
         scheduler = self._scheduler
-        for nanny in (False, True):
-            try:
-                await asyncio.wait_for(self._take_off(nanny=nanny), _DETACH_SECONDS)
-            except Exception as error:  # noqa: BLE001  a worker that hangs must not keep us here
-                if scheduler.status is not Status.running:
-                    break  # it closes, and everyone ends with it
-                what = f"{type(error).__name__}: {error or f'within {_DETACH_SECONDS} s'}"
-                logger.warning("dask-strata: not every recorder could be taken off: %s", what)
-                self._engine.add(  # type: ignore[union-attr]
-                    "losses",
-                    time=now_ns(),
-                    what="recorders",
-                    reason=f"not every recorder could be taken off: {what}",
-                )
+        # Who is not asked now, as it is just coming or coming back, learns by this that it is over.
+        self._revoke()
+        async for what in take_off(scheduler, self.name):
+            logger.warning("dask-strata: not every recorder could be taken off: %s", what)
+            self._engine.add(  # type: ignore[union-attr]
+                "losses",
+                time=now_ns(),
+                what="recorders",
+                reason=f"not every recorder could be taken off: {what}",
+            )
         await self._engine.finish_and_wait(reason)  # type: ignore[union-attr]
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
-
-    async def _take_off(self, *, nanny: bool) -> None:
-        """Have the recorders of all workers, or of all nannies, taken off."""
-        scheduler = self._scheduler
-        plugins = scheduler.nanny_plugins if nanny else scheduler.worker_plugins
-        if plugins.pop(self.name, None) is None:
-            return
-        # As Dask does it, but each is asked once only, and who is gone is not waited for.
-        message = {"op": "plugin_remove" if nanny else "plugin-remove", "name": self.name}
-        asked = [w for w, ws in scheduler.workers.items() if ws.nanny or not nanny]
-        while asked:
-            answers = await scheduler.broadcast(
-                msg=message, workers=asked, nanny=nanny, on_error="return"
-            )
-            # Who cannot be reached may be about to end: then it is gone in a moment.
-            failed = [w for w, answer in answers.items() if isinstance(answer, Exception)]
-            if failed:
-                await asyncio.sleep(_RETRY_SECONDS)
-            asked = [w for w in failed if w in scheduler.workers]
 
     def _detach_taps(self) -> None:
         engine, scheduler = self._engine, self._scheduler
@@ -371,10 +372,7 @@ class SchedulerRecorder(SchedulerPlugin):
         self._relay.close()
         self.__dict__.pop("transition", None)
         scheduler.handlers.pop(self.name, None)
-        runs = scheduler.task_metadata.get(METADATA, {})
-        runs.pop(self.run, None)
-        if not runs:
-            scheduler.task_metadata.pop(METADATA, None)
+        self._revoke()
 
     def _settle(self, engine: Engine) -> None:
         """Wait, a moment at most, until nothing moves: a closed scheduler still lets go of tasks.
@@ -389,9 +387,24 @@ class SchedulerRecorder(SchedulerPlugin):
             time.sleep(_SETTLE_SECONDS)
 
 
+def _occupancy(ws: Any) -> float | None:
+    """Return the work that a worker has; null if it does not stand still for long enough.
+
+    Dask adds it up from a mapping that it changes meanwhile, on its own thread.
+    """
+    for _ in range(_SUM_TRIES):
+        try:
+            return float(ws.occupancy)
+        except (RuntimeError, KeyError):
+            continue
+    return None
+
+
 def _restore(
     settings: Settings, manifest: Manifest, folder: str, owner: str | None
 ) -> SchedulerRecorder:
+    # A client of another version may have other settings.
+    settings = read_settings(understood(vars(settings))[0])
     recorder = SchedulerRecorder(settings, manifest.name, owner)
     recorder.run = manifest.run
     recorder.name = plugin_name(manifest.run)

@@ -18,7 +18,7 @@ logger = logging.getLogger("dask_strata")
 _clients: dict[str, tuple[Any, str | None]] = {}
 
 #: How long the end of a recording waits for a scheduler that does not answer.
-_DETACH_SECONDS = 20
+_DETACH_SECONDS = 30
 
 #: Addresses of schedulers in this process that could not be recorded.
 _refused: set[str] = set()
@@ -158,6 +158,12 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
     except ImportError as error:
         raise RecordingError(
             f"The scheduler at {client.scheduler.address} cannot record: {error}.",
+            hint="Install the same dask-strata in the scheduler's environment.",
+        ) from error
+    except (AttributeError, TypeError) as error:
+        raise RecordingError(
+            f"The scheduler at {client.scheduler.address} has another dask-strata, which does not "
+            f"understand this one: {error}.",
             hint="Install the same dask-strata in the scheduler's environment.",
         ) from error
     except CommClosedError as error:

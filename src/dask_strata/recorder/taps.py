@@ -65,9 +65,11 @@ class FollowedLog(deque[Any]):
         if self.keep is None:
             return
         read = min((tap.position for tap in self.taps), default=self.trimmed + len(self))
-        for _ in range(min(len(self) - self.keep, read - self.trimmed)):
-            self.popleft()
-            self.trimmed += 1
+        n = min(len(self) - self.keep, read - self.trimmed)
+        let_go = self.popleft
+        for _ in range(n):
+            let_go()
+        self.trimmed += max(n, 0)
 
     def original(self) -> deque[Any]:
         """Return the bounded deque that Dask would have now."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from distributed.core import Status
 
-from dask_strata.config import Settings, read_settings
+from dask_strata.config import Settings, read_settings, understood
 from dask_strata.recorder.darshan_worker import note_darshan
 from dask_strata.recorder.engine import Engine, now_ns, to_ns
 from dask_strata.recorder.lag import LoopLag
@@ -70,7 +70,7 @@ class WorkerRecorder:
     def __init__(self, worker: Any, spec: dict[str, Any]) -> None:
         self._worker = worker
         self._address = worker.address
-        settings = read_settings(spec["settings"])
+        settings = read_settings(understood(spec["settings"])[0])
         self._log, self._incoming, self._outgoing = follow(
             (worker.state, "log"),
             (worker, "transfer_incoming_log"),
@@ -101,7 +101,8 @@ class WorkerRecorder:
             self._taps.append(runs)
             engine.sources.append(runs)
         engine.samplers += [self._count, self._sample]
-        engine.facts += [lambda: add_statics(engine), lambda: note_darshan(engine)]
+        engine.facts.append(lambda: note_darshan(engine))
+        engine.facts.append(lambda: add_statics(engine, spec))
         engine.on_finish.append(self._detach)
         engine.ended = lambda: "closed" if worker.status in _ENDED else None
         engine.start(

@@ -26,7 +26,7 @@ Unknown is null in each of them.
 
 from __future__ import annotations
 
-from dask_strata.schema.columns import INTERVAL, NO_USER, REDACTED, Column, Kind, Table
+from dask_strata.schema.columns import INTERVAL, LEFT_OUT, NO_USER, REDACTED, Column, Kind, Table
 from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.dynamic import RECORD, SCHEDULER, WORKERS
 from dask_strata.schema.keys import split_wire_key, wire_key
@@ -52,6 +52,7 @@ __all__ = [
     "DERIVED",
     "FORMAT_VERSION",
     "INTERVAL",
+    "LEFT_OUT",
     "NO_USER",
     "RECORDED",
     "REDACTED",

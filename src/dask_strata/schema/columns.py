@@ -18,15 +18,23 @@ INTERVAL = ("action", "start", "stop", "source")
 REDACTED = "(redacted)"
 NO_USER = "***@"
 
+#: What stands for what was left out on purpose, see the setting ``leave-out``.
+LEFT_OUT = "(left out)"
+
+#: What a column may tell of: a host or a path (all of it is the name of one), source code, a
+#: failure, whatever a user wrote, or nothing of these. Any other text is searched for names.
+Tells = Literal["", "host", "path", "code", "error", "text", "nothing"]
+
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, kind, meaning, and unit where the name does not say it."""
+    """A column: its name, kind, meaning, unit where the name does not say it, what it may tell."""
 
     name: str
     kind: Kind
     meaning: str
     unit: str = ""
+    tells: Tells = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,6 @@ ORIGIN = (
 )
 
 
-def col(name: str, kind: Kind, meaning: str, unit: str = "") -> Column:
+def col(name: str, kind: Kind, meaning: str, unit: str = "", *, tells: Tells = "") -> Column:
     """Return a column."""
-    return Column(name, kind, meaning, unit)
+    return Column(name, kind, meaning, unit, tells)

@@ -18,7 +18,7 @@ PROFILES = (
             col("thread", "int", "identity of the thread, as in `executions`"),
             col("thread_name", "text", "name of the thread"),
             col("name", "text", "qualified name of the function"),
-            col("module", "text", "file that it is in"),
+            col("module", "text", "file that it is in", tells="path"),
             col("line", "int", "line of that file that it begins at, its decorators included"),
             col("is_coroutine", "bool", "whether it is an `async def`; null if that is not known"),
             col("waiting", "bool", "whether its own time is waiting: idle loops, locks, streams"),

@@ -55,7 +55,7 @@ THREADS = (
             START,
             STOP,
             col("outcome", "text", "finished or erred"),
-            col("exception", "long", "text of the exception"),
+            col("exception", "long", "text of the exception", tells="error"),
             col("cpu_seconds", "seconds", "CPU time of the thread; null for a coroutine"),
             col("read_bytes", "bytes", "bytes that the thread read: files, not sockets"),
             col("write_bytes", "bytes", "bytes that the thread wrote"),
@@ -90,7 +90,7 @@ THREADS = (
         "thread",
         (
             *_RUN,
-            col("uri", "text", "path of the file"),
+            col("uri", "text", "path of the file", tells="path"),
             col("mode", "text", "read, write or update"),
             col("count", "int", "how often"),
         ),
@@ -105,7 +105,7 @@ THREADS = (
         (
             *_RUN,
             col("library", "text", "name of the library: uproot"),
-            col("uri", "text", "path or address of the file"),
+            col("uri", "text", "path or address of the file", tells="path"),
             col("requested_bytes", "bytes", "bytes that were requested of it"),
             col("requests", "int", "requests that they were asked for with"),
             col("ranges", "int", "ranges of bytes in these requests"),
@@ -122,8 +122,8 @@ THREADS = (
         "thread",
         (
             *_RUN,
-            col("dataset", "text", "name of the dataset, where its metadata has one"),
-            col("uri", "text", "path or address of the file"),
+            col("dataset", "text", "name of the dataset, where its metadata has one", tells="path"),
+            col("uri", "text", "path or address of the file", tells="path"),
             col("tree", "text", "tree of the file"),
             col("first", "int", "first entry"),
             col("last", "int", "the one behind the last"),

@@ -132,7 +132,9 @@ class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
         if given is not None and _same(given, token):
             self.set_cookie(_COOKIE, token, httponly=True, samesite="Strict")
             rest = [(n, v) for n, v in parse_qsl(self.request.query) if n != "token"]
-            self.redirect(self.request.path + (f"?{urlencode(rest)}" if rest else ""))
+            # Two slashes, or one the other way, would lead to another server.
+            path = "/" + self.request.path.lstrip("/\\")
+            self.redirect(path + (f"?{urlencode(rest)}" if rest else ""))
         elif not _same(self.get_cookie(_COOKIE) or "", token):
             what = "This server asks for a token: open the address that it printed, with ?token=…"
             self.refuse(HTTPStatus.UNAUTHORIZED, what)

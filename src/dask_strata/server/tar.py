@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from dask_strata.store.inside import is_file, open_inside
 
 _PIECE = 1 << 20
 
 
 def tar_of(folder: Path) -> Iterator[bytes]:
-    """Yield the pieces of an archive of a folder's files; links are left out.
+    """Yield the pieces of an archive of a folder's files, and of nothing else.
 
-    A file that grows meanwhile is taken as long as it was when it was begun; one that is gone
-    is left out.
+    Links, pipes and whatever else is no file are left out, and what is gone meanwhile. A file
+    that grows meanwhile is taken as long as it was when it was begun.
     """
     for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not path.is_file():
+        if not is_file(path):
             continue
         try:
-            file = path.open("rb")
+            file = open_inside(folder, *path.relative_to(folder).parts)
         except OSError:
             continue
         with file:
             info = tarfile.TarInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}")
-            info.size = path.stat().st_size
-            info.mtime = int(path.stat().st_mtime)
+            about = os.fstat(file.fileno())
+            info.size, info.mtime = about.st_size, int(about.st_mtime)
             info.mode = 0o644
             yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
             left = info.size

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from dask_strata.bounds import COUNT, TIME_NS
 from dask_strata.schema import Column, Kind, Table, split_wire_key
 
-_ROWS_A_BATCH = 100_000
+#: Rows that are kept as Python's objects, which take ten times as much, until they are Arrow's.
+_ROWS_A_BATCH = 20_000
 
 _TIME = pa.timestamp("ns", "UTC")
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -28,6 +32,16 @@ _ARROW: dict[Kind, pa.DataType] = {
     "key": _TEXT,
     "intervals": _INTERVALS,
 }
+
+#: Between which values of a kind differences and sums can be computed.
+_LIMITS: dict[Kind, tuple[float, float]] = {
+    "time": (0, TIME_NS),
+    "bytes": (-COUNT, COUNT),
+    "seconds": (-float(COUNT), float(COUNT)),
+}
+
+#: Fields of an interval that are times.
+_INTERVAL_TIMES = (1, 2)
 
 
 def arrow_schema(table: Table) -> pa.Schema:
@@ -53,29 +67,73 @@ def arrow_schema(table: Table) -> pa.Schema:
     )
 
 
+def within_bounds(table: Table, rows: pa.Table) -> tuple[pa.Table, int]:
+    """Return a table without times and numbers that nothing can be reckoned with.
+
+    Returns
+    -------
+    pyarrow.Table
+        The rows, with null in the place of such a value.
+    int
+        How many values that were.
+    """
+    odd = 0
+    for column in table.all_columns:
+        if column.kind in _LIMITS:
+            found, n = _bounded(column.kind, rows[column.name])
+            if n:
+                index = rows.schema.get_field_index(column.name)
+                rows = rows.set_column(index, rows.schema.field(index), found)
+                odd += n
+    return rows, odd
+
+
+def _bounded(kind: Kind, array: Any) -> tuple[Any, int]:
+    """Return an array with null in the place of values that are beyond all bounds, and how many."""
+    if kind not in _LIMITS or not len(array):
+        return array, 0
+    plain = array.cast(pa.int64()) if kind == "time" else array
+    if not _beyond(kind, plain):
+        return array, 0
+    low, high = _LIMITS[kind]
+    good = pc.and_(pc.greater_equal(plain, low), pc.less_equal(plain, high))
+    bounded = pc.if_else(good, array, pa.scalar(None, array.type))
+    return bounded, bounded.null_count - array.null_count
+
+
+def _beyond(kind: Kind, array: Any) -> bool:
+    """Return whether any of some numbers is beyond the limits of its kind."""
+    found = pc.min_max(array)
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if kind == "seconds" and pc.any(pc.is_nan(array)).as_py():
+        return True
+    return low is not None and not (_LIMITS[kind][0] <= low and high <= _LIMITS[kind][1])
+
+
 class Rows:
     """Collects the rows of one table and turns them into Arrow in large pieces."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._schema = arrow_schema(table)
-        self._columns: dict[str, list[Any]] = {c.name: [] for c in table.all_columns}
+        self._names = {c.name for c in table.all_columns}
+        #: Of those columns that have a value in any row of this batch.
+        self._columns: dict[str, list[Any]] = {}
         self._n = 0
         self._batches: list[pa.RecordBatch] = []
         self.unusable = 0
 
     def extend(self, n: int, columns: Mapping[str, list[Any]], process: str, seq: int) -> None:
         """Add n rows of one process, given by column; a column that is left out is null."""
-        for name, values in self._columns.items():
-            given = columns.get(name)
-            if given is not None:
-                values.extend(given)
-            elif name == "process":
-                values.extend([process] * n)
-            elif name == "seq":
-                values.extend(range(seq, seq + n))
-            else:
-                values.extend([None] * n)
+        about = {"process": [process] * n, "seq": range(seq, seq + n)}
+        for name, given in {**about, **columns}.items():
+            if name not in self._names:
+                continue  # a later version's
+            if name not in self._columns:
+                self._columns[name] = [None] * self._n
+            self._columns[name].extend(given)
+        for name in self._columns.keys() - columns.keys() - about.keys():
+            self._columns[name].extend([None] * n)
         self._n += n
         if self._n >= _ROWS_A_BATCH:
             self._seal()
@@ -83,19 +141,27 @@ class Rows:
     def _seal(self) -> None:
         arrays: list[pa.Array] = []
         for column in self._table.all_columns:
-            values = self._columns[column.name]
-            arrays.extend(self._arrays(column, values))
-            self._columns[column.name] = []
+            values = self._columns.get(column.name)
+            if values is None:
+                fields = 2 if column.kind == "key" else 1
+                arrays.extend([_nulls(_ARROW[column.kind], self._n)] * fields)
+            else:
+                arrays.extend(self._arrays(column, values))
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._columns.clear()
         self._n = 0
 
     def _arrays(self, column: Column, values: list[Any]) -> list[pa.Array]:
         if column.kind == "key":
-            pairs = [(None, None) if v is None else _split(v) for v in values]
-            texts, kinds = zip(*pairs, strict=True) if pairs else ((), ())
-            return [self._array("text", list(texts)), self._array("text", list(kinds))]
+            wire = self._array("text", values)
+            # A key has many rows: each is taken apart once.
+            pairs = [split_wire_key(key) for key in wire.dictionary.to_pylist()]
+            return [
+                pa.array(part, pa.string()).take(wire.indices).dictionary_encode()
+                for part in ([text for text, _ in pairs], [kind for _, kind in pairs])
+            ]
         if column.kind == "intervals":
-            values = [None if v is None else [_interval(i) for i in v] for v in values]
+            return [self._intervals(values)]
         return [self._array(column.kind, values)]
 
     def _array(self, kind: Kind, values: list[Any]) -> pa.Array:
@@ -105,7 +171,33 @@ class Rows:
             array = pa.array(values, plain)
         except (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError):
             array = pa.array([self._usable(v, plain) for v in values], plain)
+        array, odd = _bounded(kind, array)
+        self.unusable += odd
         return array.dictionary_encode() if target == _TEXT else array
+
+    def _intervals(self, values: list[Any]) -> pa.Array:
+        try:
+            made = [None if v is None else [_interval(i) for i in v] for v in values]
+            array = self._array("intervals", made)
+            times = [array.flatten().field(i).cast(pa.int64()) for i in _INTERVAL_TIMES]
+            if not any(_beyond("time", time) for time in times):
+                return array
+        except (TypeError, ValueError, OverflowError):
+            pass  # one of them is none; it is looked for
+        return self._array("intervals", [self._possible(value) for value in values])
+
+    def _possible(self, value: Any) -> Any:
+        """Return intervals, or null if one of them is none or at no time."""
+        if value is None:
+            return None
+        try:
+            made = [_interval(item) for item in value]
+            if all(0 <= i["start"] < TIME_NS and 0 <= i["stop"] < TIME_NS for i in made):
+                return made
+        except (TypeError, ValueError):
+            pass
+        self.unusable += 1
+        return None
 
     def _usable(self, value: Any, plain: pa.DataType) -> Any:
         try:
@@ -122,8 +214,14 @@ class Rows:
         return pa.Table.from_batches(self._batches, self._schema).unify_dictionaries()
 
 
-def _split(wire: Any) -> tuple[str | None, str | None]:
-    return split_wire_key(wire) if isinstance(wire, str) else (None, None)
+@cache
+def _some_nulls(kind: pa.DataType, n: int) -> pa.Array:
+    return pa.nulls(n, kind)
+
+
+def _nulls(kind: pa.DataType, n: int) -> pa.Array:
+    """Return nulls that share their memory with all others of the type."""
+    return _some_nulls(kind, 1 << max(n, _ROWS_A_BATCH).bit_length())[:n]
 
 
 def _interval(item: Any) -> Any:

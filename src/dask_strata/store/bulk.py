@@ -6,7 +6,6 @@ Either is written in a hidden folder beside its place, and gets its name when it
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import shutil
 from pathlib import Path
@@ -19,6 +18,8 @@ from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.compact import parquet_options
+from dask_strata.store.index import INDEX, index_bytes
+from dask_strata.store.inside import is_folder, kind_of
 from dask_strata.store.manifest import (
     ADDITIONS,
     ASIDE,
@@ -27,7 +28,6 @@ from dask_strata.store.manifest import (
     new_run_id,
     run_folder_name,
 )
-from dask_strata.store.reader import INDEX
 
 _ROWS_A_GROUP = 1 << 17
 
@@ -95,9 +95,7 @@ class BulkTables:
         """Write what is still waiting, and the index of the tables. Raises OSError."""
         rows = {name: writer.close() for name, writer in self._writers.items()}
         self._home.mkdir(exist_ok=True)
-        (self._home / INDEX).write_text(
-            json.dumps({"tables": rows, "segments": []}, indent=1) + "\n", encoding="utf-8"
-        )
+        (self._home / INDEX).write_bytes(index_bytes(rows))
 
 
 class BulkRun(BulkTables):
@@ -163,9 +161,15 @@ class Addition(BulkTables):
 
     def __init__(self, run: Path) -> None:
         self.name = new_run_id()
+        home = run / ADDITIONS
+        if kind_of(home) is not None and not is_folder(home):
+            raise StrataError(
+                f"{home} is {kind_of(home)}: nothing is written there.",
+                hint="Put a folder in its place.",
+            )
         folder = run / f".addition-{self.name}"
         super().__init__(folder, folder, "Check who owns the run's folder, or add to a copy.")
-        self._target = run / ADDITIONS / self.name
+        self._target = home / self.name
 
     def finish(self) -> None:
         """Make the rows part of the run. Raises OSError."""

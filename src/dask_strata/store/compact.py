@@ -6,20 +6,32 @@ segment of a process that may still write is never deleted.
 
 from __future__ import annotations
 
-import json
+import os
 import secrets
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dask_strata.bounds import Budget
 from dask_strata.errors import StrataError
+from dask_strata.store.index import INDEX, index_bytes
+from dask_strata.store.inside import entries, is_file, is_folder, opened_folder
 from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX
-from dask_strata.store.reader import INDEX, Record, parquet_folder, read_record
+from dask_strata.store.parquet import (
+    READ_ERRORS,
+    Part,
+    allow,
+    main_home,
+    part,
+    read_table,
+    unreadable,
+)
+from dask_strata.store.reader import Record, read_record
 from dask_strata.store.segments import may_grow
 
 
@@ -57,11 +69,17 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
         there cannot be read; nothing has been deleted then.
     """
     record = read_record(folder, damaged=False)
-    before = sum(s.size for s in record.segments if s.path.exists())
+    before = sum(s.size for s in record.segments if is_file(s.path))
     if record.imported:
         rows, apart = sum(map(len, record.tables.values())), len(record.damaged)
         return Compaction(rows, 0, _size(folder), 0, additions_kept=apart)
-    there = [name for name in record.additions if (folder / ADDITIONS / name).is_dir()]
+    if record.refused:
+        raise StrataError(
+            f"{folder} cannot be compacted: {record.refused[0]}.",
+            hint="Nothing was changed, and the run can be read as it is. What is no file or "
+            f"folder of the run's own can be removed; all of it: dask-strata check {folder}",
+        )
+    there = [name for name in record.additions if is_folder(folder / ADDITIONS / name)]
     if {PARQUET, f"{PARQUET}.old"} & set(record.damaged):
         raise StrataError(
             f"The Parquet of {folder} cannot be read whole: it would be replaced by what can be.",
@@ -86,10 +104,11 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
 
 
 def _size(folder: Path) -> int:
-    return sum(f.stat().st_size for f in (folder / PARQUET).rglob("*") if f.is_file())
+    return sum(f.lstat().st_size for f in (folder / PARQUET).rglob("*") if is_file(f))
 
 
 def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
+    """Write what is on record, and see that it is read again as it is."""
     rows: dict[str, int] = {}
     for name, table in record.tables.items():
         if not len(table):
@@ -98,24 +117,34 @@ def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
         path = new / name / "part-0.parquet"
         path.parent.mkdir(parents=True)
         write_parquet(table, path)
-        back = pq.read_table(path)
-        if not back.cast(table.schema).equals(table):
-            raise StrataError(
-                f"The Parquet of {name} is not equal to what was recorded; nothing was deleted.",
-                hint="Please report this with the versions of dask-strata and pyarrow.",
-            )
         rows[name] = len(table)
     new.mkdir(parents=True, exist_ok=True)
-    segments: list[dict[str, Any]] = []
-    for segment in record.segments:
-        facts = asdict(segment)
-        del facts["path"]
-        facts["header"] = {k: v for k, v in segment.header.items() if k != "tables"}
-        segments.append(facts)
-    (new / INDEX).write_text(
-        json.dumps({"tables": rows, "segments": segments, "additions": record.additions}, indent=1)
-        + "\n",
-        encoding="utf-8",
+    (new / INDEX).write_bytes(index_bytes(rows, record.segments, record.additions))
+    written = part(record.folder, "Parquet", new.name)
+    budget = Budget()
+    allow(written, budget)
+    for name in rows:
+        _compare(written, name, record.tables[name], budget)
+    if written.damages or dict(written.rows) != rows:
+        raise _different("the index")
+
+
+def _compare(written: Part, name: str, table: pa.Table, budget: Budget) -> None:
+    try:
+        back, odd = read_table(written, name, budget)
+    except READ_ERRORS as error:
+        raise StrataError(
+            f"The Parquet of {name} would not be read again: {unreadable(error)}.",
+            hint="Nothing was deleted: the segments stay as they are.",
+        ) from error
+    if odd or not back.equals(table):
+        raise _different(f"the Parquet of {name}")
+
+
+def _different(what: str) -> StrataError:
+    return StrataError(
+        f"{what[0].upper()}{what[1:]} is not equal to what was recorded; nothing was deleted.",
+        hint="Please report this with the versions of dask-strata and pyarrow.",
     )
 
 
@@ -141,10 +170,10 @@ def parquet_options(schema: pa.Schema, level: int = 9) -> dict[str, Any]:
 
 def _swap(folder: Path, new: Path) -> None:
     """Put the new Parquet in place; at every moment one complete Parquet can be found."""
-    current = parquet_folder(folder)
+    current = main_home(folder)
     target = folder / PARQUET
-    if current is not None and current != target:
-        current.rename(target)
+    if current is not None and current != PARQUET:
+        (folder / current).rename(target)
     if target.exists():
         old = folder / f"{PARQUET}.old"
         shutil.rmtree(old, ignore_errors=True)
@@ -156,13 +185,17 @@ def _swap(folder: Path, new: Path) -> None:
 
 
 def _delete_segments(record: Record) -> int:
+    """Delete the segments that are in Parquet, by their names in the run's own folder."""
+    known = {f"{segment.process}{SUFFIX}": segment for segment in record.segments}
     kept = 0
-    for segment in record.segments:
-        path = record.folder / SEGMENTS / f"{segment.process}{SUFFIX}"
-        if not path.exists():
+    for name, kind in entries(record.folder, SEGMENTS):
+        segment = known.get(name)
+        if segment is None or kind != "a file":
             continue
-        if may_grow(segment) or path.stat().st_size != segment.size:
-            kept += 1
-            continue
-        path.unlink()
+        with opened_folder(record.folder, SEGMENTS) as folder:
+            size = os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+            if may_grow(segment) or size != segment.size:
+                kept += 1
+            else:
+                os.unlink(name, dir_fd=folder)
     return kept

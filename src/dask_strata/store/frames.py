@@ -23,18 +23,28 @@ Nothing in a segment is ever executed: msgpack holds plain values only.
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from operator import sub
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgpack
 import zstandard
 
+from dask_strata.bounds import (
+    FRAME_BYTES,
+    FRAME_ROWS,
+    PAYLOAD_BYTES,
+    SEARCH_BYTES,
+    SEARCH_RATIO,
+)
 from dask_strata.schema import FORMAT_VERSION, RECORDED, Kind
 
 MAGIC = b"\xd5STR"
@@ -43,8 +53,8 @@ _HEAD = struct.Struct("<4sII")
 #: What a frame has beside its payload, in bytes.
 FRAME_OVERHEAD = _HEAD.size
 
-#: A frame whose payload claims to unpack to more than this is taken as damaged.
-MAX_UNPACKED_BYTES = 1 << 30
+#: Bytes that are searched at once for the next frame.
+_FIRST_BLOCK, _LARGEST_BLOCK = 1 << 12, 1 << 20
 
 _INT64 = 1 << 63
 
@@ -105,10 +115,6 @@ class Batch:
         return parts[0], parts[1]
 
 
-class FrameError(ValueError):
-    """A payload whose checksum is right but whose content is not of this format."""
-
-
 def _positions(column: list[Any], values: list[Any]) -> bytes:
     number = {value: i for i, value in enumerate(values)}
     code = "B" if len(values) <= 1 << 8 else "H" if len(values) <= 1 << 16 else "I"
@@ -136,38 +142,6 @@ def _encode_column(kind: Kind, column: list[Any] | Sparse | str | float) -> Any:
     if kind != "intervals" and column.count(first) == len(column):
         return None if first is None else [CONST, first]
     return [PLAIN, column]
-
-
-def _decode_column(encoded: Any, n: int) -> list[Any]:
-    if encoded is None:
-        return [None] * n
-    how = encoded[0]
-    if how == CONST:
-        return [encoded[1]] * n
-    if how == PLAIN:
-        column = encoded[1]
-    elif how == DELTA:
-        value = encoded[1]
-        column = [value]
-        for difference in encoded[2]:
-            value += difference
-            column.append(value)
-    elif how == DICT:
-        _, values, raw = encoded
-        positions = array("B" if len(values) <= 1 << 8 else "H" if len(values) <= 1 << 16 else "I")
-        positions.frombytes(raw)
-        if sys.byteorder == "big":
-            positions.byteswap()
-        column = [values[i] for i in positions]
-    elif how == SPARSE:
-        column = [None] * n
-        for row, value in zip(encoded[1], encoded[2], strict=True):
-            column[row] = value
-    else:
-        raise FrameError(f"unknown column encoding {how!r}")
-    if not isinstance(column, list) or len(column) != n:
-        raise FrameError("a column has not as many values as its table has rows")
-    return column
 
 
 def _plain(value: Any) -> int | float | str | None:
@@ -209,8 +183,17 @@ class Encoder:
         return self._frame(self._header)
 
     def frame(self, batches: Sequence[Batch]) -> bytes:
-        """Return the frame of these batches; none of them is empty."""
+        """Return the frame of these batches; none of them is empty.
+
+        Raises
+        ------
+        ValueError
+            It would be larger than what is read again: fewer rows are to be tried.
+        """
         seq = self.seq
+        # Intervals are lists too, several for a row: fewer rows than a frame may have lists.
+        if sum(batch.n for batch in batches) > FRAME_ROWS >> 3:
+            raise ValueError(f"more than {FRAME_ROWS >> 3:,} rows in one frame")
         body = []
         for batch in batches:
             get = batch.columns.get
@@ -230,7 +213,10 @@ class Encoder:
         return frame
 
     def _frame(self, body: Any) -> bytes:
-        payload = self._compressor.compress(self._pack(body))
+        packed = self._pack(body)
+        if len(packed) > FRAME_BYTES:
+            raise ValueError(f"{len(packed):,} bytes in one frame")
+        payload = self._compressor.compress(packed)
         return _HEAD.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
@@ -247,98 +233,105 @@ class Damage:
     reason: str
 
 
-def payloads(data: bytes | memoryview) -> Iterator[bytes | Damage]:
+def payloads(source: BinaryIO | bytes) -> Iterator[bytes | Damage]:
     """Yield the raw payloads of a segment, and each damaged part as a `Damage`.
 
     After a damaged part reading goes on at the next intact frame, if there is one.
-    """
-    view = memoryview(data)
-    offset, end = 0, len(view)
-    while offset < end:
-        reason = _check_frame(view, offset)
-        if reason is None:
-            _, length, _ = _HEAD.unpack_from(view, offset)
-            yield bytes(view[offset + _HEAD.size : offset + _HEAD.size + length])
-            offset += _HEAD.size + length
-            continue
-        start = offset
-        offset = _next_intact(bytes(view), offset + 1)
-        yield Damage(start, offset - start, reason)
-
-
-def _check_frame(view: memoryview, offset: int) -> str | None:
-    if offset + _HEAD.size > len(view):
-        return CUT
-    magic, length, crc = _HEAD.unpack_from(view, offset)
-    if magic != MAGIC:
-        return "not the start of a frame"
-    if offset + _HEAD.size + length > len(view):
-        return CUT
-    if zlib.crc32(view[offset + _HEAD.size : offset + _HEAD.size + length]) != crc:
-        return "checksum does not match"
-    return None
-
-
-def _next_intact(data: bytes, offset: int) -> int:
-    view = memoryview(data)
-    while (offset := data.find(MAGIC, offset)) >= 0:
-        if _check_frame(view, offset) is None:
-            return offset
-        offset += 1
-    return len(data)
-
-
-def unpack(payload: bytes) -> Any:
-    """Return what a payload holds.
-
-    Raises
-    ------
-    FrameError
-        It is not compressed msgpack, or unreasonably large.
-    """
-    try:
-        size = zstandard.frame_content_size(payload)
-        if not 0 <= size <= MAX_UNPACKED_BYTES:
-            raise FrameError(f"a frame claims to hold {size} bytes")  # noqa: TRY301  passed on below
-        raw = zstandard.ZstdDecompressor().decompress(payload)
-        return msgpack.unpackb(raw, strict_map_key=False, raw=False)
-    except FrameError:
-        raise
-    except (zstandard.ZstdError, ValueError, msgpack.UnpackException) as error:
-        raise FrameError(f"{type(error).__name__}: {error}") from error
-
-
-def decode(
-    body: Any, layout: Mapping[str, Sequence[str]]
-) -> Iterator[tuple[str, int, int, dict[str, list[Any]]]]:
-    """Yield table, first seq, number of rows and columns of each batch of a frame.
 
     Parameters
     ----------
-    body : list
-        As `unpack` returned it.
-    layout : mapping of table name to column names
-        From the segment's header.
-
-    Raises
-    ------
-    FrameError
-        The content is not of this format.
+    source : binary file or bytes
+        The segment. Of a file no more than one frame is in memory at a time, and holes, which
+        nothing was ever written to, are not read.
     """
-    tables = list(layout)
-    try:
-        seq, batches = body
-        for number, n, encoded in batches:
-            table = tables[number]
-            names = layout[table]
-            columns = {
-                name: _decode_column(column, n)
-                for name, column in zip(names, encoded, strict=True)
-                if column is not None
-            }
-            yield table, seq, n, columns
-            seq += n
-    except FrameError:
-        raise
-    except (TypeError, ValueError, IndexError, KeyError, OverflowError, AttributeError) as error:
-        raise FrameError(f"{type(error).__name__}: {error}") from error
+    file = BytesIO(source) if isinstance(source, bytes) else source
+    end = file.seek(0, os.SEEK_END)
+    left = SEARCH_BYTES + SEARCH_RATIO * end
+    offset = 0
+    for data, hole in _extents(file, end):
+        if data > offset:
+            yield Damage(offset, data - offset, "nothing was ever written there")
+            offset = data
+        while offset < hole:
+            found = _read_frame(file, offset, end)
+            if isinstance(found, bytes):
+                yield found
+                offset += _HEAD.size + len(found)
+                continue
+            start = offset
+            offset, left = _next_intact(file, offset + 1, (hole, end), left)
+            yield Damage(start, offset - start, found)
+    if offset < end:
+        yield Damage(offset, end - offset, "nothing was ever written there")
+
+
+def is_frames(data: bytes) -> bool:
+    """Return whether bytes are frames, one behind the other, by their heads alone."""
+    offset = 0
+    while offset + _HEAD.size <= len(data):
+        magic, length, _ = _HEAD.unpack_from(data, offset)
+        if magic != MAGIC or length > PAYLOAD_BYTES:
+            return False
+        offset += _HEAD.size + length
+    return offset == len(data) > 0
+
+
+def _extents(file: BinaryIO, end: int) -> Iterator[tuple[int, int]]:
+    """Yield where a file has data, from and to: a hole may be as long as it likes."""
+    hole = 0
+    while hole < end:
+        try:
+            data = os.lseek(file.fileno(), hole, os.SEEK_DATA)
+            hole = min(os.lseek(file.fileno(), data, os.SEEK_HOLE), end)
+        except (OSError, AttributeError) as error:
+            if getattr(error, "errno", None) != errno.ENXIO:
+                yield hole, end  # it has no holes, or nobody can tell
+            return
+        yield data, hole
+
+
+def _read_frame(file: BinaryIO, offset: int, end: int) -> bytes | str:
+    """Return the payload of the frame at an offset, or what is wrong there."""
+    if offset + _HEAD.size > end:
+        return CUT
+    file.seek(offset)
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return CUT
+    magic, length, crc = _HEAD.unpack(head)
+    if magic != MAGIC:
+        return "not the start of a frame"
+    if length > PAYLOAD_BYTES:
+        return f"a frame claims to have {length} bytes"
+    if offset + _HEAD.size + length > end:
+        return CUT
+    payload = file.read(length)
+    if len(payload) < length:
+        return CUT
+    return payload if zlib.crc32(payload) == crc else "checksum does not match"
+
+
+def _next_intact(file: BinaryIO, offset: int, ends: tuple[int, int], left: int) -> tuple[int, int]:
+    """Return where the next intact frame is, or the end, and what is left of the search.
+
+    ``ends`` are those of the part that is searched and of the file. Bytes may be made such that
+    each looks like the start of a long frame: when too many were looked at, the rest is given up.
+    """
+    stop, end = ends
+    block = _FIRST_BLOCK
+    while offset < stop:
+        file.seek(offset)
+        data = file.read(min(block, stop - offset) + len(MAGIC) - 1)
+        left -= len(data)
+        at = data.find(MAGIC)
+        while at >= 0 and left > 0:
+            found = _read_frame(file, offset + at, end)
+            if isinstance(found, bytes):
+                return offset + at, left
+            left -= file.tell() - offset - at
+            at = data.find(MAGIC, at + 1)
+        if left <= 0:
+            return end, left
+        offset += block
+        block = min(2 * block, _LARGEST_BLOCK)
+    return stop, left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 from dataclasses import asdict, dataclass, field
@@ -10,8 +11,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from dask_strata.bounds import MANIFEST_BYTES, TIME_NS
 from dask_strata.errors import NewerRunError, NotARunError
 from dask_strata.schema import FORMAT_VERSION
+from dask_strata.store.inside import RefusedError, read_inside
+from dask_strata.store.writer import sync_path
 
 MANIFEST = "run.json"
 SEGMENTS = "segments"
@@ -53,6 +57,17 @@ class Manifest:
         temporary.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
         temporary.replace(folder / MANIFEST)
 
+    def validate(self) -> None:
+        """Raise TypeError or ValueError if something is not what its type says."""
+        texts = (self.run, self.name, self.version, self.session or "", self.imported_from or "")
+        if not all(isinstance(text, str) for text in texts) or not isinstance(self.scheduler, dict):
+            raise TypeError("a fact of a run is of another type")
+        if type(self.created_ns) is not int or not 0 <= self.created_ns < TIME_NS:
+            raise ValueError("it began at no time")
+        interval = float(self.flush_interval_seconds)
+        if not math.isfinite(interval) or interval < 0:
+            raise ValueError("its interval is none")
+
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read it.
@@ -66,7 +81,7 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_inside(folder, MANIFEST, limit=MANIFEST_BYTES).decode()
         except FileNotFoundError:
             what = "no such folder" if not folder.exists() else f"no {MANIFEST} in it"
             raise NotARunError(
@@ -77,6 +92,11 @@ class Manifest:
             raise NotARunError(
                 f"{folder} is not a run: it is a file.", hint="An archive must be unpacked first."
             ) from None
+        except RefusedError as error:
+            raise NotARunError(
+                f"{folder} is not a run that can be read: {error.strerror}.",
+                hint="Put the file itself in its place, if you know where it came from.",
+            ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise NotARunError(f"{path} cannot be read: {error}.") from None
         try:
@@ -84,7 +104,9 @@ class Manifest:
             known = {k: v for k, v in facts.items() if k in cls.__dataclass_fields__}
             manifest = cls(**known)
             version = int(manifest.format)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+            if version <= FORMAT_VERSION:
+                manifest.validate()
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             raise NotARunError(
                 f"{path} is damaged: it is not the JSON that dask-strata writes.",
                 hint="The segments beside it may be whole: restore run.json from a copy.",
@@ -96,6 +118,12 @@ class Manifest:
                 hint="Upgrade: pip install -U dask-strata",
             )
         return manifest
+
+
+def sync_run(folder: Path) -> None:
+    """Return when the disk has the manifest and the folders of a run; raises OSError."""
+    for path in (folder / MANIFEST, folder / SEGMENTS, folder, folder.parent):
+        sync_path(path)
 
 
 def new_run_id() -> str:

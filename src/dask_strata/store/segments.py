@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dask_strata.bounds import DAMAGES, NAME_CHARACTERS, Budget
 from dask_strata.store.arrow import Rows
-from dask_strata.store.frames import (
-    CUT,
-    FRAME_OVERHEAD,
-    Damage,
-    FrameError,
-    decode,
-    payloads,
-    unpack,
-)
+from dask_strata.store.decode import FrameError, LargeFrameError, decode, unpack
+from dask_strata.store.frames import CUT, FRAME_OVERHEAD, Damage, payloads
+from dask_strata.store.inside import open_inside
+from dask_strata.store.manifest import SEGMENTS
 from dask_strata.store.place import place
+
+#: What a header says of its process, beside the tables that it has.
+_FACTS = ("format", "process", "role", "run", "sample_interval_seconds", "pid", "host", "pids")
 
 
 @dataclass
@@ -27,7 +26,8 @@ class Segment:
     """What is known of one process's segment.
 
     ``end_reason`` is null as long as the process has not written its last row. ``next_seq``
-    is the sequence number that its next row has, null as long as there is none.
+    is the sequence number that its next row has, null as long as there is none. ``too_large``
+    is whether some of it was not read because it would take too much memory.
     """
 
     process: str
@@ -41,73 +41,132 @@ class Segment:
     end_reason: str | None = None
     host: str | None = None
     next_seq: int | None = None
+    too_large: bool = False
+
+    def damage(self, what: str) -> None:
+        """Note a damaged part; of very many only that there are more."""
+        if len(self.damages) < DAMAGES:
+            self.damages.append(what)
+        elif len(self.damages) == DAMAGES:
+            self.damages.append("there are more damaged parts than these")
 
     def absorb(self, later: Segment) -> None:
         """Add what was read behind the part that this one is about."""
         self.size, self.modified = later.size, later.modified
         self.header = later.header or self.header
         self.rows += later.rows
-        self.damages += later.damages
+        for damage in later.damages:
+            self.damage(damage)
         self.lost_rows += later.lost_rows
         self.end_reason = later.end_reason or self.end_reason
         self.next_seq = later.next_seq
 
 
-def read_segment(path: Path, known: Segment | None, rows: Mapping[str, Rows]) -> Segment:
+def header_facts(header: object) -> dict[str, Any]:
+    """Return what a header says of its process, as far as it is what it should be."""
+    if not isinstance(header, Mapping):
+        return {}
+    facts = {name: header.get(name) for name in _FACTS}
+    return {
+        name: fact
+        for name, fact in facts.items()
+        if (isinstance(fact, str) and len(fact) <= NAME_CHARACTERS)
+        or (isinstance(fact, (int, float)) and abs(fact) < 1 << 31)
+    }
+
+
+def read_segment(
+    run: Path, name: str, known: Segment | None, rows: Mapping[str, Rows], budget: Budget
+) -> Segment:
     """Read a segment, or what came behind the part of it that is known already.
 
     Parameters
     ----------
-    path : Path
-        The file.
+    run : Path
+        The run's folder.
+    name : str
+        Name of the file.
     known : Segment or None
         What was read of it before, and is in Parquet.
     rows : mapping of table name to Rows
         Gets the rows.
+    budget : Budget
+        Of the memory that they may take.
     """
+    path = run / SEGMENTS / name
     offset = 0 if known is None else known.size
+    segment = Segment(path.stem, path, offset, 0.0)
     try:
-        stat, data = path.stat(), path.read_bytes()
+        with open_inside(run, SEGMENTS, name) as file:
+            stat = os.fstat(file.fileno())
+            segment.size, segment.modified = stat.st_size, stat.st_mtime
+            segment.next_seq = None if known is None else known.next_seq
+            if stat.st_size:
+                _read_frames(segment, payloads(file), offset, (rows, budget))
+            else:
+                segment.damage("the file is empty")
     except OSError as error:
-        segment = Segment(path.stem, path, offset, 0.0)
-        segment.damages.append(f"cannot be read: {error.strerror or error}")
-        return segment
-    segment = Segment(path.stem, path, stat.st_size, stat.st_mtime)
-    segment.next_seq = None if known is None else known.next_seq
-    if not data:
-        segment.damages.append("the file is empty")
-        return segment
-    position = 0
-    for payload in payloads(data):
-        if isinstance(payload, Damage):
-            position += payload.length
-            if position > offset:
-                segment.damages.append(
-                    f"{payload.length} bytes at {payload.offset}: {payload.reason}"
-                )
-            continue
-        position += len(payload) + FRAME_OVERHEAD
-        try:
-            body = unpack(payload)
-            if isinstance(body, dict):
-                segment.header = segment.header or body
-                segment.host = segment.header.get("host")
-            elif position > offset:
-                _add_frame(segment, body, rows)
-        except FrameError as error:
-            if position > offset:
-                segment.damages.append(f"{len(payload)} bytes before {position}: {error}")
+        segment.damage(f"cannot be read: {error.strerror or error}")
     cut = bool(segment.damages) and segment.damages[-1].endswith(CUT)
     if cut and segment_state(segment) == "recording":
         segment.damages.pop()  # a frame that is just being written
     return segment
 
 
-def _add_frame(segment: Segment, body: Any, rows: Mapping[str, Rows]) -> None:
-    layout = segment.header.get("tables")
-    if not isinstance(layout, dict):
+def _read_frames(
+    segment: Segment,
+    found: Iterator[bytes | Damage],
+    offset: int,
+    into: tuple[Mapping[str, Rows], Budget],
+) -> None:
+    """Read what is behind an offset; before it, the header."""
+    position = 0
+    layout: Mapping[str, Sequence[str]] = {}
+    for payload in found:
+        if isinstance(payload, Damage):
+            position += payload.length
+            if position > offset:
+                segment.damage(f"{payload.length} bytes at {payload.offset}: {payload.reason}")
+            continue
+        position += len(payload) + FRAME_OVERHEAD
+        if position <= offset and layout:
+            continue
+        try:
+            body = unpack(payload, into[1])
+            if isinstance(body, dict):
+                layout = layout or _layout(body)
+                segment.header = segment.header or header_facts(body)
+                host = segment.header.get("host")
+                segment.host = host if isinstance(host, str) else None
+            elif position > offset:
+                _add_frame(segment, body, layout, into)
+        except FrameError as error:
+            if position > offset:
+                segment.damage(f"{len(payload)} bytes before {position}: {error}")
+                segment.too_large |= isinstance(error, LargeFrameError)
+
+
+def _layout(header: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    """Return which columns each table has by a header."""
+    tables = header.get("tables")
+    if not isinstance(tables, dict) or not all(
+        isinstance(names, list) and all(isinstance(n, str) for n in [table, *names])
+        for table, names in tables.items()
+    ):
+        raise FrameError("the header does not say which columns there are")
+    return tables
+
+
+def _add_frame(
+    segment: Segment,
+    body: Any,
+    layout: Mapping[str, Sequence[str]],
+    into: tuple[Mapping[str, Rows], Budget],
+) -> None:
+    if not layout:
         raise FrameError("the header is missing, so that nothing says which columns these are")
-    for table, seq, n, columns in list(decode(body, layout)):
+    rows, budget = into
+    for table, seq, n, columns in list(decode(body, layout, budget)):
         expected = segment.next_seq
         if expected is not None and seq < expected:
             continue  # sent twice, because the answer to the first time was lost
@@ -118,7 +177,7 @@ def _add_frame(segment: Segment, body: Any, rows: Mapping[str, Rows]) -> None:
         if table in rows:
             rows[table].extend(n, columns, segment.process, seq)
         if table == "processes":
-            reasons = [r for r in columns.get("exit_reason", ()) if r]
+            reasons = [r for r in columns.get("exit_reason", ()) if r and isinstance(r, str)]
             segment.end_reason = reasons[-1] if reasons else segment.end_reason
 
 

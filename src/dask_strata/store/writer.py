@@ -15,8 +15,19 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from dask_strata.store.frames import is_frames
+
 #: Frames that could not be written are kept up to this many bytes.
 BACKLOG_BYTES = 4 << 20
+
+
+def sync_path(path: Path) -> None:
+    """Return when the disk has a file, or the names in a folder; raises OSError."""
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 _PROCESS = re.compile(r"(worker|nanny|client)-[0-9a-f]{8}")
@@ -49,6 +60,9 @@ class Sink(ABC):
     @abstractmethod
     def _put(self, frame: bytes) -> None:
         """Hand one frame over, whole or not at all. May raise anything."""
+
+    def sync(self) -> None:  # noqa: B027  what goes elsewhere is on no disk of ours
+        """Return when the disk has what was written, if it goes to one; raises OSError."""
 
     def write(self, frame: bytes, rows: int) -> None:
         """Take a frame of so many rows, after those that are still waiting."""
@@ -83,6 +97,18 @@ class Sink(ABC):
         self._backlog_bytes = 0
 
 
+def _append(fd: int, frame: bytes, size: int) -> None:
+    """Append a frame to a file of this size; what was written in part is cut off again."""
+    view = memoryview(frame)
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, size)
+        raise
+
+
 class FileSink(Sink):
     """Appends to one file that no other process writes to.
 
@@ -109,19 +135,20 @@ class FileSink(Sink):
         self._path = path
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         self._fd = os.open(path, flags, 0o644)
+        self._named = False
         super().__init__(header)
 
     def _put(self, frame: bytes) -> None:
         if os.fstat(self._fd).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, f"{self._path} was removed")
-        view = memoryview(frame)
-        try:
-            while view:
-                view = view[os.write(self._fd, view) :]
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self.written_bytes)
-            raise
+        _append(self._fd, frame, self.written_bytes)
+
+    def sync(self) -> None:
+        """Return when the disk has the file, the first time also its name; raises OSError."""
+        os.fsync(self._fd)
+        if not self._named:
+            sync_path(self._path.parent)
+            self._named = True
 
     def close(self) -> None:
         """Close the file; frames that are still waiting count as dropped."""
@@ -146,6 +173,7 @@ class RelaySink(Sink):
 
     def __init__(self, folder: Path, suffix: str) -> None:
         self._folder, self._suffix = folder, suffix
+        self._unsynced: set[Path] = set()
         super().__init__(b"")
 
     @staticmethod
@@ -156,16 +184,38 @@ class RelaySink(Sink):
         ------
         ValueError
             The name is none that we give to processes; as a file name it could lead anywhere.
+            Or these are no frames of ours.
         """
         if not _PROCESS.fullmatch(process):
             raise ValueError(f"no name of a process: {process!r}")
+        if not is_frames(frame):
+            raise ValueError(f"no frames, from {process}: {len(frame):,} bytes")
         return process.encode("ascii") + b"\0" + frame
 
     def _put(self, frame: bytes) -> None:
         process, _, data = frame.partition(b"\0")
         if process:
-            with (self._folder / f"{process.decode('ascii')}{self._suffix}").open("ab") as file:
-                file.write(data)
+            path = self._folder / f"{process.decode('ascii')}{self._suffix}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            fd = os.open(path, flags, 0o644)
+            try:
+                _append(fd, data, os.fstat(fd).st_size)
+            finally:
+                os.close(fd)
+            self._unsynced.add(path)
+
+    def sync(self) -> None:
+        """Return when the disk has the files, and their names; raises OSError."""
+        while self._unsynced:
+            path = self._unsynced.pop()
+            try:
+                sync_path(path)
+            except FileNotFoundError:
+                raise
+            except OSError:
+                self._unsynced.add(path)
+                raise
+        sync_path(self._folder)
 
 
 class CallSink(Sink):

@@ -1,0 +1,68 @@
+"""What a recording may not leave behind, in any process that it was in."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.conftest import wait_until
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def leftovers(server: Any, runs: str) -> list[str]:
+    """Return what is left in this process and on this scheduler, worker or nanny."""
+    found = [f"thread {t.name}" for t in threading.enumerate() if "dask-strata" in t.name]
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(link.readlink())
+        except OSError:
+            continue
+        if target.startswith(runs):
+            found.append(f"descriptor of {target}")
+    found += [f"attribute {name}" for name in vars(server) if "strata" in name]
+    found += [f"handler {name}" for name in server.handlers if "strata" in name]
+    for name in ("plugins", "worker_plugins", "nanny_plugins", "scheduler_plugins"):
+        plugins = getattr(server, name, {})
+        found += [f"{name}: {plugin}" for plugin in plugins if "strata" in str(plugin)]
+    metadata = getattr(server, "task_metadata", {})
+    found += [f"metadata {key}" for key in metadata if "strata" in str(key)]
+    owners = [(server, "transition_log"), (getattr(server, "state", None), "log")]
+    owners += [(server, f"transfer_{end}_log") for end in ("incoming", "outgoing")]
+    for owner, name in owners:
+        log = getattr(owner, name, None)
+        if log is not None and (type(log) is not deque or log.maxlen is None):
+            found.append(f"{name} is {type(log)}, at most {log.maxlen}")
+    return found
+
+
+def on_scheduler(runs: str, dask_scheduler: Any = None) -> list[str]:
+    """Return what is left on the scheduler, which may be in the process of its nannies."""
+    return leftovers(dask_scheduler, runs)
+
+
+def on_worker(runs: str, dask_worker: Any = None) -> list[str]:
+    """Return what is left on a worker, or a nanny, which Dask calls a worker here."""
+    return leftovers(dask_worker, runs)
+
+
+def assert_nothing_left(client: Client, runs: Path) -> None:
+    """Assert that soon nothing of ours is left in any process of the cluster."""
+
+    def left() -> dict[str, list[str]]:
+        found = {"scheduler": client.run_on_scheduler(on_scheduler, str(runs))}
+        found |= client.run(on_worker, str(runs))
+        found |= {f"nanny {a}": n for a, n in client.run(on_worker, str(runs), nanny=True).items()}
+        method = [] if "_graph_to_futures" not in vars(client) else ["_graph_to_futures"]
+        return {who: what for who, what in {**found, "client": method}.items() if what}
+
+    last: list[Any] = []
+
+    def nothing() -> bool:
+        last[:] = [left()]
+        return not last[0]
+
+    wait_until(nothing, what=f"nothing of ours to be left; the last was {last}")

@@ -1,0 +1,117 @@
+"""Each sentence of the page on security is held by a test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "security.md"
+
+SECURITY = "tests/integration/test_security.py::"
+LEFT_OUT = "tests/unit/test_left_out.py::"
+SERVE = "tests/integration/test_serve.py::"
+REDACT = "tests/unit/test_redact.py::"
+
+#: The beginning of each sentence, and what holds it.
+HELD_BY = {
+    "The script's text,": (f"{SECURITY}test_the_script_is_recorded",),
+    "So are the source lines": (f"{SECURITY}test_the_script_is_recorded",),
+    "Keys of tasks, texts": (f"{SECURITY}test_what_is_recorded_by_default",),
+    "Names of files": (f"{SECURITY}test_what_is_recorded_by_default",),
+    "Host names,": (f"{SECURITY}test_what_is_recorded_by_default",),
+    "Of the environment,": (
+        f"{SECURITY}test_what_is_recorded_by_default",
+        "tests/unit/test_job.py::test_slurm",
+    ),
+    "Dask's configuration and": (f"{SECURITY}test_what_is_recorded_by_default",),
+    "Arguments and results": (f"{SECURITY}test_what_is_recorded_by_default",),
+    "Passwords in URLs,": (f"{REDACT}test_secret_in_text",),
+    "That holds for": (
+        f"{SECURITY}test_secrets_are_nowhere_in_the_folder",
+        f"{SECURITY}test_the_script_is_recorded",
+    ),
+    "A setting or variable": (
+        "tests/unit/test_settings.py::test_secrets",
+        "tests/unit/test_job.py::test_secrets_of_the_environment_are_not_recorded",
+    ),
+    "A secret that looks": (f"{SECURITY}test_what_looks_like_no_secret_is_recorded",),
+    "Keys of tasks are not": (f"{SECURITY}test_what_looks_like_no_secret_is_recorded",),
+    "The setting `leave-out`": (
+        f"{LEFT_OUT}test_a_setting_that_is_unknown_is_refused",
+        f"{SECURITY}test_the_command_leaves_out",
+    ),
+    "What is left out is replaced": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
+    "| `code` |": (f"{SECURITY}test_the_command_leaves_out", f"{LEFT_OUT}test_facts_of_the_job"),
+    "| `paths` |": (f"{SECURITY}test_what_is_left_out_is_nowhere", f"{LEFT_OUT}test_texts"),
+    "| `hosts` |": (f"{SECURITY}test_what_is_left_out_is_nowhere", f"{LEFT_OUT}test_texts"),
+    "| `users` |": (f"{SECURITY}test_what_is_left_out_is_nowhere", f"{LEFT_OUT}test_texts"),
+    "| `arguments` |": (f"{LEFT_OUT}test_facts_of_the_job",),
+    "| `environment` |": (f"{LEFT_OUT}test_facts_of_the_job",),
+    "| `errors` |": (f"{LEFT_OUT}test_columns_that_are_dropped",),
+    "| `settings` |": (f"{SECURITY}test_the_command_leaves_out",),
+    "Hosts, paths and users get": (f"{LEFT_OUT}test_names_are_the_same_within_a_run_only",),
+    "Where one of these": (
+        f"{LEFT_OUT}test_facts_of_the_job",
+        f"{LEFT_OUT}test_settings_that_stay",
+    ),
+    "The run's name,": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
+    "A relative path": (f"{LEFT_OUT}test_texts_that_stay",),
+    "A random number": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
+    "Darshan's own logs": (f"{LEFT_OUT}test_darshan_is_refused",),
+    "What is imported": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
+    "A worker whose": (f"{SECURITY}test_a_worker_that_cannot_leave_out_is_not_recorded",),
+    "`check` names": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
+    "Nothing that is in": (f"{SECURITY}test_nothing_in_a_run_folder_is_executed",),
+    "Its texts are shown": (
+        f"{SERVE}test_every_page_of_a_run",
+        "tests/unit/test_cli.py::test_odd_keys_are_exact_in_data_and_harmless_on_a_terminal",
+    ),
+    "A query can only read,": (
+        f"{SERVE}test_a_query_that_does_more_than_read_is_refused",
+        "tests/unit/test_cli.py::test_sql_that_is_wrong_or_does_more_than_read_is_refused",
+    ),
+    "A run is not signed:": (f"{SECURITY}test_a_run_is_what_its_folder_says",),
+    "Recording opens no port:": (f"{SECURITY}test_recording_opens_no_port",),
+    "What Dask carries": ("tests/unit/test_plugins.py::test_a_pickle_has_names_only",),
+    "What is sent to the scheduler": (f"{SECURITY}test_records_go_to_segments_only",),
+    "`dask-strata serve` listens": (f"{SECURITY}test_the_server_listens_on_loopback",),
+    "It answers to": (f"{SERVE}test_foreign_names_are_turned_away",),
+    "With `--host`": (f"{SERVE}test_a_token_is_asked_for_where_others_can_reach_the_server",),
+    "It does not encrypt": (f"{SECURITY}test_the_server_listens_on_loopback",),
+    "Nothing can be changed": (
+        f"{SERVE}test_a_query_that_does_more_than_read_is_refused",
+        f"{SERVE}test_what_is_not_there_gets_a_page_that_says_so",
+        f"{SECURITY}test_the_server_only_reads",
+    ),
+}
+
+
+def sentences() -> list[str]:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith(("#", "|---", "| name |"))]
+
+
+def test_each_sentence_is_held_by_a_test() -> None:
+    """No sentence is without a test, and none is listed that the page does not have."""
+    unheld = [s for s in sentences() if not any(s.startswith(begin) for begin in HELD_BY)]
+    assert not unheld
+    gone = [b for b in HELD_BY if not any(s.startswith(b) for s in sentences())]
+    assert not gone
+    assert len(sentences()) == len(HELD_BY)
+
+
+def test_a_line_is_one_sentence() -> None:
+    """A second sentence on a line would be held by nothing."""
+    more = [s for s in sentences() if not s.startswith("|") and re.search(r"[.!?]\s", s)]
+    assert not more
+    assert all(s.endswith((".", "|")) for s in sentences())
+
+
+def test_the_tests_are_there() -> None:
+    """Each test that is named exists."""
+    for held in HELD_BY.values():
+        for test in held:
+            file, _, name = test.partition("::")
+            text = (ROOT / file).read_text(encoding="utf-8")
+            assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), test
