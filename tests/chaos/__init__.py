@@ -1,0 +1,1 @@
+"""Workflows of a known answer under faults: is the record right, and the workflow unharmed?"""

@@ -1,0 +1,309 @@
+"""A scheduler, workers with nannies and a client, each a process, and who of them died when."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.clock import Clock
+from tests.chaos.facts import Fact, alive, children, read_facts
+from tests.chaos.mutants import VARIABLE
+from tests.chaos.network import A, B, Network
+
+ROOT = Path(__file__).parents[2]
+WORKERS = 3
+#: Limits are for hangs only: on a loaded machine everything takes long.
+HANG_SECONDS = 120
+_PRELOADS = ("DASK_DISTRIBUTED__SCHEDULER__PRELOAD", "DASK_DISTRIBUTED__CLIENT__PRELOAD")
+_OURS = ("DASK_DASK_STRATA", "DASK_DISTRIBUTED", "FAKETIME", "LD_PRELOAD")
+_LOOK_SECONDS = 0.03
+
+
+class TrialError(RuntimeError):
+    """A trial could not be held: nothing is known of what it was to show."""
+
+
+class Deaths:
+    """When processes were last seen alive, and how long they were stopped."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, int] = {}
+        self.stopped: dict[int, list[tuple[int, int]]] = {}
+        self.killed: dict[int, int] = {}
+        self.parent: dict[int, int] = {}
+        self.late_seconds = 0.0
+        self._parents: list[int] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def watch(self, pid: int) -> None:
+        """Watch a process and its children, whoever they are."""
+        self._parents.append(pid)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        before = time.monotonic()
+        while not self._ended.wait(_LOOK_SECONDS):
+            now = time.monotonic()
+            # How late we are here tells how late others may be, on a machine with much to do.
+            self.late_seconds = max(self.late_seconds, now - before - _LOOK_SECONDS)
+            before = now
+            for parent in list(self._parents):
+                for pid in (parent, *children(parent)):
+                    moment = time.monotonic_ns()
+                    if alive(pid):
+                        self.seen[pid] = moment
+                        self.parent[pid] = parent
+
+    def kill(self, pid: int) -> None:
+        """Kill a process, and remember the moment before."""
+        with contextlib.suppress(ProcessLookupError):
+            moment = time.monotonic_ns()
+            os.kill(pid, signal.SIGKILL)
+            self.killed.setdefault(pid, moment)
+
+    def stop(self, pid: int, seconds: float) -> None:
+        """Stop a process for some seconds."""
+        began = time.monotonic_ns()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                time.sleep(seconds)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        self.stopped.setdefault(pid, []).append((began, time.monotonic_ns()))
+
+    def seconds_left(self, pid: int, moment: int) -> float | None:
+        """Return how long a process ran on after a moment; None if it is not known to be dead."""
+        death = self.killed.get(pid, None if alive(pid) else self.seen.get(pid))
+        if death is None:
+            return None
+        paused = sum(
+            max(0, min(death, stop) - max(moment, start))
+            for start, stop in self.stopped.get(pid, ())
+        )
+        return (death - moment - paused) / 1e9
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Where a cluster runs.
+
+    Attributes
+    ----------
+    network : Network, optional
+        Two hosts: the scheduler and the client are on a, workers on both.
+    hidden : bool
+        Whether host b does not see the runs.
+    clock : Clock, optional
+        What the last worker and its nanny see.
+    """
+
+    network: Network | None = None
+    hidden: bool = False
+    clock: Clock | None = None
+
+
+class Cluster:
+    """A cluster on one host or two, and its client; end it with `close`.
+
+    Parameters
+    ----------
+    folder : Path
+        For everything; the runs are in its folder `runs`, which exists.
+    record : str
+        preload, attach or nothing.
+    hosts : Hosts
+        Where they run.
+    mutant : str, optional
+        Which of `mutants.MUTANTS` records, and not our recorder as it is.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        record: str,
+        hosts: Hosts,
+        mutant: str | None = None,
+    ) -> None:
+        self._mutant = mutant
+        self.folder, self.runs, self.record = folder, folder / "runs", record
+        self.network, self._hidden = hosts.network, hosts.hidden
+        self.facts_file = folder / "facts"
+        self.deaths = Deaths()
+        self.nannies: list[subprocess.Popen[Any]] = []
+        self._file = folder / "scheduler.json"
+        self._started = 0
+        self.signalled: set[int] = set()
+        self._logs: list[Any] = []
+        host = A if self.network else "127.0.0.1"
+        self.scheduler = self._start(
+            "scheduler", "a",
+            ["-m", "distributed.cli.dask_scheduler", "--host", host, "--port", "0",
+             "--no-dashboard", "--scheduler-file", self._file],
+        )  # fmt: skip
+        try:
+            self.wait(self._file.exists, "the scheduler")
+            for number in range(WORKERS):
+                last = number == WORKERS - 1
+                self.add_worker("b" if number else "a", hosts.clock if last else None)
+            workload = [Path(__file__).with_name("workload.py"), self._file, self.facts_file]
+            workload += [self.runs] if record == "attach" else []
+            self.client = self._start("client", "a", workload, stdin=subprocess.PIPE)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(
+        self, name: str, host: str, command: list[Any], clock: Clock | None = None, **kwargs: Any
+    ) -> subprocess.Popen[Any]:
+        log = (self.folder / f"{name}.log").open("wb")
+        self._logs.append(log)
+        hide = self.runs if self._hidden and host == "b" else None
+        prefix = self.network.inside(host, hide=hide) if self.network else []
+        process = subprocess.Popen(
+            [*prefix, sys.executable, *map(str, command)],
+            env=self._environment() | (clock.environment if clock else {}),
+            cwd=self.folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for us, who end them
+            **kwargs,
+        )
+        self.deaths.watch(process.pid)
+        return process
+
+    def _environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
+        kept |= {
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
+            "OMP_NUM_THREADS": "1",
+            "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1000",
+            "DASK_DISTRIBUTED__ADMIN__LOG_FORMAT": "'%(asctime)s %(name)s %(message)s'",
+            "DASK_DASK_STRATA__RUNS": repr(str(self.runs)),
+            "DASK_DASK_STRATA__SAMPLE_INTERVAL": "'200ms'",
+        }
+        if self.network:
+            kept["DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP"] = "11s"  # the least that Dask takes
+        if self.record == "preload":
+            kept |= dict.fromkeys(_PRELOADS, "['dask_strata']")
+        if self._mutant:
+            preloads = "['tests.chaos.mutants', 'dask_strata']"
+            kept |= dict.fromkeys(_PRELOADS, preloads) | {VARIABLE: self._mutant}
+            kept["DASK_DISTRIBUTED__WORKER__PRELOAD"] = "['tests.chaos.mutants']"
+        return kept
+
+    def add_worker(self, host: str = "a", clock: Clock | None = None) -> None:
+        """Start a nanny with its worker."""
+        name = f"w{self._started}"
+        self._started += 1
+        address = (B if host == "b" else A) if self.network else "127.0.0.1"
+        self.nannies.append(
+            self._start(
+                name, host,
+                ["-m", "distributed.cli.dask_worker", "--scheduler-file", self._file,
+                 "--host", address, "--nthreads", "1", "--no-dashboard", "--name", name,
+                 "--memory-limit", "600MB", "--local-directory", self.folder / "scratch",
+                 "--death-timeout", "60"],
+                clock,
+            )
+        )  # fmt: skip
+
+    # Who is there.
+
+    def live_nannies(self) -> list[int]:
+        """Return the nannies that run."""
+        return [n.pid for n in self.nannies if n.poll() is None]
+
+    def live_workers(self) -> list[int]:
+        """Return the workers that run, by their nannies' children."""
+        found = []
+        for nanny in self.live_nannies():
+            for pid in children(nanny):
+                with contextlib.suppress(OSError):
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    found += [pid] if b"spawn_main" in line and alive(pid) else []
+        return found
+
+    def keep_staffed(self) -> None:
+        """Start nannies in the place of those that are gone, as a batch system would."""
+        for _ in range(WORKERS - len(self.live_nannies())):
+            self.add_worker()
+
+    # The client.
+
+    def tell(self, order: str) -> None:
+        """Give the client an order."""
+        with contextlib.suppress(BrokenPipeError):
+            self.client.stdin.write(order.encode() + b"\n")
+            self.client.stdin.flush()
+
+    def facts(self) -> list[Fact]:
+        """Return what tasks and client said so far."""
+        return read_facts(self.facts_file)
+
+    def wait(self, condition: Callable[[], Any], what: str, seconds: float = HANG_SECONDS) -> None:
+        """Wait for a condition.
+
+        Raises
+        ------
+        TrialError
+            It did not come to hold.
+        """
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TrialError(f"waited {seconds:.0f} s in vain for {what}: see {self.folder}")
+            time.sleep(0.05)
+
+    # The end.
+
+    def close(self) -> list[str]:
+        """End everyone, in the order of a batch job; return who had to be killed."""
+        killed = []
+        client = getattr(self, "client", None)
+        if client is not None:
+            with contextlib.suppress(BrokenPipeError):
+                client.stdin.close()
+        order = [("client", client)] if client is not None else []
+        order += [(f"nanny {n.pid}", n) for n in self.nannies] + [("scheduler", self.scheduler)]
+        for step in (order[: len(order) - 1], order[len(order) - 1 :]):
+            for _, process in step:
+                if process.poll() is None:
+                    process.terminate()
+            for name, process in step:
+                try:
+                    process.wait(timeout=60)
+                except subprocess.TimeoutExpired:
+                    killed.append(name)
+                    for pid in (*children(process.pid), process.pid):
+                        self.deaths.kill(pid)
+                    process.wait()
+        # As a client is that was told to end: it knows nothing of signals.
+        self.signalled = {p.pid for _, p in order if p.returncode < 0}
+        self.deaths.close()
+        for log in self._logs:
+            log.close()
+        return killed
+
+    def log(self) -> str:
+        """Return what all of them logged."""
+        return "\n".join(
+            path.read_text(encoding="utf-8", errors="replace")
+            for path in sorted(self.folder.glob("*.log"))
+        )

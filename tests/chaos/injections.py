@@ -1,0 +1,128 @@
+"""The faults, each a function of the cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.chaos.clock import Clock
+from tests.chaos.cluster import Cluster
+from tests.chaos.disk import filled, read_only
+from tests.chaos.facts import alive
+from tests.chaos.plan import Injection
+
+
+def _one(choice: float, of: Sequence[Any]) -> Any:
+    return of[int(choice * len(of))] if of else None
+
+
+class Injector:
+    """Injects faults, and remembers what it did.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Who is to suffer.
+    clock : Clock, optional
+        The clock of one of its hosts.
+
+    Attributes
+    ----------
+    done : list of str
+        What was injected, in words.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock | None) -> None:
+        self._cluster, self._clock = cluster, clock
+        self.done: list[str] = []
+
+    def inject(self, injection: Injection) -> None:
+        """Inject one fault; returns when it is over."""
+        faults: dict[str, Callable[[Injection], str]] = {
+            "kill-worker": self._kill_worker,
+            "kill-nanny": self._kill_nanny,
+            "kill-scheduler": lambda _: self._kill(self._cluster.scheduler.pid),
+            "kill-client": lambda _: self._kill(self._cluster.client.pid),
+            "stop-worker": lambda i: self._stop(_one(i.choice, self._cluster.live_workers()), i),
+            "stop-nanny": lambda i: self._stop(_one(i.choice, self._cluster.live_nannies()), i),
+            "stop-scheduler": lambda i: self._stop(self._cluster.scheduler.pid, i),
+            "stop-client": lambda i: self._stop(self._cluster.client.pid, i),
+            "memory-kill": lambda _: self._order("hog"),
+            "restart": lambda _: self._order("restart"),
+            "scale-up": self._scale_up,
+            "scale-down": lambda _: self._order("retire"),
+            "network-cut": lambda i: self._line("cut", i.seconds * (4 if i.choice < 0.25 else 1)),
+            "network-delay": lambda i: self._line(f"delay {0.01 + 0.2 * i.choice:.3f}", i.seconds),
+            "disk-full": self._fill,
+            "folder-read-only": self._read_only,
+            "folder-removed": self._remove,
+            "clock-jump": self._jump,
+        }
+        self.done.append(f"{injection.kind}: {faults[injection.kind](injection)}")
+
+    def _kill(self, pid: int | None) -> str:
+        if pid is None:
+            return "nobody there"
+        self._cluster.deaths.kill(pid)
+        self._cluster.wait(lambda: not alive(pid), f"the end of {pid}")
+        return f"pid {pid}"
+
+    def _kill_worker(self, injection: Injection) -> str:
+        return self._kill(_one(injection.choice, self._cluster.live_workers()))
+
+    def _kill_nanny(self, injection: Injection) -> str:
+        return self._kill(_one(injection.choice, self._cluster.live_nannies()))
+
+    def _stop(self, pid: int | None, injection: Injection) -> str:
+        if pid is None:
+            return "nobody there"
+        self._cluster.deaths.stop(pid, injection.seconds)
+        return f"pid {pid} for {injection.seconds:.1f} s"
+
+    def _order(self, order: str) -> str:
+        self._cluster.tell(order)
+        return "by the client"
+
+    def _scale_up(self, injection: Injection) -> str:
+        host = "b" if self._cluster.network and injection.choice < 0.5 else "a"
+        self._cluster.add_worker(host)
+        return f"on host {host}"
+
+    def _line(self, what: str, seconds: float) -> str:
+        assert self._cluster.network is not None
+        self._cluster.network.set(what)
+        try:
+            time.sleep(seconds)
+        finally:
+            self._cluster.network.set("open")
+        return f"{what} for {seconds:.1f} s"
+
+    def _fill(self, injection: Injection) -> str:
+        with filled(self._cluster.runs):
+            time.sleep(injection.seconds)
+        return f"for {injection.seconds:.1f} s"
+
+    def _read_only(self, injection: Injection) -> str:
+        """Have the folder refuse files, just when a worker needs a new one."""
+        [run] = self._cluster.runs.glob("*/run.json")
+        with read_only(run.parent):
+            who = self._kill_worker(injection)
+            time.sleep(injection.seconds)
+        return f"for {injection.seconds:.1f} s, while a worker is killed: {who}"
+
+    def _remove(self, _: Injection) -> str:
+        [run] = self._cluster.runs.glob("*/run.json")
+        # While it is removed, more may be written to it.
+        while run.parent.exists():
+            with contextlib.suppress(OSError):
+                shutil.rmtree(run.parent)
+        return run.parent.name
+
+    def _jump(self, injection: Injection) -> str:
+        assert self._clock is not None
+        seconds = (injection.choice - 0.5) * 7200
+        self._clock.set(seconds)
+        return f"{seconds:+.0f} s from the true time"

@@ -1,0 +1,253 @@
+"""Everything that reads bytes of others, as functions of bytes: an exception is a finding.
+
+``TARGETS`` is for the property tests and for ``benchmarks/fuzz.py`` alike: each makes, in a
+folder of its own, a function that takes bytes, and has seeds that are read without complaint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pstats
+import shutil
+from collections.abc import Callable, Sequence
+from cProfile import Profile
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from dask_strata import open_run
+from dask_strata.bounds import Budget
+from dask_strata.errors import StrataError
+from dask_strata.importers import literals
+from dask_strata.importers.callgrind import CallgrindError, read_callgrind
+from dask_strata.importers.darshan_log import LogError, open_log
+from dask_strata.importers.dxt import Trace
+from dask_strata.importers.mofka_csv import import_files
+from dask_strata.importers.yappi_files import read_profile
+from dask_strata.schema import RECORDED
+from dask_strata.server.shelf import Shelf
+from dask_strata.store.arrow import Rows
+from dask_strata.store.compact import compact
+from dask_strata.store.decode import unpack
+from dask_strata.store.frames import payloads
+from dask_strata.store.index import INDEX, read_index
+from dask_strata.store.manifest import PARQUET, Manifest
+from dask_strata.store.parquet import part, read_part
+from dask_strata.store.reader import read_record
+from dask_strata.store.segments import read_segment
+from dask_strata.store.writer import RelaySink
+from tests.fuzz.hostile import HEADER, frame
+from tests.unit import coupler_files
+from tests.unit.darshan_files import Log, Operation, TracedFile
+from tests.unit.synthetic import small_run
+
+Reads = Callable[[bytes], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What reads bytes: made in a folder; and bytes to begin with."""
+
+    make: Callable[[Path], Reads]
+    seeds: Callable[[Path], Sequence[bytes]]
+
+
+def _run(folder: Path, *, compacted: bool = False) -> Path:
+    run = small_run(folder / "run")
+    if compacted:
+        compact(run)
+    return run
+
+
+def _file_of_run(name: str, read_it: Callable[[Path], object], *, compacted: bool) -> Target:
+    """Return a target that puts bytes in the place of a file of a run, and reads that."""
+
+    def make(folder: Path) -> Reads:
+        run = _run(folder, compacted=compacted)
+
+        def read(data: bytes) -> None:
+            (run / name).write_bytes(data)
+            with contextlib.suppress(StrataError):
+                read_it(run)
+
+        return read
+
+    return Target(make, lambda folder: [(_run(folder, compacted=compacted) / name).read_bytes()])
+
+
+def _read_segment(run: Path) -> None:
+    """Read a segment into the tables that runs have most rows in: all of them take longer."""
+    names = ("processes", "job", "scheduler_transitions", "worker_events", "counters")
+    rows = {name: Rows(RECORDED[name]) for name in names}
+    read_segment(run, "scheduler-1.seg", None, rows, Budget())
+    for collected in rows.values():
+        collected.table()
+
+
+def _read_index(run: Path) -> None:
+    with contextlib.suppress(ValueError, OSError):
+        read_index(run, PARQUET)
+
+
+def _read_parquet(run: Path) -> None:
+    read_part(part(run, "Parquet", PARQUET), Budget(), lambda _name, _count: None)
+
+
+def _frames(folder: Path) -> Reads:
+    """Give what a frame holds behind a right checksum, so that its content is what is read."""
+    run = _run(folder)
+    path = run / "segments" / "scheduler-1.seg"
+    header = frame(HEADER)
+
+    def read(data: bytes) -> None:
+        path.write_bytes(header + frame(data))
+        _read_segment(run)
+
+    return read
+
+
+def _contents(folder: Path) -> list[bytes]:
+    import msgpack
+
+    data = (_run(folder) / "segments" / "scheduler-1.seg").read_bytes()
+    return [msgpack.packb(unpack(p)) for p in payloads(data) if isinstance(p, bytes)]
+
+
+def _coupler(role: str) -> Target:
+    rows = {
+        "worker_transition": [coupler_files.worker("k", "waiting", "memory", 1.0)],
+        "worker_transfer": [coupler_files.transfer({"k": 1}, 1.0, 2.0)],
+        "graph": [{"client": "c", "keys": ["a"], "dependencies": {"a": {"b"}}, "time": 1.0}],
+    }[role]
+
+    def make(folder: Path) -> Reads:
+        def read(data: bytes) -> None:
+            path = folder / f"{role}.csv"
+            path.write_bytes(data)
+            try:
+                with contextlib.suppress(StrataError):
+                    done = import_files({role: path}, folder / "runs", name="fuzz")
+                    read_record(done.path)
+            finally:
+                shutil.rmtree(folder / "runs", ignore_errors=True)
+
+        return read
+
+    return Target(make, lambda _: [coupler_files.text(role, rows).encode()])
+
+
+def _literals(_: Path) -> Reads:
+    def read(data: bytes) -> None:
+        text = data.decode("utf-8", "replace")
+        for reader in (literals.sizes, literals.keys, lambda t: list(literals.dependencies(t))):
+            with contextlib.suppress(literals.LiteralError):
+                reader(text)
+
+    return read
+
+
+def _of_file(name: str, read_it: Callable[[Path], object]) -> Callable[[Path], Reads]:
+    """Return a maker of what reads bytes as a file of that name; refusing them is right."""
+
+    def make(folder: Path) -> Reads:
+        def read(data: bytes) -> None:
+            (folder / name).write_bytes(data)
+            with contextlib.suppress(StrataError, LogError, CallgrindError):
+                read_it(folder / name)
+
+        return read
+
+    return make
+
+
+def _read_log(path: Path) -> None:
+    log = open_log(path)
+    known = log.read_names()
+    for module in ("DXT_POSIX", "DXT_MPIIO"):
+        if module in log.modules:
+            for _ in Trace(log, module, known):
+                pass
+
+
+def _logs(_: Path) -> list[bytes]:
+    done = [Operation(offset=0, length=8, start=1.0, stop=2.0, thread=1)]
+    traced = [TracedFile(name="/a", writes=done, reads=done, host="h")]
+    made = [Log(files=traced, layout=n, order="<", compression=c) for n, c in ((32, 0), (96, 1))]
+    return [log.bytes() for log in made]
+
+
+CALLGRIND = b"""version: 1
+creator: yappi
+events: Ticks
+
+fl=(1) /a.py
+fn=(1) main /a.py:3
+3 1500000
+cfl=(1)
+cfn=(1)
+calls=4 0
+0 500000
+"""
+
+
+def _profile(folder: Path) -> list[bytes]:
+    profile = Profile()
+    profile.runcall(sorted, [3, 1, 2], key=abs)
+    pstats.Stats(profile, stream=io.StringIO()).dump_stats(folder / "seed.pstat")
+    return [(folder / "seed.pstat").read_bytes()]
+
+
+def _relayed(folder: Path) -> Reads:
+    """Give a process's name and its frames, as they come over a comm."""
+    (folder / "inside").mkdir()
+
+    def read(data: bytes) -> None:
+        name, _, frames = data.partition(b"\n")
+        sink = RelaySink(folder / "inside", ".seg")
+        with contextlib.suppress(ValueError):
+            sink.write(RelaySink.address(name.decode("utf-8", "replace"), frames), 0)
+            assert sink.trouble is None
+        assert [p.name for p in folder.iterdir()] == ["inside"]
+        for path in (folder / "inside").iterdir():
+            assert path.suffix == ".seg"
+            path.unlink()
+
+    return read
+
+
+def _addresses(folder: Path) -> Reads:
+    """Ask for a run by what an address has in the place of its name."""
+    small_run(folder / "runs" / "r")
+    small_run(folder / "secret")
+    shelf = Shelf(folder / "runs")
+
+    def read(data: bytes) -> None:
+        for name in {data.decode("latin-1"), unquote(data.decode("latin-1"))}:
+            with contextlib.suppress(StrataError):
+                assert shelf.path(name) == folder / "runs" / "r"
+
+    return read
+
+
+_SEGMENT = "segments/scheduler-1.seg"
+
+TARGETS: dict[str, Target] = {
+    "manifest": _file_of_run("run.json", Manifest.read, compacted=False),
+    "segment": _file_of_run(_SEGMENT, _read_segment, compacted=False),
+    "frame": Target(_frames, _contents),
+    "check": _file_of_run(_SEGMENT, lambda run: open_run(run).check(), compacted=False),
+    "index": _file_of_run(f"{PARQUET}/{INDEX}", _read_index, compacted=True),
+    "parquet": _file_of_run(
+        f"{PARQUET}/worker_events/part-0.parquet", _read_parquet, compacted=True
+    ),
+    "transitions.csv": _coupler("worker_transition"),
+    "transfers.csv": _coupler("worker_transfer"),
+    "graph.csv": _coupler("graph"),
+    "literals": Target(_literals, lambda _: [b"{'a': 1, ('b', 2): 3}", b"{'a', ('b', 1)}"]),
+    "darshan": Target(_of_file("a.darshan", _read_log), _logs),
+    "callgrind": Target(_of_file("a.callgrind", read_callgrind), lambda _: [CALLGRIND]),
+    "pstat": Target(_of_file("a.pstat", read_profile), _profile),
+    "relay": Target(_relayed, lambda _: [b"worker-0a1b2c3d\n" + frame(HEADER)]),
+    "address": Target(_addresses, lambda _: [b"r", b"..%2fsecret", b"../secret", b"%00"]),
+}
