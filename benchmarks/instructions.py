@@ -11,6 +11,9 @@ what is attached to the scheduler:
     strata    dask-strata as it records by default; encoding is not counted
     encoding  the same, and encoding and writing too, once for every 1,000 tasks
     plugin    dask-strata with `tap: plugin`; encoding is not counted
+    no-plugin   strata, without being among Dask's plugins
+    no-reports  strata, without seeing the messages of finished and failed tasks
+    no-log      strata, without following Dask's log
 
     python benchmarks/instructions.py --tasks 1000 --variants none,empty,strata
 """
@@ -30,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-VARIANTS = ("none", "empty", "strata", "encoding", "plugin")
+VARIANTS = ("none", "empty", "strata", "encoding", "plugin", "no-plugin", "no-reports", "no-log")
 WORKERS = ("tcp://10.0.0.1:1", "tcp://10.0.0.2:1")
 #: Tasks that are submitted together; also how many there are between two flushes.
 BATCH = 1_000
@@ -178,6 +181,14 @@ async def attach(scheduler: Any, variant: str, runs: str) -> Any:
     )
     await recorder.start(scheduler)
     scheduler.add_plugin(recorder)
+    transitions = recorder._transitions  # noqa: SLF001  its parts are taken off one at a time
+    if variant == "no-plugin":
+        del scheduler.plugins[recorder.name]
+    if variant == "no-reports":
+        for tap in transitions._taps:  # noqa: SLF001
+            tap.remove()
+    if variant == "no-log":
+        transitions._log.remove()  # noqa: SLF001
     return recorder._engine.flush if variant == "encoding" else lambda: None  # noqa: SLF001
 
 
