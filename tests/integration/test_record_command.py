@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -489,7 +490,8 @@ def test_a_script_that_is_killed_leaves_a_run_that_says_so(
     assert done.returncode == 1
     assert "cut off" in done.stdout
     assert not run.check().ok
-    assert all("cut off" in finding.text for finding in run.check().missing)
+    # Also a write may be cut, in its middle.
+    assert not [f for f in run.check().missing if not re.search("cut (off|in the middle)", f.text)]
     assert run.path.name in (tmp_path / "process-0.log").read_text()
 
 

@@ -356,6 +356,31 @@ def test_many_intervals_at_once_are_read_again(tmp_path: Path) -> None:
     assert not [f.text for f in run.check().missing if "lists" in f.text]
 
 
+def test_a_counter_is_not_on_record_before_what_it_counts(tmp_path: Path) -> None:
+    """One that comes while rows are taken is written with what is taken next."""
+    folder = new_run(tmp_path / "r")
+    engine = Engine("client", "synth", folder, read_settings({}))
+    n = iter(range(20, 10_000, 10))  # with the ten that are taken next
+
+    def taken() -> list[Batch]:
+        name, value = "scheduler.transitions", next(n)
+        engine.add("counters", time=0, name=name, value=value, recorded=value - 10, final=False)
+        return [Batch("scheduler_transitions", 10, {"key": ["x"] * 10})]
+
+    engine.sources.append(taken)
+    engine.slow_sources.append(lambda: [Batch("job", 1, {"name": ["slow"]})])
+    engine.start(address="c")
+    for _ in range(3):
+        assert engine.flush_all(10)
+        rows = open_run(folder).rows(
+            "select max(value) <= (select count(*) from scheduler_transitions) as on_record "
+            "from counters having count(*) > 0"
+        )
+        assert all(row["on_record"] for row in rows)
+    engine.finish("done")
+    assert len(open_run(folder)["counters"]) > 2
+
+
 def test_parquet_with_a_column_twice_costs_its_own_table(tmp_path: Path) -> None:
     """It is named as what cannot be read, and the rest is there."""
     folder = small_run(tmp_path / "r")

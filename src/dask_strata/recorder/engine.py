@@ -205,8 +205,10 @@ class Engine:
         with self._flush_lock:
             if self._finished:
                 return
-            self._flush_from(self.sources)
-            self._flush_from(self.slow_sources)
+            # Single rows first, and only there: a counter that comes meanwhile counts what is not
+            # taken yet.
+            self._write(self._single_rows(), self.sources)
+            self._write([], self.slow_sources)
 
     def hurry(self) -> None:
         """Have the recorder's thread flush now; from any thread, waits for nothing."""
@@ -235,13 +237,11 @@ class Engine:
     def _has_more(self) -> bool:
         return any(more() for more in self.unfinished)
 
-    def _flush_from(self, sources: list[Source]) -> None:
-        batches = self._single_rows()
+    def _write(self, batches: list[Batch], sources: list[Source]) -> None:
         for source in sources:
             batches.extend(self._troubles.guarded(source))
-        for row in self._troubles.rows(self._pump, self.sink.trouble):
-            self.add("losses", **row)
-        batches.extend(self._single_rows())
+        lost = list(self._troubles.rows(self._pump, self.sink.trouble))
+        batches.append(Batch.of_rows("losses", lost))
         batches = [batch for batch in batches if batch.n]
         if batches:
             self._put(batches)

@@ -168,12 +168,12 @@ class WorkerRecorder:
         delay = self._worker.scheduler_delay
         if delay != self._delay:
             self._delay = delay
-            self._engine.add(
-                "clock_offsets",
-                time=now_ns(),
-                offset_seconds=delay,
-                uncertainty_seconds=self._worker.latency / 2,
-            )
+            offset = {
+                "time": now_ns(),
+                "offset_seconds": delay,
+                "uncertainty_seconds": self._worker.latency / 2,
+            }
+            yield Batch.of_rows("clock_offsets", [offset])
         ends, rows = [], []
         for end, tap in (("incoming", self._incoming), ("outgoing", self._outgoing)):
             for entry in tap.take():
