@@ -33,9 +33,10 @@ class TrialError(RuntimeError):
 
 
 class Deaths:
-    """When processes were last seen alive, and how long they were stopped."""
+    """When processes were first and last seen alive, and how long they were stopped."""
 
     def __init__(self) -> None:
+        self.first: dict[int, int] = {}
         self.seen: dict[int, int] = {}
         self.stopped: dict[int, list[tuple[int, int]]] = {}
         self.killed: dict[int, int] = {}
@@ -66,6 +67,7 @@ class Deaths:
                 for pid in (parent, *children(parent)):
                     moment = time.monotonic_ns()
                     if alive(pid):
+                        self.first.setdefault(pid, moment)
                         self.seen[pid] = moment
                         self.parent[pid] = parent
 
@@ -150,6 +152,8 @@ class Cluster:
         self._file = folder / "scheduler.json"
         self._started = 0
         self.signalled: set[int] = set()
+        #: When the disk of the runs was full.
+        self.full: list[tuple[int, int]] = []
         self._logs: list[Any] = []
         host = A if self.network else "127.0.0.1"
         self.scheduler = self._start(

@@ -14,6 +14,9 @@ from tests.chaos.disk import filled, read_only
 from tests.chaos.facts import alive
 from tests.chaos.plan import Injection
 
+#: By how much a clock is set back at most.
+BACK_SECONDS = 20
+
 
 def _one(choice: float, of: Sequence[Any]) -> Any:
     return of[int(choice * len(of))] if of else None
@@ -101,8 +104,10 @@ class Injector:
         return f"{what} for {seconds:.1f} s"
 
     def _fill(self, injection: Injection) -> str:
+        began = time.monotonic_ns()
         with filled(self._cluster.runs):
             time.sleep(injection.seconds)
+        self._cluster.full.append((began, time.monotonic_ns()))
         return f"for {injection.seconds:.1f} s"
 
     def _read_only(self, injection: Injection) -> str:
@@ -123,6 +128,8 @@ class Injector:
 
     def _jump(self, injection: Injection) -> str:
         assert self._clock is not None
-        seconds = (injection.choice - 0.5) * 7200
+        # Not far back: Tornado's periodic calls, and with them Dask's heartbeats and its search for
+        # missing data, stop for as long as the clock is set back.
+        seconds = (injection.choice - 0.5) * (7200 if injection.choice > 0.5 else 2 * BACK_SECONDS)
         self._clock.set(seconds)
         return f"{seconds:+.0f} s from the true time"

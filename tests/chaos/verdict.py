@@ -13,7 +13,7 @@ from typing import Any
 
 from dask_strata import Run, open_run
 from tests.chaos.cluster import Cluster
-from tests.chaos.facts import Fact
+from tests.chaos.facts import Fact, alive
 from tests.chaos.plan import DISK, NETWORK, Plan
 
 #: What `architecture.md` promises to keep, but for what a killed process saw in its last:
@@ -21,6 +21,8 @@ FLUSH_SECONDS = 0.1
 _FEW = 4
 #: How often a nanny looks after its worker, and Dask hears of its end, on a busy machine.
 _SAMPLE_SECONDS = 2.0
+#: How long a worker may take to come.
+_COMING_SECONDS = 10.0
 #: After these Dask ends workers that are at work, so that what a task did may be nobody's news.
 _ENDS_WORKERS = (*NETWORK, "restart", "scale-down", "kill-scheduler", "kill-client")
 
@@ -99,6 +101,7 @@ class Truth:
         self.facts = cluster.facts()
         self.scheduler, self.client = cluster.scheduler.pid, cluster.client.pid
         self._log, self._signalled = cluster.log(), cluster.signalled
+        self._full = cluster.full
         #: Where frames wait in memory, more may be lost with a process: it must be told.
         self.relayed = plan.hidden and plan.has(NETWORK)
         self.waits = plan.has(DISK) or self.relayed
@@ -325,6 +328,25 @@ class Truth:
         """Find what `check` should say and does not, or says and should not."""
         return [*self._not_named(), *self._named_for_nothing()]
 
+    def _is_coming(self, pid: int) -> bool:
+        """Tell whether a nanny or its worker began just before the recording ended."""
+        [ended] = self.run.rows("select max(stop) as t from processes where role = 'scheduler'")
+        if ended["t"] is None:
+            return False
+        let_go = (ended["t"].timestamp() - time.time() + time.monotonic()) * 1e9
+        early = let_go - _COMING_SECONDS * 1e9
+        nanny = self.deaths.parent.get(pid)
+        family = [p for p, parent in self.deaths.parent.items() if parent == nanny]
+        return any(self.deaths.first[p] > early for p in family)
+
+    def _ended_on_a_full_disk(self, pid: int) -> bool:
+        """Tell whether a process ended when its last row could not be written."""
+        ended = None if alive(pid) else self.deaths.seen.get(pid)
+        before, after = self.bound * 1e9, _SAMPLE_SECONDS * 1e9
+        return ended is not None and any(
+            start - before <= ended <= stop + after for start, stop in self._full
+        )
+
     def _not_named(self) -> Iterator[str]:
         for pid in self.disturbed:
             for name in self.pids.get(pid, ()):
@@ -340,7 +362,9 @@ class Truth:
             # Who ended while the line was cut could not send its last; nor who was just coming
             # when the client let go, of whom the scheduler takes nothing any more.
             by_comm = row is not None and row["transport"] == "comm"
-            if by_comm and (self.relayed or self.plan.attach):
+            if by_comm and (self.relayed or (self.plan.attach and self._is_coming(row["pid"]))):
+                continue
+            if row is not None and self._ended_on_a_full_disk(row["pid"]):
                 continue
             if finding.process == "workers" and (unrecorded > 0 or self.relayed):
                 unrecorded -= 1
