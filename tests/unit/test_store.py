@@ -363,8 +363,8 @@ def test_a_counter_is_not_on_record_before_what_it_counts(tmp_path: Path) -> Non
     n = iter(range(20, 10_000, 10))  # with the ten that are taken next
 
     def taken() -> list[Batch]:
-        name, value = "scheduler.transitions", next(n)
-        engine.add("counters", time=0, name=name, value=value, recorded=value - 10, final=False)
+        value = next(n)
+        engine.count("scheduler.transitions", value, recorded=value - 10, final=False)
         return [Batch("scheduler_transitions", 10, {"key": ["x"] * 10})]
 
     engine.sources.append(taken)

@@ -52,6 +52,23 @@ def test_every_follower_sees_each_entry_once(maxlen, before, steps) -> None:
     assert dask.log == plain
 
 
+@given(st.integers(0, 20), st.integers(0, 20), st.booleans())
+def test_who_is_removed_sees_what_was_logged_before_that_and_no_more(before, later, look) -> None:
+    """Also where another follows the log on, and takes what it has."""
+    dask = owner(5)
+    one, two = LogTap(dask, "log"), LogTap(dask, "log")
+    dask.log.extend(range(before))
+    one.remove()
+    dask.log.extend(range(100, 100 + later))
+    two.take()
+    if look:
+        assert one.peek() == list(range(before))
+    assert one.take() == list(range(before))
+    dask.log.append(None)
+    assert one.take() == []
+    assert two.take() == [None]
+
+
 def test_an_unread_log_is_trimmed_when_everyone_has_read_it() -> None:
     """The log is as long as Dask wants it once all followers have read it, not before."""
     dask = owner(5)

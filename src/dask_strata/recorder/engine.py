@@ -137,6 +137,7 @@ class Engine:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.rows = 0
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
+        self._counts: deque[dict[str, Any]] = deque()
         self._flush_lock = threading.RLock()
         self._stop = threading.Event()
         self._wake = threading.Event()
@@ -190,6 +191,15 @@ class Engine:
         else:
             self._troubles.count("rows waiting beyond the bound")
 
+    def count(self, name: str, value: int, *, recorded: int, final: bool) -> None:
+        """Add a row of `counters`, ahead of what it counts; on the thread that makes that.
+
+        It is written with what is taken after it, so that a record that is cut off has no counter
+        of rows that it does not have.
+        """
+        row = {"time": now_ns(), "name": name, "value": value, "recorded": recorded}
+        self._counts.append({**row, "final": final})
+
     @property
     def is_here(self) -> bool:
         """Whether this is the process that is recorded, and no fork of it."""
@@ -205,10 +215,8 @@ class Engine:
         with self._flush_lock:
             if self._finished:
                 return
-            # Single rows first, and only there: a counter that comes meanwhile counts what is not
-            # taken yet.
-            self._write(self._single_rows(), self.sources)
-            self._write([], self.slow_sources)
+            self._flush_from([self._taken_counts, *self.sources])
+            self._flush_from(self.slow_sources)
 
     def hurry(self) -> None:
         """Have the recorder's thread flush now; from any thread, waits for nothing."""
@@ -237,11 +245,17 @@ class Engine:
     def _has_more(self) -> bool:
         return any(more() for more in self.unfinished)
 
-    def _write(self, batches: list[Batch], sources: list[Source]) -> None:
+    def _taken_counts(self) -> Iterable[Batch]:
+        counts = [self._counts.popleft() for _ in range(len(self._counts))]
+        return (Batch.of_rows("counters", counts),)
+
+    def _flush_from(self, sources: list[Source]) -> None:
+        batches = self._single_rows()
         for source in sources:
             batches.extend(self._troubles.guarded(source))
-        lost = list(self._troubles.rows(self._pump, self.sink.trouble))
-        batches.append(Batch.of_rows("losses", lost))
+        for row in self._troubles.rows(self._pump, self.sink.trouble):
+            self.add("losses", **row)
+        batches.extend(self._single_rows())
         batches = [batch for batch in batches if batch.n]
         if batches:
             self._put(batches)

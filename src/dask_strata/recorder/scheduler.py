@@ -292,13 +292,8 @@ class SchedulerRecorder(SchedulerPlugin):
             self._add_count(self._transitions.counter(), final=False)
 
     def _add_count(self, value: int, *, final: bool) -> None:
-        self._engine.add(  # type: ignore[union-attr]
-            "counters",
-            time=now_ns(),
-            name="scheduler.transitions",
-            value=value,
-            recorded=self._transitions.recorded,
-            final=final,
+        self._engine.count(  # type: ignore[union-attr]
+            "scheduler.transitions", value, recorded=self._transitions.recorded, final=final
         )
 
     def _sample(self) -> None:

@@ -102,6 +102,8 @@ class LogTap:
         if not isinstance(log, FollowedLog):
             raise UnexpectedLogError(f"{type(owner).__name__}.{attribute} is {type(log).__name__}")
         self._owner, self._attribute, self._log = owner, attribute, log
+        #: What was not taken when this was removed: others may follow the log on.
+        self._left: list[Any] | None = None
         with log.lock:
             self.position = log.trimmed + len(log)
             log.taps.append(self)
@@ -110,6 +112,9 @@ class LogTap:
         """Return the entries that were logged since the last call."""
         log = self._log
         with log.lock:
+            if self._left is not None:
+                entries, self._left = self._left, []
+                return entries
             entries = log.after(self.position)
             self.position += len(entries)
             log.trim()
@@ -118,14 +123,18 @@ class LogTap:
     def peek(self) -> list[Any]:
         """Return the entries that the next `take` begins with."""
         with self._log.lock:
-            return self._log.after(self.position)
+            return self._log.after(self.position) if self._left is None else list(self._left)
 
     def remove(self) -> None:
-        """Stop following; the last to go puts a plain deque back."""
+        """Stop following: `take` returns what was logged up to now, and no more.
+
+        The last to go puts a plain deque back.
+        """
         log = self._log
         with log.lock:
             if self in log.taps:
                 log.taps.remove(self)
+                self._left = log.after(self.position)
             if not log.taps and getattr(self._owner, self._attribute, None) is log:
                 setattr(self._owner, self._attribute, log.original())
 

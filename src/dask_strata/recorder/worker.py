@@ -168,12 +168,12 @@ class WorkerRecorder:
         delay = self._worker.scheduler_delay
         if delay != self._delay:
             self._delay = delay
-            offset = {
-                "time": now_ns(),
-                "offset_seconds": delay,
-                "uncertainty_seconds": self._worker.latency / 2,
-            }
-            yield Batch.of_rows("clock_offsets", [offset])
+            self._engine.add(
+                "clock_offsets",
+                time=now_ns(),
+                offset_seconds=delay,
+                uncertainty_seconds=self._worker.latency / 2,
+            )
         ends, rows = [], []
         for end, tap in (("incoming", self._incoming), ("outgoing", self._outgoing)):
             for entry in tap.take():
@@ -201,14 +201,8 @@ class WorkerRecorder:
             self._add_count(final=False)
 
     def _add_count(self, *, final: bool) -> None:
-        self._engine.add(
-            "counters",
-            time=now_ns(),
-            name="worker.transitions",
-            value=self._worker.state.transition_counter - self._first,
-            recorded=self._recorded,
-            final=final,
-        )
+        value = self._worker.state.transition_counter - self._first
+        self._engine.count("worker.transitions", value, recorded=self._recorded, final=final)
 
     def _sample(self) -> None:
         worker, recent = self._worker, self._worker.monitor.recent()
