@@ -38,7 +38,9 @@ def look(run: Path) -> dict[str, Any]:
     except StrataError as error:
         said["error"] = str(error)
     said["seconds"] = time.process_time() - started
-    said["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Not ru_maxrss: of a forked process that begins with what its parent had.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    said["memory"] = int(status.partition("VmHWM:")[2].split()[0]) * 1024
     return said
 
 

@@ -314,7 +314,7 @@ def test_job(pipeline: Pipeline) -> None:
     workers = of_role(pipeline.run, "worker")
     assert {int(job[w]["process.pid"]) for w in workers} == set(pipeline.pids.values())
     [scheduler] = of_role(pipeline.run, "scheduler")
-    assert "pytest" in job[scheduler]["process.command-line"]
+    assert "python" in job[scheduler]["process.command-line"]
     assert job[scheduler]["process.working-directory"] == str(Path.cwd())
 
 

@@ -16,7 +16,7 @@ import pytest
 from distributed import Client  # noqa: TC002  as in the other tests
 
 import dask_strata
-from dask_strata import Run
+from dask_strata import Run, open_run
 from dask_strata.importers.yappi_files import read_profile
 from tests.conftest import assert_whole, rows, runs_in
 
@@ -115,6 +115,12 @@ def test_other_tools_get_files_that_agree_with_the_record(
             # A callgrind file has calls only where Yappi knows who made them.
             found = next(row["ncall"] for row in read if row["name"] == "spin")
             assert found == n or (form == "callgrind" and found is None)
+    assert not [f for f in run.check().findings if "profiles has no" in f.text]
+    gone = min(folder.iterdir())
+    gone.unlink()
+    check = open_run(run.path).check()
+    [said] = [f for f in check.findings if "profiles has no" in f.text]
+    assert (check.ok, said.process, gone.name in said.text) == (True, gone.stem, True)
 
 
 def test_the_profile_is_answered_from_the_command_line(

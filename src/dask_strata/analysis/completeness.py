@@ -12,6 +12,8 @@ from dask_strata.analysis.finding import Finding
 from dask_strata.analysis.imports import check_import
 from dask_strata.analysis.system_logs import check_logs
 from dask_strata.importers.added import COUNTERS
+from dask_strata.store.inside import entries
+from dask_strata.store.manifest import PROFILE_FORMS, PROFILES
 from dask_strata.store.reader import NO_SUCH_VALUES
 from dask_strata.store.segments import segment_state
 
@@ -57,6 +59,7 @@ def check(run: Run) -> Check:
             *_versions(run),
             *_left_out(run),
             *_unmeasured(run),
+            *_profiles(run),
             *unwritten_logs(run),
         ]
     )
@@ -253,6 +256,27 @@ def _unmeasured(run: Run) -> Iterator[Finding]:
                     row["process"],
                     f"{missing:,} of {row['n']:,} runs of tasks on {row['process']} have no {what}",
                 )
+
+
+def _profiles(run: Run) -> Iterator[Finding]:
+    """Find files of profiles that a process had no time or place to write behind its record."""
+    try:
+        there = {name for name, _ in entries(run.path, PROFILES)}
+    except OSError:
+        there = set()
+    for row in run.rows(
+        "select distinct process from functions join processes using (process) "
+        "where functions.file is null and transport = 'file' and stop is not null order by process"
+    ):
+        names = [f"{row['process']}.{form}" for form in PROFILE_FORMS]
+        absent = [name for name in names if name not in there]
+        if absent:
+            yield Finding(
+                "note",
+                row["process"],
+                f"{PROFILES} has no {' and no '.join(absent)}: it ended before they were written, "
+                "or could not write them; its functions are on record",
+            )
 
 
 def clock(time: Any) -> str:

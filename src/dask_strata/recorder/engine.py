@@ -132,6 +132,8 @@ class Engine:
         self.on_finish: list[Callable[[], None]] = []
         #: What the recorder's thread does at the end.
         self.at_end: list[Callable[[], None]] = []
+        #: What it does when the record has its last row: a process that ends may not let it.
+        self.after_end: list[Callable[[], None]] = []
         self.ended: Callable[[], str | None] = lambda: None
         #: The event loop that the server runs on, if it is that of who starts this.
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -343,6 +345,9 @@ class Engine:
                 each.clear()
             self.at_end.clear()
         self._pump.join(_LAST_WRITE_SECONDS)
+        for action in self.after_end:
+            self._troubles.run(action)
+        self.after_end.clear()
         _engines.pop(self.process, None)
         atexit.unregister(self.finish)
         self._when_finished()

@@ -12,6 +12,7 @@ from dask_strata.owners import Owner, local_roots, owner_of, waits
 from dask_strata.recorder.coroutines import is_coroutine, source_lines
 from dask_strata.recorder.other_profilers import profiler_at_work, watch
 from dask_strata.recorder.readings import Function, Readings, Thread
+from dask_strata.store.manifest import PROFILE_FORMS
 
 INSTALL = "pip install 'dask-strata[yappi]'"
 
@@ -227,7 +228,7 @@ class Profiler:
         stats = self._readings.as_statistics()
         try:
             path.parent.mkdir(exist_ok=True)
-            for form in ("pstat", "callgrind"):
+            for form in PROFILE_FORMS:
                 hidden = path.parent / f".{path.name}.{form}"
                 stats.save(str(hidden), form)
                 hidden.replace(path.parent / f"{path.name}.{form}")

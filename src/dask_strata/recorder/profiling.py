@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from pathlib import Path
 
 from dask_strata.config import Settings
@@ -89,15 +90,16 @@ class _Profiling:
         self._engine.at_end.append(self._end)
 
     def _end(self) -> None:
+        # Files take seconds, and a process that ends may have none left: `check` looks for them.
+        self._engine.after_end.append(partial(self._leave, self._files()))
         self._tell_troubles()
         self._profiler.stop(self)
-        try:
-            self._take()
-            self._engine.flush()  # files take a moment, and a process that ends has few
-        finally:
-            problem = self._profiler.leave(self, self._files())
-            if problem is not None:
-                add_loss(self._engine, problem)
+        self._take()
+
+    def _leave(self, files: Path | None) -> None:
+        problem = self._profiler.leave(self, files)
+        if problem is not None:
+            logger.warning("dask-strata: %s", problem)
 
     def _tell_troubles(self) -> None:
         for trouble in self._profiler.troubles():

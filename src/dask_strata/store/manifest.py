@@ -27,6 +27,7 @@ ADDITIONS = "additions"
 
 #: Folder of profiles for other tools: pstat and callgrind files.
 PROFILES = "profiles"
+PROFILE_FORMS = ("pstat", "callgrind")
 
 #: Folder of Darshan's logs, unless they are to go elsewhere.
 DARSHAN = "darshan"
