@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -65,6 +66,9 @@ def series(options: argparse.Namespace) -> list[dict]:
         try:
             with trial_folder() as folder:
                 result = hold(planned, folder, mutant=options.mutant)
+                if result.problems:
+                    options.keep.mkdir(parents=True, exist_ok=True)
+                    shutil.copytree(folder, options.keep / f"seed-{seed}", dirs_exist_ok=True)
         except TrialError as error:
             print(f"  not held: {error}", flush=True)
             continue

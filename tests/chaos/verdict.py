@@ -25,6 +25,7 @@ _SAMPLE_SECONDS = 2.0
 _COMING_SECONDS = 10.0
 #: After these Dask ends workers that are at work, so that what a task did may be nobody's news.
 _ENDS_WORKERS = (*NETWORK, "restart", "scale-down", "kill-scheduler", "kill-client")
+_KILLS_WORKERS = ("kill-worker", "kill-nanny", "memory-kill", "folder-read-only")
 
 
 @dataclass
@@ -102,6 +103,7 @@ class Truth:
         self.scheduler, self.client = cluster.scheduler.pid, cluster.client.pid
         self._log, self._signalled = cluster.log(), cluster.signalled
         self._full = cluster.full
+        self._told: set[tuple[str, str, str]] = set()
         #: Where frames wait in memory, more may be lost with a process: it must be told.
         self.relayed = plan.hidden and plan.has(NETWORK)
         self.waits = plan.has(DISK) or self.relayed
@@ -193,16 +195,18 @@ class Truth:
                 "where start_state = 'processing' and finish_state = 'memory'"
             )
         }
-        strict = not self.plan.has(_ENDS_WORKERS)
-        due = [
-            f
-            for f in self.of("end")
-            if (strict or (f.key, f.worker) in heard) and self.is_due(f, f.pid)
-        ]
+        due = [f for f in self.of("end") if self.is_due(f, f.pid)]
         lost = []
-        for rows in (self._finished(), self._executed()):
+        for rows, left_early in (
+            # What is cancelled while it runs, as its inputs are lost, is run and does not finish.
+            (self._finished(), (*_ENDS_WORKERS, *_KILLS_WORKERS)),
+            (self._executed(), _ENDS_WORKERS),
+        ):
             there = Counter((pid, key) for pid, key, _ in rows)
+            strict = not self.plan.has(left_early)
             for fact in due:
+                if not strict and (fact.key, fact.worker) not in heard:
+                    continue
                 there[fact.pid, fact.key] -= 1
                 if there[fact.pid, fact.key] < 0:
                     lost.append(fact)
@@ -278,9 +282,11 @@ class Truth:
         ended = Counter((f.key, f.worker) for f in self.facts if f.what == "end")
         threads = {(f.key, f.worker, f.thread) for f in self.facts if f.what == "end"}
         for row in self.run.rows(
-            "select key, worker, thread from scheduler_transitions "
+            "select key, worker, thread, run_id, startstops from scheduler_transitions "
             "where start_state = 'processing' and finish_state = 'memory'"
         ):
+            if self._is_told_again(row):
+                continue
             ended[row["key"], row["worker"]] -= 1
             if ended[row["key"], row["worker"]] < 0:
                 yield f"the scheduler's record has a task finish that did not: {row}"
@@ -291,6 +297,20 @@ class Truth:
             by_process[row] -= 1
             if by_process[row] < 0:
                 yield f"a worker's record has a task finish that did not: {row}"
+
+    def _is_told_again(self, row: dict[str, Any]) -> bool:
+        """Tell whether a worker was asked for what it had already: it says so, and runs nothing.
+
+        As it is asked when others that had it were lost, it fetched it or ran it before.
+        """
+        steps = row["startstops"] or []
+        if not any(step["action"] == "compute" for step in steps):
+            return row["run_id"] is not None and row["thread"] is None
+        told = (row["key"], row["worker"], str(steps))
+        if told in self._told:
+            return True
+        self._told.add(told)
+        return False
 
     def _not_executed(self) -> Iterator[str]:
         began: dict[tuple[int, str, str, int], list[int]] = {}
