@@ -6,6 +6,7 @@ of tasks. The recorded run is then read, compacted, and read again.
 
     python benchmarks/soak.py --tasks 20000
     python benchmarks/soak.py --tasks 1000000 --minutes 30 --keep /tmp/million
+    python benchmarks/soak.py --tasks 1000000 --plain-tasks 400000 --minutes 30
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -72,16 +74,16 @@ def side(name: str, runs: Path | None, tasks: int, seconds: float, *options: str
     return samples
 
 
-def both(runs: Path, tasks: int, seconds: float) -> dict[str, list[dict]]:
+def both(runs: Path, tasks: int, plain_tasks: int, seconds: float) -> dict[str, list[dict]]:
     """Do the work recorded and not recorded, side by side; return the samples of each."""
     found: dict[str, list[dict]] = {}
 
-    def run(name: str, where: Path | None) -> None:
-        found[name] = side(name, where, tasks, seconds)
+    def run(name: str, where: Path | None, n: int) -> None:
+        found[name] = side(name, where, n, seconds)
 
-    others = threading.Thread(target=run, args=("nothing", None))
+    others = threading.Thread(target=run, args=("nothing", None, plain_tasks))
     others.start()
-    run("recorded", runs)
+    run("recorded", runs, tasks)
     others.join()
     return found
 
@@ -120,19 +122,21 @@ def growth(found: dict[str, list[dict]]) -> list[str]:
     """Return the lines of the table of what grew."""
     lines = [
         (
-            "| process | what | median of each tenth of the recording, recorded less not recorded "
-            "| slope of the second half, a million tasks |"
+            "| process | what | recorded less not recorded, median of each tenth of what both did "
+            "| slope of its second half, a million tasks | recorded, median of each tenth |"
         ),
-        "|---|---|---|---|",
+        "|---|---|---|---|---|",
     ]
     for role in ROLES:
         for what, scale, unit in (("rss", 1e6, "MB"), ("fds", 1, ""), ("threads", 1, "")):
             pairs = differences(found, role, what)
             if pairs:
-                values = ", ".join(f"{v / scale:.0f}" for v in tenths(pairs))
-                lines.append(
-                    f"| {role} | {what} {unit} | {values} | {slope(pairs) / scale:+.1f} {unit} |"
+                own = [(s["tasks"], largest(s, role, what)) for s in found["recorded"]]
+                more, all_of_it = (
+                    ", ".join(f"{v / scale:.0f}" for v in tenths(series)) for series in (pairs, own)
                 )
+                growing = f"{slope(pairs) / scale:+.1f} {unit}"
+                lines.append(f"| {role} | {what} {unit} | {more} | {growing} | {all_of_it} |")
     return lines
 
 
@@ -144,12 +148,15 @@ def report(found: dict[str, list[dict]], facts: dict) -> str:
     """Return the result as Markdown."""
     last = {name: samples[-1] for name, samples in found.items()}
     tasks = last["recorded"]["tasks"]
-    seconds = ", ".join(f"{n} {s['seconds'] / 60:.0f} min" for n, s in last.items())
+    seconds = ", ".join(
+        f"{name} {last[name]['tasks']:,} in {last[name]['seconds'] / 60:.0f} min"
+        for name in ("recorded", "nothing")
+    )
     return "\n".join(
         [
             "# A long recording",
             "",
-            f"`benchmarks/soak.py`: {tasks:,} tasks in one recording ({seconds}, both clusters at",
+            f"`benchmarks/soak.py`: {tasks:,} tasks in one recording ({seconds}; both clusters at",
             "the same time on 2 cores; one scheduler, two workers with nannies and one thread,",
             (
                 f"one client each). Python {platform.python_version()}, distributed "
@@ -186,14 +193,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", type=int, default=1_000_000)
+    parser.add_argument("--plain-tasks", type=int, help="of the one that is not recorded")
     parser.add_argument("--minutes", type=float, default=0.0, help="at least so long")
     parser.add_argument("--keep", type=Path, help="where the recorded run stays")
     parser.add_argument("--results", type=Path, help="folder for soak.md and soak.json")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then all is taken down
 
     with tempfile.TemporaryDirectory(prefix="strata-soak-") as scratch:
         runs = options.keep or Path(scratch) / "runs"
-        found = both(runs, options.tasks, options.minutes * 60)
+        plain = options.plain_tasks or options.tasks
+        found = both(runs, options.tasks, plain, options.minutes * 60)
         facts: dict = {"load": "{:.1f}, {:.1f}, {:.1f}".format(*os.getloadavg())}
         run = max(runs.glob("*/run.json")).parent
         facts["segment bytes"] = folder_bytes(run)
