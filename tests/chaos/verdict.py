@@ -375,6 +375,7 @@ class Truth:
 
     def _named_for_nothing(self) -> Iterator[str]:
         unrecorded = sum(pid not in self.pids for pid in self.disturbed)
+        nameless = unrecorded
         for finding in self.run.check().missing:
             row = self.processes.get(finding.process)
             if row is not None and row["pid"] in self.disturbed:
@@ -385,6 +386,10 @@ class Truth:
             if by_comm and (self.relayed or (self.plan.attach and self._is_coming(row["pid"]))):
                 continue
             if row is not None and self._ended_on_a_full_disk(row["pid"]):
+                continue
+            # Who was killed before its first row has a segment, and nothing that says who it was.
+            if row is None and finding.process.startswith(("worker-", "nanny-")) and nameless > 0:
+                nameless -= 1
                 continue
             if finding.process == "workers" and (unrecorded > 0 or self.relayed):
                 unrecorded -= 1
