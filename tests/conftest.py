@@ -105,6 +105,13 @@ def rows(run: Run, query: str) -> list[dict[str, Any]]:
     return run.sql(query).to_arrow().to_pylist()
 
 
+@pytest.fixture
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is slow is no worker that hangs, which a record would tell of."""
+    monkeypatch.setattr("dask_strata.recorder.taking_off._SECONDS", 60)
+    monkeypatch.setattr("dask_strata.recorder.session._DETACH_SECONDS", 150)
+
+
 def assert_whole(run: Run) -> None:
     """Assert that Dask's counters agree with the rows on record, in every process."""
     check = run.check()

@@ -35,18 +35,14 @@ __all__ = ["deployment", "serve"]
 SECRET = "hunter2hunter2"
 
 
+pytestmark = pytest.mark.usefixtures("no_hurry")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """A cluster of one worker process with its nanny."""
     with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is slow is no worker that hangs, which a record would tell of."""
-    monkeypatch.setattr("dask_strata.recorder.taking_off._SECONDS", 60)
-    monkeypatch.setattr("dask_strata.recorder.session._DETACH_SECONDS", 150)
 
 
 def texts(value: Any) -> Iterator[str]:

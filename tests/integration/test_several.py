@@ -17,19 +17,14 @@ from dask_strata import Run, record
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.integration.leftovers import assert_nothing_left
 
+pytestmark = pytest.mark.usefixtures("no_hurry")
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """A cluster of two worker processes with nannies, which no test here may leave a trace on."""
     with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is slow is no worker that hangs, which a record would tell of."""
-    monkeypatch.setattr("dask_strata.recorder.taking_off._SECONDS", 60)
-    monkeypatch.setattr("dask_strata.recorder.session._DETACH_SECONDS", 150)
 
 
 def square(x: int) -> int:
