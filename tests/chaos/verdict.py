@@ -25,6 +25,7 @@ _SAMPLE_SECONDS = 2.0
 _COMING_SECONDS = 10.0
 #: After these Dask ends workers that are at work, so that what a task did may be nobody's news.
 _ENDS_WORKERS = (*NETWORK, "restart", "scale-down", "kill-scheduler", "kill-client")
+#: After these a task may be cancelled while it runs: what it needs is gone.
 _KILLS_WORKERS = ("kill-worker", "kill-nanny", "memory-kill", "folder-read-only")
 
 
