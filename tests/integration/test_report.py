@@ -39,6 +39,13 @@ def test_a_recorded_chain_is_its_naps(client: Client, runs: Path) -> None:
     # Not to the tenth: Dask's estimate of a worker's clock is off by that where processes wait.
     assert 0.75 < path.seconds["compute"] < took - 0.6
     assert path.seconds["nothing submitted"] > 0.6
+    for row in run.rows("select key, compute_seconds from attempts"):
+        on_path = sum(
+            (s.stop - s.start) / 1e9
+            for s in path.segments
+            if s.key == row["key"] and s.cause == "compute"
+        )
+        assert on_path <= row["compute_seconds"] + 1e-3
     order = list(dict.fromkeys(s.key for s in path.segments if s.cause == "compute"))
     assert order == ["first", "second", "third"]
     for a, b in zip(path.segments, path.segments[1:], strict=False):
