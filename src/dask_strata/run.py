@@ -184,7 +184,7 @@ class Run:
             needed -= self._made
             for name in RECORDED:
                 if name in needed:
-                    self._engine.connection.register(name, self._recorded(name))
+                    self._engine.add(name, self._recorded(name))
             for name in names:
                 if name in needed:
                     # Again, if it was interrupted before.

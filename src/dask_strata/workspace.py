@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from dask_strata.errors import StrataError
+from dask_strata.key_numbers import KeyNumbers
 from dask_strata.sql import connect
 
 #: What derived tables take of memory before they go to disk, where there is one to go to.
@@ -35,6 +37,7 @@ class Workspace:
 
     def __init__(self, memory_bytes: int = WORKING_BYTES) -> None:
         self._memory_bytes = memory_bytes
+        self._keys = KeyNumbers()
         self._remove: Callable[[], object]
         try:
             folder = tempfile.mkdtemp(prefix="dask-strata-")
@@ -47,6 +50,11 @@ class Workspace:
         # Others need the disk, too.
         most = shutil.disk_usage(folder).free // 2
         self.connection.execute("set max_temp_directory_size = ?", [f"{most}B"])
+
+    def add(self, name: str, table: pa.Table) -> None:
+        """Add a recorded table, with a number for each key; ``_keys`` has all keys so far."""
+        self.connection.register(name, self._keys.add_to(table))
+        self.connection.register("_keys", self._keys.keys())
 
     def do(self, action: Callable[[], _T]) -> _T:
         """Do something with the connection; where memory is too little even so, with more.

@@ -68,47 +68,48 @@ class PrefixUse:
 
 #: How many threads and tasks of each worker do what from each moment to the next: `counted`.
 STATES = """
-    with there as (
-        select w.worker, w.nthreads,
+    with there as materialized (
+        select row_number() over () as place, w.worker, w.nthreads,
                greatest(epoch_ns(coalesce(w.start, b.first)), epoch_ns(b.first)) as t0,
                least(epoch_ns(coalesce(w.stop, b.last)), epoch_ns(b.last)) as t1
         from workers w cross join _bounds b
         -- Of an imported worker that told nothing, and that nobody told of, nothing is known.
         where w.process is not null or w.n_attempts > 0 or not exists (from imports where kind is null)
     ), spans as (
-        select p.attempt, t.worker, t.t0, greatest(epoch_ns(p.start), t.t0) as a,
+        select p.attempt, t.place, greatest(epoch_ns(p.start), t.t0) as a,
                least(epoch_ns(p.stop), t.t1) as b, coalesce(n.prefix, '(unknown)') as prefix,
                case when action in ('compute', 'transfer', 'deserialize') then action
                     when action like 'disk%' then 'spill' else 'compute' end as kind
         from phases p join there t on t.worker = p.worker
         left join attempts n on n.attempt = p.attempt
     ), apart as (
+        select place, prefix, kind, a, b from spans where b > a and kind <> 'transfer'
         -- A task that fetches from several workers at once waits once.
-        select worker, t0, prefix, kind, b, case when kind = 'transfer' then greatest(a, coalesce(max(b) over (
-                   partition by attempt, worker, t0, kind order by a, b
-                   rows between unbounded preceding and 1 preceding), a)) else a end as a
-        from spans where b > a
+        union all select place, prefix, kind, greatest(a, coalesce(max(b) over (
+                   partition by attempt, place order by a, b
+                   rows between unbounded preceding and 1 preceding), a)) as a, b
+        from spans where b > a and kind = 'transfer'
     ), edges as (
-        select worker, t0, t0 as t, null as kind, 0 as d from there where t1 > t0
-        union all select worker, t0, t1, null, 0 from there where t1 > t0
-        union all select worker, t0, a, kind, 1 from apart where b > a
-        union all select worker, t0, b, kind, -1 from apart where b > a
+        select place, t0 as t, null as kind, 0 as d from there where t1 > t0
+        union all select place, t1, null, 0 from there where t1 > t0
+        union all select place, a, kind, 1 from apart where b > a
+        union all select place, b, kind, -1 from apart where b > a
     ), steps as (
-        select worker, t0, t,
+        select place, t,
                lead(t) over w - t as dt,
                sum(d) filter (kind = 'compute') over w as c,
                sum(d) filter (kind = 'deserialize') over w as s,
                sum(d) filter (kind = 'spill') over w as k,
                sum(d) filter (kind = 'transfer') over w as x
         from edges
-        window w as (partition by worker, t0 order by t rows between unbounded preceding and current row)
+        window w as (partition by place order by t rows between unbounded preceding and current row)
     ), states as (
-        select e.worker, e.t0, e.t, e.dt, t.nthreads, coalesce(c, 0) as c, coalesce(s, 0) as s, coalesce(k, 0) as k,
+        select e.place, t.worker, e.t, e.dt, t.nthreads, coalesce(c, 0) as c, coalesce(s, 0) as s, coalesce(k, 0) as k,
                coalesce(x, 0) as x, coalesce(c, 0) + coalesce(s, 0) + coalesce(k, 0) as busy
-        from steps e join there t on t.worker = e.worker and t.t0 = e.t0 where e.dt > 0
+        from steps e join there t on t.place = e.place where e.dt > 0
     ), counted as (
         -- Where nobody told how many threads there are: as many as were ever busy at once.
-        select *, coalesce(nthreads, greatest(max(busy) over (partition by worker, t0), 1)) as n from states
+        select *, coalesce(nthreads, greatest(max(busy) over (partition by place), 1)) as n from states
     )
 """
 
@@ -121,23 +122,23 @@ _QUERY = (
         from counted
     ), amounts as (
         -- Up to each moment: the time that one who runs, or fetches, was there had.
-        select worker, t0, t,
+        select place, t,
                sum(dt * running) over w as ran, sum(dt * fetching) over w as fetched
-        from (select worker, t0, t + dt as t, dt, running, fetching from shares
-              union all select worker, t0, t0, 0, 0, 0 from there)
-        window w as (partition by worker, t0 order by t range between unbounded preceding and current row)
+        from (select place, t + dt as t, dt, running, fetching from shares
+              union all select place, t0, 0, 0, 0 from there)
+        window w as (partition by place order by t range between unbounded preceding and current row)
     ), had as (
-        select worker, t0, t, any_value(ran) as ran, any_value(fetched) as fetched
-        from amounts group by worker, t0, t
+        select place, t, any_value(ran) as ran, any_value(fetched) as fetched
+        from amounts group by place, t
     )
     select null as prefix, null as kind, coalesce(sum(dt * n), 0) / 1e9 as seconds from shares
     union all
-    -- One join for both ends: two can be joined with each other first, by worker alone.
+    -- One join for both ends: two can be joined with each other first, by place alone.
     select e.prefix, e.kind,
            fsum(e.sign * case when e.kind = 'transfer' then h.fetched else h.ran end) / 1e9
-    from (select worker, t0, prefix, kind, a as t, -1 as sign from apart where b > a
-          union all select worker, t0, prefix, kind, b, 1 from apart where b > a) e
-    join had h on h.worker = e.worker and h.t0 = e.t0 and h.t = e.t
+    from (select place, prefix, kind, a as t, -1 as sign from apart where b > a
+          union all select place, prefix, kind, b, 1 from apart where b > a) e
+    join had h on h.place = e.place and h.t = e.t
     group by e.prefix, e.kind
 """
 )

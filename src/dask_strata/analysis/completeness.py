@@ -179,7 +179,7 @@ def _losses(run: Run) -> Iterator[Finding]:
         "select process, what, reason, sum(count) as n, min(time) as time from losses "
         "where what not in ('segment') and not (what = 'rows' and reason = 'a frame is missing') "
         "and what <> ? and not (what = 'worker' and \"where\" in "
-        "(select worker from workers where process is null)) group by all order by time",
+        "(select worker from _present where process is null)) group by all order by time",
         COUNTERS,  # which may be there now: see `system_logs`
     ):
         count = "" if row["n"] is None else f"{int(row['n']):,} "
@@ -188,6 +188,8 @@ def _losses(run: Run) -> Iterator[Finding]:
 
 
 def _unrecorded_workers(run: Run) -> Iterator[Finding]:
+    if not run.rows("select 1 from _present where process is null limit 1"):
+        return  # how many attempts there were on each worker takes long to find
     for row in run.rows(
         "select worker, any_value(name) as name, any_value(n_attempts) as n_attempts, "
         'max(reason) as reason from workers left join losses on "where" = worker '

@@ -8,7 +8,7 @@ the makespan, and each has one cause.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -109,6 +109,8 @@ class _Walk:
         self._first = int(min([*data.under_way[0][:1].tolist(), data.start.min()]))
         self._by_stop = np.argsort(data.stop, kind="stable")
         self._stops = data.stop[self._by_stop]
+        # What ended behind it was been to, or ended too late: the walk goes backwards.
+        self._place = len(self._stops) - 1
         self._been: set[int] = set()
         self._workers = data.attempts["worker"].to_pylist()
 
@@ -202,13 +204,13 @@ class _Walk:
         """Return the last result before a submission, and when it was there."""
         if now <= self._first:
             return None, now
-        place = bisect_right(self._stops, now) - 1
-        while place >= 0:
-            row = int(self._by_stop[place])
-            if row not in self._been:
-                return row, max(int(self._stops[place]), self._first)
+        place = min(self._place, int(np.searchsorted(self._stops, now, side="right")) - 1)
+        while place >= 0 and int(self._by_stop[place]) in self._been:
             place -= 1
-        return None, self._first
+        self._place = place
+        if place < 0:
+            return None, self._first
+        return int(self._by_stop[place]), max(int(self._stops[place]), self._first)
 
     def _unsubmitted(self, a: int, b: int, *, known: bool) -> Iterator[_Piece]:
         """Divide what is before a submission: the client's time, and nobody's."""

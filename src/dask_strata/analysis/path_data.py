@@ -24,8 +24,8 @@ _ATTEMPTS = """
     with seen as (
         select attempt, min(epoch_ns(start)) as a, max(epoch_ns(stop)) as b
         from phases group by attempt
-    ), lives as (select key, key_type, submitted from tasks where submitted is not null)
-    select a.attempt, min(a.attempt) over (partition by a.key, a.key_type) as task,
+    ), lives as (select _key, submitted from tasks where submitted is not null)
+    select a.attempt, min(a.attempt) over (partition by a._key) as task,
            a.key, a.key_type, coalesce(a.prefix, '(unknown)') as prefix, a.worker,
            coalesce(epoch_ns(a.start), s.a) as start, coalesce(epoch_ns(a.stop), s.b) as stop,
            coalesce(epoch_ns(l.submitted), -1) as submitted,
@@ -33,17 +33,17 @@ _ATTEMPTS = """
     from attempts a
     left join seen s on s.attempt = a.attempt
     asof left join lives l
-      on l.key = a.key and l.key_type = a.key_type and a.start >= l.submitted
+      on l._key = a._key and a.start >= l.submitted
     where (a.start is not null or s.a is not null) and (a.stop is not null or s.b is not null)
     order by a.attempt
 """
 
 _EDGES = """
-    with firsts as (select key, key_type, min(attempt) as task from attempts group by key, key_type)
+    with firsts as (select _key, min(attempt) as task from attempts group by _key)
     select distinct t.task, d.task as dependency
     from graph_edges e
-    join firsts t on t.key = e.key and t.key_type = e.key_type
-    join firsts d on d.key = e.dependency and d.key_type = e.dependency_type
+    join firsts t on t._key = e._key
+    join firsts d on d._key = e._dependency
 """
 
 _PHASES = """
@@ -56,9 +56,9 @@ _PHASES = """
 
 #: Stays in which the scheduler itself says that there was no worker to be had.
 _QUEUED = """
-    with firsts as (select key, key_type, min(attempt) as task from attempts group by key, key_type)
+    with firsts as (select _key, min(attempt) as task from attempts group by _key)
     select f.task, epoch_ns(m.time) as start, epoch_ns(m.next_time) as stop
-    from _moves m join firsts f on f.key = m.key and f.key_type = m.key_type
+    from _moves m join firsts f on f._key = m._key
     where m.finish_state in ('queued', 'no-worker') and m.next_time is not null
     order by f.task, m.time
 """

@@ -157,9 +157,9 @@ def failures(run: Run) -> tuple[Failure, ...]:
         select coalesce(k.prefix, '(unknown)') as prefix, t.exception, count(distinct t.key) as count,
                any_value(t.key) as example
         from scheduler_transitions t
-        left join _known k on k.key = t.key and k.key_type = t.key_type
+        left join _known k on k._key = t._key
         where t.finish_state = 'erred' and t.exception is not null
-          and (t.blame is null or t.blame = t.key and t.blame_type = t.key_type)
+          and (t.blame is null or t._blame = t._key)
         group by 1, 2 order by count desc, prefix, exception
     """)
     return tuple(Failure(**row) for row in rows)

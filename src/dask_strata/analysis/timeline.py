@@ -33,7 +33,7 @@ _BARS = """
     )
     select attempt, dense_rank() over (order by worker, thread) - 1 as row, worker, thread,
            t0, greatest(t0, t1) as t1, coalesce(prefix, '(unknown)') as prefix, outcome, ran,
-           key, key_type, min(attempt) over (partition by key, key_type) as task,
+           key, key_type, min(attempt) over (partition by _key) as task,
            coalesce(nbytes, -1) as nbytes,
            coalesce(read_bytes, -1) as read_bytes, exception
     from bars where t0 is not null order by row, t0, attempt
@@ -46,11 +46,11 @@ _OTHERS = """
 """
 
 _EDGES = """
-    with firsts as (select key, key_type, min(attempt) as task from attempts group by key, key_type)
+    with firsts as (select _key, min(attempt) as task from attempts group by _key)
     select distinct t.task, d.task as dependency
     from graph_edges e
-    join firsts t on t.key = e.key and t.key_type = e.key_type
-    join firsts d on d.key = e.dependency and d.key_type = e.dependency_type
+    join firsts t on t._key = e._key
+    join firsts d on d._key = e._dependency
     order by 1, 2
 """
 

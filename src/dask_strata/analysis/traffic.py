@@ -88,7 +88,7 @@ def files(run: Run) -> tuple[FileUse, ...]:
                coalesce(string_agg(distinct k.prefix, ', ' order by k.prefix), '') as prefixes
         from task_inputs i
         left join attempts a on a.attempt = i.attempt
-        left join _known k on k.key = i.key and k.key_type = i.key_type
+        left join _known k on k._key = i._key
         where i.uri is not null group by i.uri, i.mode
         order by greatest(claimed, seen) desc, i.uri, i.mode
     """)

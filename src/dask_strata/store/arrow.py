@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -101,6 +102,15 @@ def _bounded(kind: Kind, array: Any) -> tuple[Any, int]:
     return bounded, bounded.null_count - array.null_count
 
 
+def whole(rows: pa.Table) -> pa.Table:
+    """Return a table whose texts are in one piece: who reads them unpacks a dictionary a piece."""
+    for i, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type) and rows[i].num_chunks > 1:
+            one = rows[i].unify_dictionaries().combine_chunks()
+            rows = rows.set_column(i, field, one)
+    return rows
+
+
 def _beyond(kind: Kind, array: Any) -> bool:
     """Return whether any of some numbers is beyond the limits of its kind."""
     found = pc.min_max(array)
@@ -144,7 +154,7 @@ class Rows:
             values = self._columns.get(column.name)
             if values is None:
                 fields = 2 if column.kind == "key" else 1
-                arrays.extend([_nulls(_ARROW[column.kind], self._n)] * fields)
+                arrays.extend([nulls(_ARROW[column.kind], self._n)] * fields)
             else:
                 arrays.extend(self._arrays(column, values))
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
@@ -208,20 +218,29 @@ class Rows:
         return value
 
     def table(self) -> pa.Table:
-        """Return all rows as one table."""
+        """Return all rows as one table, and let go of them."""
         if self._n:
             self._seal()
-        return pa.Table.from_batches(self._batches, self._schema).unify_dictionaries()
+        batches, self._batches = self._batches, []
+        return whole(pa.Table.from_batches(batches, self._schema))
 
 
 @cache
-def _some_nulls(kind: pa.DataType, n: int) -> pa.Array:
-    return pa.nulls(n, kind)
+def _zeros(n: int) -> pa.Buffer:
+    return pa.py_buffer(np.zeros(n, np.uint8))
 
 
-def _nulls(kind: pa.DataType, n: int) -> pa.Array:
-    """Return nulls that share their memory with all others of the type."""
-    return _some_nulls(kind, 1 << max(n, _ROWS_A_BATCH).bit_length())[:n]
+def nulls(kind: pa.DataType, n: int) -> pa.Array:
+    """Return nulls that share their memory with all others, and take none as long as none is set."""
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(
+            nulls(kind.index_type, n), pa.array([], kind.value_type)
+        )
+    if pa.types.is_nested(kind):
+        return pa.nulls(n, kind)
+    zeros = _zeros(8 << max(n, _ROWS_A_BATCH).bit_length())
+    buffers = [zeros] * (3 if pa.types.is_string(kind) else 2)
+    return pa.Array.from_buffers(kind, n, buffers, null_count=n)
 
 
 def _interval(item: Any) -> Any:

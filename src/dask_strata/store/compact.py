@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 from dask_strata.bounds import Budget
 from dask_strata.errors import StrataError
 from dask_strata.store.index import INDEX, index_bytes
-from dask_strata.store.inside import entries, is_file, is_folder, opened_folder
+from dask_strata.store.inside import checksum, entries, is_file, is_folder, opened_folder
 from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX
 from dask_strata.store.parquet import (
     READ_ERRORS,
     Part,
     allow,
+    is_as_written,
     main_home,
     part,
     read_table,
@@ -71,7 +72,7 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     record = read_record(folder, damaged=False)
     before = sum(s.size for s in record.segments if is_file(s.path))
     if record.imported:
-        rows, apart = sum(map(len, record.tables.values())), len(record.damaged)
+        rows, apart = sum(record.rows.values()), len(record.damaged)
         return Compaction(rows, 0, _size(folder), 0, additions_kept=apart)
     if record.refused:
         raise StrataError(
@@ -99,7 +100,7 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     kept = _delete_segments(record)
     for name in there:
         shutil.rmtree(folder / ADDITIONS / name, ignore_errors=True)
-    rows = sum(map(len, record.tables.values()))
+    rows = sum(record.rows.values())
     return Compaction(rows, before, _size(folder), kept, len(there), len(record.damaged))
 
 
@@ -109,27 +110,25 @@ def _size(folder: Path) -> int:
 
 def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
     """Write what is on record, and see that it is read again as it is."""
-    rows: dict[str, int] = {}
-    for name, table in record.tables.items():
-        if not len(table):
-            continue
+    rows = {name: n for name, n in record.rows.items() if n}
+    checksums: dict[str, int] = {}
+    new.mkdir(parents=True)
+    for name in rows:
         progress(name)
         path = new / name / "part-0.parquet"
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir()
+        table = record.tables[name]
         write_parquet(table, path)
-        rows[name] = len(table)
-    new.mkdir(parents=True, exist_ok=True)
-    (new / INDEX).write_bytes(index_bytes(rows, record.segments, record.additions))
-    written = part(record.folder, "Parquet", new.name)
-    budget = Budget()
-    allow(written, budget)
-    for name in rows:
-        _compare(written, name, record.tables[name], budget)
-    if written.damages or dict(written.rows) != rows:
+        _compare(Part(record.folder, (new.name,), {name: rows[name]}), name, table)
+        checksums[name] = checksum(record.folder, new.name, name, path.name)
+    (new / INDEX).write_bytes(index_bytes(rows, record.segments, record.additions, checksums))
+    if not is_as_written(part(record.folder, "Parquet", new.name)):
         raise _different("the index")
 
 
-def _compare(written: Part, name: str, table: pa.Table, budget: Budget) -> None:
+def _compare(written: Part, name: str, table: pa.Table) -> None:
+    budget = Budget()
+    allow(written, budget)
     try:
         back, odd = read_table(written, name, budget)
     except READ_ERRORS as error:

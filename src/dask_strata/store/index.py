@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,14 @@ class Index:
         Which part of which segment is in the tables.
     additions : list of str
         Names of the additions that are in them.
+    checksums : dict of str to int
+        CRC-32 of the file of each table; empty, if an earlier version wrote it.
     """
 
     tables: dict[str, int] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     additions: list[str] = field(default_factory=list)
+    checksums: dict[str, int] = field(default_factory=dict)
 
 
 def read_index(run: Path, *home: str) -> Index:
@@ -53,13 +56,17 @@ def read_index(run: Path, *home: str) -> Index:
             {_name(name): _count(n) for name, n in facts["tables"].items()},
             [_segment(run, about) for about in facts["segments"]],
             [_name(name) for name in facts.get("additions") or ()],
+            {_name(name): _count(n) for name, n in (facts.get("checksums") or {}).items()},
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("it is no index of Parquet") from error
 
 
 def index_bytes(
-    tables: dict[str, int], segments: Sequence[Segment] = (), additions: Sequence[str] = ()
+    tables: dict[str, int],
+    segments: Sequence[Segment] = (),
+    additions: Sequence[str] = (),
+    checksums: Mapping[str, int] | None = None,
 ) -> bytes:
     """Return the index that says this.
 
@@ -73,7 +80,12 @@ def index_bytes(
         facts = asdict(segment)
         del facts["path"], facts["too_large"]
         about.append(facts)
-    found = {"tables": tables, "segments": about, "additions": list(additions)}
+    found = {
+        "tables": tables,
+        "segments": about,
+        "additions": list(additions),
+        "checksums": dict(checksums or {}),
+    }
     data = (json.dumps(found, indent=1) + "\n").encode()
     if len(data) > INDEX_BYTES:
         raise RefusedError(f"{INDEX} would have more than {INDEX_BYTES:,} bytes")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from dask_strata.bounds import NAME_CHARACTERS
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_BLOCK = 1 << 20
 
 _STRANGE = {
     stat.S_IFLNK: "a symbolic link, which is not followed",
@@ -110,6 +113,21 @@ def open_inside(home: Path, *names: str) -> BinaryIO:
         file.close()
         raise RefusedError(f"{name} was exchanged while it was read")
     return file
+
+
+def checksum(home: Path, *names: str) -> int:
+    """Return the CRC-32 of a file inside of a folder; see `open_inside`.
+
+    Raises
+    ------
+    OSError
+        It is no regular file of the folder's, or cannot be read.
+    """
+    crc = 0
+    with open_inside(home, *names) as file:
+        while block := file.read(_BLOCK):
+            crc = zlib.crc32(block, crc)
+    return crc
 
 
 def read_inside(home: Path, *names: str, limit: int) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,17 @@ import pyarrow.parquet as pq
 from dask_strata.bounds import CELL_BYTES, Budget, TooMuchError
 from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
-from dask_strata.store.arrow import arrow_schema, within_bounds
+from dask_strata.store.arrow import arrow_schema, nulls, whole, within_bounds
 from dask_strata.store.index import INDEX, read_index
-from dask_strata.store.inside import disk_bytes, entries, is_file, is_folder, kind_of, open_inside
+from dask_strata.store.inside import (
+    checksum,
+    disk_bytes,
+    entries,
+    is_file,
+    is_folder,
+    kind_of,
+    open_inside,
+)
 from dask_strata.store.manifest import ADDITIONS, PARQUET, Manifest
 
 _ENDING = ".parquet"
@@ -40,6 +48,9 @@ READ_ERRORS = (
 #: Bytes that a column of texts takes before they are counted one by one.
 _FEW_BYTES = 1 << 20
 
+#: Rows from which on the columns of a table are read one by one.
+_MANY_ROWS = 1 << 17
+
 
 @dataclass(frozen=True)
 class Part:
@@ -53,12 +64,15 @@ class Part:
         How many rows each table has; None where that is not known.
     damages : tuple
         What cannot be read, how many rows of it are lost if that is known, and why.
+    checksums : mapping of str to int
+        CRC-32 of the file of each table, where who wrote them told it.
     """
 
     run: Path
     home: tuple[str, ...]
     rows: Mapping[str, int | None]
     damages: tuple[tuple[str, int | None, str], ...] = ()
+    checksums: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -127,7 +141,8 @@ def added_parts(run: Path, there: Sequence[str]) -> list[Part]:
 def part(run: Path, what: str, *home: str) -> Part:
     """Return a part; without a readable index its tables are those that it has folders of."""
     try:
-        return Part(run, home, dict(read_index(run, *home).tables))
+        index = read_index(run, *home)
+        return Part(run, home, dict(index.tables), checksums=index.checksums)
     except (OSError, ValueError) as error:
         try:
             found = [name for name, kind in entries(run, *home) if kind == "a folder"]
@@ -197,15 +212,51 @@ def with_readable_ends(part: Part) -> Part:
     return replace(part, rows=rows, damages=tuple(damages))
 
 
-class Imported(Mapping[str, pa.Table]):
-    """The tables of an imported run, which are all in Parquet, but for losses met in reading."""
+def is_as_written(part: Part) -> bool:
+    """Return whether the files of a part are, byte for byte, what its index says was written.
+
+    They were read and compared before that was said, and can be read when they are looked at.
+    """
+    try:
+        for name, rows in part.rows.items():
+            files = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(_ENDING)]
+            if len(files) != 1 or name not in part.checksums:
+                return False
+            if checksum(part.run, *part.home, name, files[0]) != part.checksums[name]:
+                return False
+            with open_inside(part.run, *part.home, name, files[0]) as file:
+                if pq.read_metadata(file).num_rows != rows:
+                    return False
+    except READ_ERRORS:
+        return False
+    return not part.damages
+
+
+class Tables(Mapping[str, pa.Table]):
+    """The recorded tables of a run, of which those in Parquet are read when they are looked at.
+
+    Parameters
+    ----------
+    run : Path
+        The run's folder.
+    parts : sequence of Part
+        What is read then.
+    read : mapping of str to pyarrow.Table
+        Rows that were read before, and come behind those.
+    unusable : dict of str to int
+        Gets how many values of a table were read as null.
+    """
 
     def __init__(
-        self, run: Path, parts: Sequence[Part], losses: pa.Table, unusable: dict[str, int]
+        self,
+        run: Path,
+        parts: Sequence[Part],
+        read: Mapping[str, pa.Table],
+        unusable: dict[str, int],
     ) -> None:
         self._run = run
         self._parts = parts
-        self._losses = losses
+        self._read = read
         self._unusable = unusable
 
     def __len__(self) -> int:
@@ -216,22 +267,33 @@ class Imported(Mapping[str, pa.Table]):
 
     def __getitem__(self, name: str) -> pa.Table:
         parts = [part for part in self._parts if part.rows.get(name)]
-        own = [self._losses] if name == "losses" and len(self._losses) else []
-        if not parts and not own:
-            return arrow_schema(RECORDED[name]).empty_table()
+        read = self._read.get(name)
+        own = [] if read is None or not len(read) else [read]
+        if not parts:
+            return own[0] if own else arrow_schema(RECORDED[name]).empty_table()
         try:
             budget = Budget()
             for part in parts:
                 allow(part, budget)
-            read = [read_table(part, name, budget) for part in parts]
-            self._unusable[name] = sum(odd for _, odd in read)
-            found = [*(table for table, _ in read), *own]
-            return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
+            found = [read_table(part, name, budget) for part in parts]
         except READ_ERRORS as error:
+            origin = Manifest.read(self._run).imported_from
             raise StrataError(
                 f"The Parquet of {name} in {self._run} cannot be read: {unreadable(error)}",
-                hint=f"Import it again from {Manifest.read(self._run).imported_from}.",
+                hint=f"Import it again from {origin}."
+                if origin
+                else "If it is being compacted just now, ask again; else it was exchanged or damaged.",
             ) from error
+        self._unusable[name] = sum(odd for _, odd in found)
+        return joined([table for table, _ in found] + own)
+
+    def rows(self) -> dict[str, int]:
+        """Return how many rows each table has, without reading any."""
+        return {
+            name: sum(part.rows.get(name) or 0 for part in self._parts)
+            + len(self._read.get(name, ()))
+            for name in RECORDED
+        }
 
 
 def read_table(part: Part, name: str, budget: Budget) -> tuple[pa.Table, int]:
@@ -247,8 +309,13 @@ def read_table(part: Part, name: str, budget: Budget) -> tuple[pa.Table, int]:
     with ExitStack() as stack:
         for file in _files(part, name, stack):
             found.append(_columns(file, schema, budget))  # noqa: PERF401  files close behind it
-    table = pa.concat_tables(found) if found else schema.empty_table()
-    return within_bounds(RECORDED[name], table.unify_dictionaries())
+    return within_bounds(RECORDED[name], joined(found) if found else schema.empty_table())
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of several tables as one; those without rows cost nothing."""
+    some = [table for table in tables if len(table)] or tables[:1]
+    return whole(some[0] if len(some) == 1 else pa.concat_tables(some))
 
 
 def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
@@ -275,17 +342,28 @@ def _columns(file: pq.ParquetFile, schema: pa.Schema, budget: Budget) -> pa.Tabl
         raise ValueError("it contradicts itself about how many rows it has")
     declared = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     budget.spend(rows * len(schema) * CELL_BYTES + max(declared, 0))
-    table = file.read(columns=wanted)
+    # One by one where there is much of each: what is read and what becomes of it are there at once.
+    table = file.read(columns=wanted) if rows < _MANY_ROWS else None
     arrays = []
-    for field in schema:
-        if field.name not in there:
-            arrays.append(pa.nulls(rows, field.type))
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if name not in there or (table is None and _is_null(metadata, name)):
+            arrays.append(nulls(kind, rows))
             continue
-        column = table[field.name]
-        if field.type == pa.string() and _is_text(column.type):
+        column = (file.read(columns=[name]) if table is None else table)[name]
+        if kind == pa.string() and _is_text(column.type):
             _spend_texts(column, budget)
-        arrays.append(column.cast(field.type))
+        arrays.append(column if column.type == kind else column.cast(kind))
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _is_null(metadata: pq.FileMetaData, name: str) -> bool:
+    """Return whether a file says that a column has no value in any row."""
+    paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    if name not in paths:
+        return False  # its parts have columns of their own
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    statistics = ((g.column(paths.index(name)).statistics, g.num_rows) for g in groups)
+    return all(s is not None and s.has_null_count and s.null_count == n for s, n in statistics)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -22,9 +22,11 @@ from dask_strata.store.index import INDEX, Index, read_index
 from dask_strata.store.inside import disk_bytes, entries, is_folder, is_name, kind_of
 from dask_strata.store.manifest import ADDITIONS, MANIFEST, PARQUET, SEGMENTS, SUFFIX, Manifest
 from dask_strata.store.parquet import (
-    Imported,
     Part,
+    Tables,
     added_parts,
+    is_as_written,
+    joined,
     main_home,
     part,
     read_part,
@@ -44,12 +46,12 @@ class Record:
     Attributes
     ----------
     tables : mapping of name to pyarrow.Table
-        The recorded tables, each with the columns of the schema. Those of an imported run are
-        read when they are looked at.
+        The recorded tables, each with the columns of the schema. Those in Parquet that is as it
+        was written are read when they are looked at, each time.
     segments : list of Segment
         The segments, whether read now or compacted before.
     rows : dict of name to int
-        How many rows a table has, of those that are read when they are looked at.
+        How many rows each table has.
     additions : list of str
         Names of what was added to it and is whole in these tables; not of an imported run, which
         keeps them as they are.
@@ -59,8 +61,8 @@ class Record:
     refused : list of str
         What is in the folder where a file or a folder belongs, and is none: links, pipes.
     unusable : dict of str to int
-        How many values were read as null of those tables of an imported run that were looked
-        at; of other runs `losses` says it.
+        How many values were read as null of those tables that are read when they are looked
+        at; of others `losses` says it.
     """
 
     manifest: Manifest
@@ -122,27 +124,29 @@ def read_record(folder: Path, *, damaged: bool = True) -> Record:
         rows[name].unusable += count
 
     home = main_home(folder)
-    main = [] if home is None else [read_part(part(folder, "Parquet", home), budget, unusable)]
+    main = [] if home is None else [part(folder, "Parquet", home)]
+    later = [p for p in main if is_as_written(p)]
+    eager = [read_part(p, budget, unusable) for p in main if p not in later]
     additions = [read_part(p, budget, unusable) for p in added_parts(folder, index.additions)]
-    found = main + [read for read in additions if damaged or not read.losses]
+    found = eager + [read for read in additions if damaged or not read.losses]
     for what in refused:
         _add_loss(rows, what="file", reason=f"{what}: it was not read")
     for read in found:
         for loss in read.losses:
             _add_loss(rows, **loss)
-    tables = {name: collected.table() for name, collected in rows.items()}
+    read_now = {name: rows[name].table() for name in RECORDED if name != "losses"}
     _add_losses(new, rows)  # of values too, which are looked at when a table is made
-    tables["losses"] = rows["losses"].table()
-    for name, table in tables.items():
-        parts = [read.tables[name] for read in found if name in read.tables]
-        if parts:
-            tables[name] = pa.concat_tables([*parts, table]).unify_dictionaries()
+    read_now["losses"] = rows["losses"].table()
+    for name, table in read_now.items():
+        read_now[name] = joined([*(r.tables[name] for r in found if name in r.tables), table])
+    odd: dict[str, int] = {}
+    tables = Tables(folder, later, read_now, odd)
     whole = [read.name for read in additions if not read.losses]
     names = [*index.additions, *whole]
     refused += [f"{SEGMENTS}/{s.path.name} would take too much memory" for s in new if s.too_large]
-    apart = [read.name for read in main + additions if read.losses]
+    apart = [read.name for read in eager + additions if read.losses]
     return Record(
-        manifest, folder, tables, segments, additions=names, damaged=apart, refused=refused
+        manifest, folder, tables, segments, tables.rows(), names, apart, refused, unusable=odd
     )
 
 
@@ -219,17 +223,14 @@ def _imported(manifest: Manifest, folder: Path, index: Index) -> Record:
     for added in additions:
         for loss in added.losses():
             _add_loss(rows, **loss)
-    losses = rows["losses"].table()
-    parts = [*main, *additions]
-    counts = {name: sum(p.rows.get(name) or 0 for p in parts) for name in RECORDED}
-    counts["losses"] += len(losses)
     unusable: dict[str, int] = {}
+    tables = Tables(folder, [*main, *additions], {"losses": rows["losses"].table()}, unusable)
     return Record(
         manifest,
         folder,
-        Imported(folder, parts, losses, unusable),
+        tables,
         [],
-        counts,
+        tables.rows(),
         damaged=[p.name for p in additions if p.damages],
         refused=refused,
         unusable=unusable,
