@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema
-from dask_strata.store.compact import parquet_options
+from dask_strata.store.compact import ROWS_A_GROUP, parquet_options
 from dask_strata.store.index import INDEX, index_bytes
 from dask_strata.store.inside import is_folder, kind_of
 from dask_strata.store.manifest import (
@@ -28,8 +28,6 @@ from dask_strata.store.manifest import (
     new_run_id,
     run_folder_name,
 )
-
-_ROWS_A_GROUP = 1 << 17
 
 
 class BulkTables:
@@ -209,7 +207,7 @@ class _Table:
             )
         )
         self._n += len(rows)
-        if self._n >= _ROWS_A_GROUP:
+        if self._n >= ROWS_A_GROUP:
             self._flush()
 
     def _flush(self) -> None:
