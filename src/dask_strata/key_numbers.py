@@ -30,12 +30,15 @@ class KeyNumbers:
         self._first_type: _Ints = np.empty(0, np.int64)
         #: Numbers of texts that were met with another type, too.
         self._others: _Ints = np.empty(0, np.int64)
+        self._rows = pa.array([], pa.int64())
 
     def add_to(self, table: pa.Table) -> pa.Table:
         """Return a table with ``_key`` beside ``key``, and ``_row``, the place of each row."""
         for name in [n for n in table.column_names if f"{n}{_TYPE}" in table.column_names]:
             table = table.append_column(f"_{name}", self._numbers(table, name))
-        return table.append_column("_row", pa.array(np.arange(len(table), dtype=np.int64)))
+        if len(table) > len(self._rows):
+            self._rows = pa.array(np.arange(len(table), dtype=np.int64))
+        return table.append_column("_row", self._rows[: len(table)])
 
     def keys(self) -> pa.Table:
         """Return the number, text and type of each key."""
@@ -55,20 +58,18 @@ class KeyNumbers:
     def _numbers(self, table: pa.Table, name: str) -> pa.Array:
         self._texts, text = _places(self._texts, table[name])
         self._types, kind = _places(self._types, table[f"{name}{_TYPE}"])
-        none = text < 0
         kind[kind < 0] = _NO_TYPE
-        numbers = (text << _TYPE_BITS) | kind
-        met, kinds = text[~none], kind[~none]
-        first = np.full(len(self._texts), -1, np.int64)
+        first = np.full(len(self._texts) + 1, -1, np.int64)
         first[: len(self._first_type)] = self._first_type
-        new = first[met] < 0
-        first[met[new]] = kinds[new]
-        others = first[met] != kinds
-        if others.any():
-            found = numbers[~none][others]
-            self._others = np.unique(np.concatenate([self._others, found]))
-        self._first_type = first
-        return pa.array(numbers, mask=none)
+        new = np.flatnonzero(first[text] < 0)
+        first[text[new]] = kind[new]
+        none = text < 0  # was put behind the last text
+        others = np.flatnonzero((first[text] != kind) & ~none)
+        self._first_type = first[:-1]
+        text <<= _TYPE_BITS
+        text |= kind
+        self._others = np.union1d(self._others, text[others])
+        return pa.array(text, mask=none)
 
 
 def _places(known: pa.Array, column: pa.ChunkedArray) -> tuple[pa.Array, _Ints]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import duckdb  # noqa: TC002  loaded by `sql` anyway
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dask_strata.derive import QUERIES
 from dask_strata.errors import UnknownTaskError
@@ -25,6 +26,7 @@ from dask_strata.ready import align, merge_processes, name_layers, order_by_time
 from dask_strata.schema import DERIVED, RECORDED, TABLES, split_wire_key, wire_key
 from dask_strata.sql import computing, connect, fetch, fetch_read_only
 from dask_strata.store.arrow import arrow_schema
+from dask_strata.store.inside import is_file
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.reader import Record, fingerprint, read_record
 from dask_strata.store.segments import Segment, segment_state
@@ -100,7 +102,7 @@ class Run:
             raise KeyError(f"no table {name!r}; there are {', '.join(TABLES)}")
         self._catch_up()
         rows = self.record.rows.get(name)
-        if rows is not None:
+        if rows is not None and name != "processes":  # two rows of a process become one
             return TableView(name, lambda: self._table(name), rows)
         table = self._table(name)
         return TableView(name, lambda: table)
@@ -198,6 +200,12 @@ class Run:
         """Return the rows of one of our own queries, as mappings."""
         return microseconds(self.arrow(query, *parameters)).to_pylist()  # type: ignore[no-any-return]
 
+    def rows_by_process(self, name: str) -> dict[str, int]:
+        """Return how many rows of a recorded table each process told; nothing else is read."""
+        with self._lock:
+            found = pc.value_counts(self.record.tables.columns(name, ["process"])["process"])
+        return {row["values"]: row["counts"] for row in found.to_pylist()}
+
     def arrow(self, query: str, *parameters: Any) -> pa.Table:
         """Return the rows of one of our own queries, as columns."""
         with self._lock:
@@ -278,6 +286,12 @@ class Run:
     def segments(self) -> list[Segment]:
         """The segments of the processes on record."""
         return self.record.segments
+
+    @property
+    def segment_bytes(self) -> int:
+        """Bytes of the segments that are not compacted."""
+        files = [segment.path for segment in self.segments]
+        return sum(path.stat().st_size for path in files if is_file(path))
 
     @property
     def clock_offsets_ns(self) -> dict[str, int]:

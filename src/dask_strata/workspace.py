@@ -55,6 +55,7 @@ class Workspace:
         """Add a recorded table, with a number for each key; ``_keys`` has all keys so far."""
         self.connection.register(name, self._keys.add_to(table))
         self.connection.register("_keys", self._keys.keys())
+        pa.default_memory_pool().release_unused()
 
     def do(self, action: Callable[[], _T]) -> _T:
         """Do something with the connection; where memory is too little even so, with more.

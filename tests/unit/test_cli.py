@@ -44,6 +44,17 @@ def test_show_is_one_screen(run: Path) -> None:
     assert json.loads(call("show", run, "--format", "json").stdout)["n_tasks"] == 2
 
 
+def test_show_names_compact_where_segments_are_large(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where there is much to gain, and not again when it is done."""
+    assert "dask-strata compact" not in call("show", run).stdout
+    monkeypatch.setattr("dask_strata.report.terminal._LARGE_BYTES", 0)
+    assert f"dask-strata compact {run}" in call("show", run).stdout
+    assert call("compact", run).exit_code == 0
+    assert "dask-strata compact" not in call("show", run).stdout
+
+
 @pytest.mark.parametrize("verb", ["show", "map", "check"])
 def test_json_of_answers_is_json(run: Path, verb: str) -> None:
     """What is asked for as JSON can be parsed."""

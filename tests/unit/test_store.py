@@ -82,6 +82,7 @@ def test_tables_have_the_schema_whether_empty_or_not(tmp_path: Path) -> None:
     run = open_run(small_run(tmp_path / "r"))
     for name, table in TABLES.items():
         schema = run[name].schema
+        assert len(run[name]) == len(run[name].to_arrow())
         assert schema == arrow_schema(table)
         assert all(field.metadata[b"meaning"] for field in schema)
 
@@ -115,6 +116,78 @@ def test_a_process_that_writes_on_is_read_behind_its_parquet(tmp_path: Path) -> 
     compact(folder)
     assert open_run(folder)["job"].to_arrow()["name"].to_pylist() == ["a", "b"]
     assert not list((folder / "segments").iterdir())
+
+
+def many_keys(folder: Path, n: int) -> Path:
+    """Write a run with so many transitions, of as many keys."""
+    process = Process(new_run(folder), "scheduler-1")
+    moves = [
+        {"time": i, "key": f"inc-{hash((i, 1)):020x}", "finish_state": "memory"} for i in range(n)
+    ]
+    process.write("scheduler_transitions", moves)
+    process.end()
+    return folder
+
+
+def test_a_group_of_parquet_has_its_own_texts_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts are in the Parquet once, however many groups of rows it has."""
+    folder = many_keys(tmp_path / "r", 2000)
+    before = contents(folder)
+    monkeypatch.setattr(compact_module, "ROWS_A_GROUP", 100)
+    compact(folder)
+    path = folder / "parquet" / "scheduler_transitions" / "part-0.parquet"
+    metadata = pq.read_metadata(path)
+    place = next(i for i in range(metadata.num_columns) if metadata.schema.column(i).path == "key")
+    taken = sum(
+        metadata.row_group(g).column(place).total_uncompressed_size
+        for g in range(metadata.num_row_groups)
+    )
+    texts = sum(len(row["key"]) for row in before["scheduler_transitions"])
+    assert metadata.num_row_groups == 20
+    assert texts < taken < 2 * texts
+    assert contents(folder) == before
+
+
+def test_parquet_is_read_when_it_is_looked_at(tmp_path: Path) -> None:
+    """Opening a compacted run reads none of its tables; of two columns only those are read."""
+    folder = small_run(tmp_path / "r")
+    compact(folder)
+    run = open_run(folder)
+    path = folder / "parquet" / "scheduler_transitions" / "part-0.parquet"
+    assert len(run.processes) > 0  # the files have been found to be as they were written
+    assert run.rows_by_process("scheduler_transitions") == {"scheduler-1": 6}
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert len(run.scheduler_transitions) == 6
+    with pytest.raises(StrataError, match=r"Parquet of scheduler_transitions .* cannot be read"):
+        run.scheduler_transitions.to_arrow()
+    found = open_run(folder)  # now it is known before, and costs its own table only
+    assert len(found.scheduler_transitions.to_arrow()) == 0
+    assert "scheduler_transitions" in {row["what"] for row in found.rows("select what from losses")}
+    assert len(found.worker_transitions.to_arrow()) == len(run.worker_transitions.to_arrow())
+
+
+def test_parquet_with_holes_is_not_looked_through(tmp_path: Path) -> None:
+    """What is a terabyte long and takes no room on disk is told of, and not read to its end."""
+    folder = small_run(tmp_path / "r")
+    compact(folder)
+    os.truncate(folder / "parquet" / "scheduler_transitions" / "part-0.parquet", 1 << 40)
+    found = [f.text for f in open_run(folder).check().missing]
+    assert any("scheduler_transitions: its Parquet cannot be read" in text for text in found)
+
+
+def test_parquet_of_an_earlier_version_has_no_checksums(tmp_path: Path) -> None:
+    """It is read at once, and whole."""
+    folder = small_run(tmp_path / "r")
+    before = contents(folder)
+    compact(folder)
+    index = folder / "parquet" / "index.json"
+    facts = json.loads(index.read_bytes())
+    assert facts.pop("checksums").keys() == facts["tables"].keys()
+    index.write_text(json.dumps(facts), encoding="utf-8")
+    assert contents(folder) == before
+    assert open_run(folder).check().ok
 
 
 @pytest.mark.parametrize("step", ["write_parquet", "_swap", "_delete_segments"])

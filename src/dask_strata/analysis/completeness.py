@@ -81,19 +81,16 @@ _TABLE = {
 def _counters(run: Run) -> Iterator[Finding]:
     for name, table in _TABLE.items():
         rows = run.rows(
-            f"""
-            with last as (
-                select process, arg_max(value, seq) as value, arg_max(recorded, seq) as recorded,
-                       arg_max(final, seq) as final, max(time) as time
-                from counters where name = ? group by process
-            ), found as (select process, count(*) as n from {table} group by process)
-            select l.process, l.value, l.recorded, l.final, l.time, coalesce(f.n, 0) as n
-            from last l left join found f on f.process = l.process order by l.process
-            """,  # noqa: S608  names are ours
+            """
+            select process, arg_max(value, seq) as value, arg_max(final, seq) as final,
+                   max(time) as time
+            from counters where name = ? group by process order by process
+            """,
             name,
         )
+        there = run.rows_by_process(table) if rows else {}
         for row in rows:
-            yield _compare(name, row)
+            yield _compare(name, {**row, "n": there.get(row["process"], 0)})
 
 
 def _compare(name: str, row: dict[str, Any]) -> Finding:

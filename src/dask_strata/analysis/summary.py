@@ -72,6 +72,7 @@ class Summary:
     recorder_cpu_seconds: float
     process_cpu_seconds: float
     exit_status: int | None
+    segment_bytes: int = 0
     io: Io | None = None
 
     @property
@@ -133,6 +134,7 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         recorder_cpu_seconds=float(cost["own"]),
         process_cpu_seconds=float(cost["whole"]),
         exit_status=_exit_status(run),
+        segment_bytes=run.segment_bytes,
         io=summarize_io(run, files=False),
     )
 

@@ -24,6 +24,9 @@ from dask_strata.report.profile import profile_lines
 from dask_strata.report.words import count, duration, size, visible
 
 _BAR = 30
+
+#: Bytes of segments that take long to read.
+_LARGE_BYTES = 32 << 20
 _SHORT_RUN_CPU_SECONDS = 30
 _COLORS = {
     "compute": "green",
@@ -176,6 +179,8 @@ def next_commands(path: str, s: Summary) -> Text:
         commands.append(f"dask-strata check {run}")
     if s.failures:
         commands.append(f"dask-strata story {run} {shlex.quote(visible(s.failures[0].example))}")
+    if s.state != "recording" and s.segment_bytes > _LARGE_BYTES:
+        commands.append(f"dask-strata compact {run}")  # it is read in half the time then
     if s.profile is not None:
         commands.append(f"dask-strata profile {run}")
     commands += [

@@ -29,7 +29,7 @@ from __future__ import annotations
 from dask_strata.schema.columns import INTERVAL, LEFT_OUT, NO_USER, REDACTED, Column, Kind, Table
 from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.dynamic import RECORD, SCHEDULER, WORKERS
-from dask_strata.schema.keys import split_wire_key, wire_key
+from dask_strata.schema.keys import KEY_MARK, split_wire_key, wire_key
 from dask_strata.schema.profiles import PROFILES
 from dask_strata.schema.static import CLIENT, JOB
 from dask_strata.schema.system import SYSTEM, SYSTEM_DERIVED
@@ -52,6 +52,7 @@ __all__ = [
     "DERIVED",
     "FORMAT_VERSION",
     "INTERVAL",
+    "KEY_MARK",
     "LEFT_OUT",
     "NO_USER",
     "RECORDED",

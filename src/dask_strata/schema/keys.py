@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-_MARK = "\x00"
+#: What a text begins with that stands for a key which is no text.
+KEY_MARK = "\x00"
 
 
 def wire_key(key: Any) -> str:
@@ -21,8 +22,8 @@ def wire_key(key: Any) -> str:
     '\x00str\x00\x00odd'
     """
     if key.__class__ is str:
-        return f"{_MARK}str{_MARK}{key}" if key.startswith(_MARK) else key
-    return f"{_MARK}{type(key).__name__}{_MARK}{key}"
+        return f"{KEY_MARK}str{KEY_MARK}{key}" if key.startswith(KEY_MARK) else key
+    return f"{KEY_MARK}{type(key).__name__}{KEY_MARK}{key}"
 
 
 def split_wire_key(wire: str) -> tuple[str, str]:
@@ -33,7 +34,7 @@ def split_wire_key(wire: str) -> tuple[str, str]:
     >>> split_wire_key("inc-1")
     ('inc-1', 'str')
     """
-    if not wire.startswith(_MARK):
+    if not wire.startswith(KEY_MARK):
         return wire, "str"
-    kind, _, text = wire[1:].partition(_MARK)
+    kind, _, text = wire[1:].partition(KEY_MARK)
     return text, kind

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.bounds import COUNT, TIME_NS
-from dask_strata.schema import Column, Kind, Table, split_wire_key
+from dask_strata.schema import KEY_MARK, Column, Kind, Table, split_wire_key
 
 #: Rows that are kept as Python's objects, which take ten times as much, until they are Arrow's.
 _ROWS_A_BATCH = 20_000
@@ -80,7 +80,7 @@ def within_bounds(table: Table, rows: pa.Table) -> tuple[pa.Table, int]:
     """
     odd = 0
     for column in table.all_columns:
-        if column.kind in _LIMITS:
+        if column.kind in _LIMITS and column.name in rows.column_names:
             found, n = _bounded(column.kind, rows[column.name])
             if n:
                 index = rows.schema.get_field_index(column.name)
@@ -164,12 +164,7 @@ class Rows:
     def _arrays(self, column: Column, values: list[Any]) -> list[pa.Array]:
         if column.kind == "key":
             wire = self._array("text", values)
-            # A key has many rows: each is taken apart once.
-            pairs = [split_wire_key(key) for key in wire.dictionary.to_pylist()]
-            return [
-                pa.array(part, pa.string()).take(wire.indices).dictionary_encode()
-                for part in ([text for text, _ in pairs], [kind for _, kind in pairs])
-            ]
+            return [_spread(part, wire.indices) for part in _split_keys(wire.dictionary)]
         if column.kind == "intervals":
             return [self._intervals(values)]
         return [self._array(column.kind, values)]
@@ -231,7 +226,7 @@ def _zeros(n: int) -> pa.Buffer:
 
 
 def nulls(kind: pa.DataType, n: int) -> pa.Array:
-    """Return nulls that share their memory with all others, and take none as long as none is set."""
+    """Return nulls that share their memory with all others."""
     if pa.types.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(
             nulls(kind.index_type, n), pa.array([], kind.value_type)
@@ -241,6 +236,21 @@ def nulls(kind: pa.DataType, n: int) -> pa.Array:
     zeros = _zeros(8 << max(n, _ROWS_A_BATCH).bit_length())
     buffers = [zeros] * (3 if pa.types.is_string(kind) else 2)
     return pa.Array.from_buffers(kind, n, buffers, null_count=n)
+
+
+def _split_keys(wire: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the texts and the types of keys: a key has many rows, and is taken apart once."""
+    if not pc.any(pc.starts_with(wire, KEY_MARK)).as_py():
+        return wire, pa.repeat(pa.scalar("str"), len(wire))
+    pairs = [split_wire_key(key) for key in wire.to_pylist()]
+    texts, kinds = ([pair[i] for pair in pairs] for i in (0, 1))
+    return pa.array(texts, pa.string()), pa.array(kinds, pa.string())
+
+
+def _spread(values: pa.Array, places: pa.Array) -> pa.DictionaryArray:
+    """Return values at places, as a dictionary that has each once."""
+    once = values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(once.indices.take(places), once.dictionary)
 
 
 def _interval(item: Any) -> Any:

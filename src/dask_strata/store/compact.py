@@ -35,7 +35,6 @@ from dask_strata.store.parquet import (
 from dask_strata.store.reader import Record, read_record
 from dask_strata.store.segments import may_grow
 
-
 #: Rows of a group of Parquet.
 ROWS_A_GROUP = 1 << 17
 
@@ -117,13 +116,13 @@ def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
     rows = {name: n for name, n in record.rows.items() if n}
     checksums: dict[str, int] = {}
     new.mkdir(parents=True)
-    for name in rows:
+    for name, n in rows.items():
         progress(name)
         path = new / name / "part-0.parquet"
         path.parent.mkdir()
         table = record.tables[name]
         write_parquet(table, path)
-        _compare(Part(record.folder, (new.name,), {name: rows[name]}), name, table)
+        _compare(Part(record.folder, (new.name,), {name: n}), name, table)
         checksums[name] = checksum(record.folder, new.name, name, path.name)
     (new / INDEX).write_bytes(index_bytes(rows, record.segments, record.additions, checksums))
     if not is_as_written(part(record.folder, "Parquet", new.name)):

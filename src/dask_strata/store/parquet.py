@@ -222,6 +222,9 @@ def is_as_written(part: Part) -> bool:
             files = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(_ENDING)]
             if len(files) != 1 or name not in part.checksums:
                 return False
+            path = part.run.joinpath(*part.home, name, files[0])
+            if disk_bytes(path) < path.lstat().st_size:
+                return False  # with holes it may be too long to be looked through
             if checksum(part.run, *part.home, name, files[0]) != part.checksums[name]:
                 return False
             with open_inside(part.run, *part.home, name, files[0]) as file:
@@ -266,23 +269,34 @@ class Tables(Mapping[str, pa.Table]):
         return iter(RECORDED)
 
     def __getitem__(self, name: str) -> pa.Table:
+        return self.columns(name, arrow_schema(RECORDED[name]).names)
+
+    def columns(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of a table; only these are read.
+
+        Raises
+        ------
+        StrataError
+            Its Parquet was exchanged, or damaged, since it was found to be as it was written.
+        """
+        schema = _schema(name, columns)
         parts = [part for part in self._parts if part.rows.get(name)]
         read = self._read.get(name)
-        own = [] if read is None or not len(read) else [read]
+        own = [] if read is None or not len(read) else [read.select(schema.names)]
         if not parts:
-            return own[0] if own else arrow_schema(RECORDED[name]).empty_table()
+            return own[0] if own else schema.empty_table()
         try:
             budget = Budget()
             for part in parts:
                 allow(part, budget)
-            found = [read_table(part, name, budget) for part in parts]
+            found = [read_table(part, name, budget, columns) for part in parts]
         except READ_ERRORS as error:
             origin = Manifest.read(self._run).imported_from
             raise StrataError(
                 f"The Parquet of {name} in {self._run} cannot be read: {unreadable(error)}",
                 hint=f"Import it again from {origin}."
                 if origin
-                else "If it is being compacted just now, ask again; else it was exchanged or damaged.",
+                else "If it is being compacted just now, ask again; else it was damaged.",
             ) from error
         self._unusable[name] = sum(odd for _, odd in found)
         return joined([table for table, _ in found] + own)
@@ -296,20 +310,30 @@ class Tables(Mapping[str, pa.Table]):
         }
 
 
-def read_table(part: Part, name: str, budget: Budget) -> tuple[pa.Table, int]:
-    """Read a table of a part; return it, and how many values were beyond all bounds.
+def read_table(
+    part: Part, name: str, budget: Budget, columns: Sequence[str] | None = None
+) -> tuple[pa.Table, int]:
+    """Read a table of a part, or some columns of it; and how many values were beyond all bounds.
 
     Raises
     ------
     OSError, pyarrow.ArrowException, TooMuchError, ValueError, TypeError
         It cannot be read, is not of this schema, or would take too much memory.
     """
-    schema = arrow_schema(RECORDED[name])
+    schema = _schema(name, columns)
     found = []
     with ExitStack() as stack:
         for file in _files(part, name, stack):
             found.append(_columns(file, schema, budget))  # noqa: PERF401  files close behind it
     return within_bounds(RECORDED[name], joined(found) if found else schema.empty_table())
+
+
+def _schema(name: str, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the schema of a table, or of some columns of it."""
+    whole_schema = arrow_schema(RECORDED[name])
+    if columns is None:
+        return whole_schema
+    return pa.schema([whole_schema.field(c) for c in columns], metadata=whole_schema.metadata)
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from dask_strata.bounds import Budget
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import Rows
@@ -45,7 +43,7 @@ class Record:
 
     Attributes
     ----------
-    tables : mapping of name to pyarrow.Table
+    tables : Tables
         The recorded tables, each with the columns of the schema. Those in Parquet that is as it
         was written are read when they are looked at, each time.
     segments : list of Segment
@@ -67,7 +65,7 @@ class Record:
 
     manifest: Manifest
     folder: Path
-    tables: Mapping[str, pa.Table]
+    tables: Tables
     segments: list[Segment]
     rows: dict[str, int] = field(default_factory=dict)
     additions: list[str] = field(default_factory=list)
