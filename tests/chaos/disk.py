@@ -52,10 +52,19 @@ def filled(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[None]:
     """Have a folder refuse new files, as one on a disk that became read-only."""
-    run("mount", "--bind", str(folder), str(folder))
+    _mount_read_only(folder)
     try:
-        run("mount", "-o", "remount,ro,bind", str(folder))
         assert not os.access(folder, os.W_OK)
         yield
     finally:
         run("umount", "-l", str(folder))
+
+
+def _mount_read_only(folder: Path) -> None:
+    """Mount a folder over itself, read-only: again, if a file was opened in it between the two."""
+    for _ in range(20):
+        run("mount", "--bind", str(folder), str(folder))
+        if run("mount", "-o", "remount,ro,bind", str(folder), check=False).returncode == 0:
+            return
+        run("umount", "-l", str(folder))
+    raise OSError(f"{folder} is too busy to be made read-only")

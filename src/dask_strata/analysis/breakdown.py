@@ -74,7 +74,8 @@ STATES = """
                least(epoch_ns(coalesce(w.stop, b.last)), epoch_ns(b.last)) as t1
         from workers w cross join _bounds b
         -- Of an imported worker that told nothing, and that nobody told of, nothing is known.
-        where w.process is not null or w.n_attempts > 0 or not exists (from imports where kind is null)
+        where w.worker is not null and (
+            w.process is not null or w.n_attempts > 0 or not exists (from imports where kind is null))
     ), spans as (
         select p.attempt, t.place, greatest(epoch_ns(p.start), t.t0) as a,
                least(epoch_ns(p.stop), t.t1) as b, coalesce(n.prefix, '(unknown)') as prefix,
