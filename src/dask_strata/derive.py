@@ -159,12 +159,11 @@ QUERIES: dict[str, str] = {
                    epoch_ns(start) as a, epoch_ns(stop) as b
             from _parts
         ), apart as (
-            select number, action, a, b from timed where action not in ('transfer', 'disk')
             -- Dependencies come from several workers at once: each moment counts once.
-            union all select number, action, greatest(a, coalesce(max(b) over (
+            select number, action, b, greatest(a, coalesce(max(b) over (
                        partition by number, action order by a, b
-                       rows between unbounded preceding and 1 preceding), a)) as a, b
-            from timed where action in ('transfer', 'disk')
+                       rows between unbounded preceding and 1 preceding), a)) as a
+            from timed
         ), spent as (
             select number,
                 sum(greatest(b - a, 0)) filter (action = 'compute') / 1e9 as compute_seconds,
@@ -241,6 +240,7 @@ QUERIES: dict[str, str] = {
         select a.attempt, a.key, a.key_type, a.worker, a.thread, 'executing' as action,
                e.start, e.stop, e.seconds
         from attempts a join _executing e on e.number = a._number where e.stop is not null
+        order by attempt, start
     """,
     **IO_QUERIES,
     "tasks": """
@@ -258,8 +258,8 @@ QUERIES: dict[str, str] = {
             select l.*, f.start_state as first_state, e.finish_state as last_state,
                    case when coalesce(in_memory, -1) > coalesce(erred, -1) then 'memory'
                         when erred is not null then 'erred' end as result
-            from by_life l join _moves f on f._row = l.first_row
-            join _moves e on e._row = l.last_row
+            from by_life l left join _moves f on f._row = l.first_row
+            left join _moves e on e._row = l.last_row
         ), used as (
             select l._key, l.life, count(*) as n_attempts,
                    arg_max(a.worker, a._seq) as worker,

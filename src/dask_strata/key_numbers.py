@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dask_strata.store.arrow import nulls
+
 _TYPE = "_type"
 
 #: A number has that of the type in its lower bits; a dictionary of Arrow's has fewer than so many.
@@ -56,6 +58,8 @@ class KeyNumbers:
         )
 
     def _numbers(self, table: pa.Table, name: str) -> pa.Array:
+        if table[name].null_count == len(table):
+            return nulls(pa.int64(), len(table))
         self._texts, text = _places(self._texts, table[name])
         self._types, kind = _places(self._types, table[f"{name}{_TYPE}"])
         kind[kind < 0] = _NO_TYPE

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,6 @@ from dask_strata.ready import align, merge_processes, name_layers, order_by_time
 from dask_strata.schema import DERIVED, RECORDED, TABLES, split_wire_key, wire_key
 from dask_strata.sql import computing, connect, fetch, fetch_read_only
 from dask_strata.store.arrow import arrow_schema
-from dask_strata.store.inside import is_file
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.reader import Record, fingerprint, read_record
 from dask_strata.store.segments import Segment, segment_state
@@ -290,8 +290,11 @@ class Run:
     @property
     def segment_bytes(self) -> int:
         """Bytes of the segments that are not compacted."""
-        files = [segment.path for segment in self.segments]
-        return sum(path.stat().st_size for path in files if is_file(path))
+        size = 0
+        for segment in self.segments:
+            with suppress(OSError):  # it is compacted just now
+                size += segment.path.lstat().st_size
+        return size
 
     @property
     def clock_offsets_ns(self) -> dict[str, int]:

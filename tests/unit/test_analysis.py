@@ -49,6 +49,18 @@ def intervals(*parts: tuple[str, float, float]) -> list[list]:
     return [[action, T0 + int(a * SECOND), int((b - a) * SECOND), None] for action, a, b in parts]
 
 
+def test_each_moment_of_an_action_counts_once(tmp_path: Path) -> None:
+    """Intervals of one action that overlap are not added up; those of others are apart."""
+    rows = life("a-1", 1, 9, W)
+    rows[2]["startstops"] = intervals(
+        ("compute", 2, 5), ("compute", 4, 6), ("compute", 3, 4), ("deserialize", 1, 2),
+        ("deserialize", 1, 3), ("transfer", 1, 2),
+    )  # fmt: skip
+    [attempt] = open_run(one_worker(tmp_path / "r", rows)).attempts.to_arrow().to_pylist()
+    spent = [attempt[f"{what}_seconds"] for what in ("compute", "deserialize", "transfer")]
+    assert spent == pytest.approx([4, 2, 1])
+
+
 def test_free_threads_wait_for_transfers_only_as_long_as_tasks_do(tmp_path: Path) -> None:
     """A transfer of 3 s beside one busy thread counts 3 s, not 6, and computing counts once."""
     rows = life("a-1", 1, 9, W) + life("b-1", 2, 8, W)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import zlib
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.compact import compact
 from dask_strata.store.frames import Batch, Encoder
 from dask_strata.store.manifest import Manifest
+from dask_strata.store.reader import read_record
 from dask_strata.store.writer import BACKLOG_BYTES, CallSink, FileSink, RelaySink
 
 from .synthetic import Process, new_run, small_run
@@ -166,6 +168,52 @@ def test_parquet_is_read_when_it_is_looked_at(tmp_path: Path) -> None:
     assert len(found.scheduler_transitions.to_arrow()) == 0
     assert "scheduler_transitions" in {row["what"] for row in found.rows("select what from losses")}
     assert len(found.worker_transitions.to_arrow()) == len(run.worker_transitions.to_arrow())
+
+
+def test_parquet_that_was_compacted_meanwhile_is_not_mixed_with_what_was_read(
+    tmp_path: Path,
+) -> None:
+    """Who opened a run before it was compacted again is told; so is another who compacts it."""
+    folder = new_run(tmp_path / "r")
+    process = Process(folder, "scheduler-1")
+    process.write("job", [{"name": "a", "value": "1"}])
+    compact(folder)
+    process.write("job", [{"name": "b", "value": "2"}])
+    process.end()
+    run = open_run(folder)
+    record = read_record(folder, damaged=False)
+    assert len(run["job"]) == record.rows["job"] == 2
+    compact(folder)
+    with pytest.raises(StrataError, match="exchanged since it was looked at") as raised:
+        run["job"].to_arrow()
+    assert "open it again" in raised.value.hint
+    with pytest.raises(StrataError, match="exchanged since it was looked at"):
+        compact_module._write(record, tmp_path / "new", print)
+    assert open_run(folder)["job"].to_arrow()["name"].to_pylist() == ["a", "b"]
+    assert open_run(folder).check().ok
+
+
+def test_parquet_that_only_seems_to_be_as_it_was_written_costs_its_own_table(
+    tmp_path: Path,
+) -> None:
+    """Whoever damages a file may change its checksum, too: `check` says so, the rest is read."""
+    folder = small_run(tmp_path / "r")
+    compact(folder)
+    path = folder / "parquet" / "worker_events" / "part-0.parquet"
+    data = bytearray(path.read_bytes())
+    data[4:200] = bytes(196)
+    path.write_bytes(data)
+    index = folder / "parquet" / "index.json"
+    facts = json.loads(index.read_bytes())
+    facts["checksums"]["worker_events"] = zlib.crc32(data)
+    index.write_text(json.dumps(facts), encoding="utf-8")
+    run = open_run(folder)
+    assert len(run.tasks.to_arrow()) == 2
+    assert len(run.worker_events.to_arrow()) == 0
+    assert run.tasks.to_arrow()["compute_seconds"].to_pylist() == [4, 4]
+    assert any("worker_events: its Parquet" in f.text for f in run.check().missing)
+    with pytest.raises(StrataError, match="cannot be read whole"):
+        compact(folder)
 
 
 def test_parquet_with_holes_is_not_looked_through(tmp_path: Path) -> None:

@@ -69,6 +69,10 @@ def check(run: Run) -> Check:
         for name, n in run.record.unusable.items()
         if n
     ]
+    findings += [
+        Finding("missing", "reader", f"{run.record.rows[name]:,} {name}: {why}")
+        for name, why in run.record.failed.items()
+    ]
     return Check(all(f.severity != "missing" for f in findings), tuple(findings))
 
 

@@ -105,10 +105,15 @@ def _bounded(kind: Kind, array: Any) -> tuple[Any, int]:
 def whole(rows: pa.Table) -> pa.Table:
     """Return a table whose texts are in one piece: who reads them unpacks a dictionary a piece."""
     for i, field in enumerate(rows.schema):
-        if pa.types.is_dictionary(field.type) and rows[i].num_chunks > 1:
-            one = rows[i].unify_dictionaries().combine_chunks()
-            rows = rows.set_column(i, field, one)
+        rows = rows.set_column(i, field, in_one_piece(rows[i]))
     return rows
+
+
+def in_one_piece(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Return a column of texts in one piece; any other as it is."""
+    if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
+        return column.unify_dictionaries().combine_chunks()
+    return column
 
 
 def _beyond(kind: Kind, array: Any) -> bool:

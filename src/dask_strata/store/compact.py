@@ -84,10 +84,7 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
         )
     there = [name for name in record.additions if is_folder(folder / ADDITIONS / name)]
     if {PARQUET, f"{PARQUET}.old"} & set(record.damaged):
-        raise StrataError(
-            f"The Parquet of {folder} cannot be read whole: it would be replaced by what can be.",
-            hint=f"Nothing was changed; what is missing: dask-strata check {folder}",
-        )
+        raise _not_whole(folder)
     new = folder / f".{PARQUET}-{secrets.token_hex(4)}"
     try:
         _write(record, new, progress)
@@ -120,9 +117,12 @@ def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
         path = new / name / "part-0.parquet"
         path.parent.mkdir()
         table = record.tables[name]
+        if len(table) != n:
+            raise _not_whole(record.folder)
         write_parquet(table, path)
         _compare(Part(record.folder, (new.name,), {name: n}), name, table)
-        checksums[name] = checksum(record.folder, new.name, name, path.name)
+        with path.open("rb") as file:
+            checksums[name] = checksum(file)
     (new / INDEX).write_bytes(index_bytes(rows, record.segments, record.additions, checksums))
     written = part(record.folder, "Parquet", new.name)
     if written.damages or (dict(written.rows), dict(written.checksums)) != (rows, checksums):
@@ -142,6 +142,13 @@ def _compare(written: Part, name: str, table: pa.Table) -> None:
     pairs = zip(_groups(back), _groups(table), strict=True) if len(back) == len(table) else ()
     if odd or len(back) != len(table) or not all(b.equals(t) for b, t in pairs):
         raise _different(f"the Parquet of {name}")
+
+
+def _not_whole(folder: Path) -> StrataError:
+    return StrataError(
+        f"The Parquet of {folder} cannot be read whole: it would be replaced by what can be.",
+        hint=f"Nothing was changed; what is missing: dask-strata check {folder}",
+    )
 
 
 def _different(what: str) -> StrataError:

@@ -115,18 +115,13 @@ def open_inside(home: Path, *names: str) -> BinaryIO:
     return file
 
 
-def checksum(home: Path, *names: str) -> int:
-    """Return the CRC-32 of a file inside of a folder; see `open_inside`.
-
-    Raises
-    ------
-    OSError
-        It is no regular file of the folder's, or cannot be read.
-    """
+def checksum(file: BinaryIO) -> int:
+    """Return the CRC-32 of an open file, which is at its start again then. Raises OSError."""
     crc = 0
-    with open_inside(home, *names) as file:
-        while block := file.read(_BLOCK):
-            crc = zlib.crc32(block, crc)
+    file.seek(0)
+    while block := file.read(_BLOCK):
+        crc = zlib.crc32(block, crc)
+    file.seek(0)
     return crc
 
 

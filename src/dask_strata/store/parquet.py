@@ -6,11 +6,12 @@ is read. What cannot be read costs its own table, and a row of `losses` says so.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 from dask_strata.bounds import CELL_BYTES, Budget, TooMuchError
 from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
-from dask_strata.store.arrow import arrow_schema, nulls, whole, within_bounds
+from dask_strata.store.arrow import arrow_schema, in_one_piece, nulls, whole, within_bounds
 from dask_strata.store.index import INDEX, read_index
 from dask_strata.store.inside import (
     checksum,
@@ -41,7 +42,7 @@ READ_ERRORS = (
     TooMuchError,
     ValueError,
     TypeError,
-    KeyError,
+    LookupError,
     MemoryError,
 )
 
@@ -69,6 +70,8 @@ class Part:
         What cannot be read, how many rows of it are lost if that is known, and why.
     checksums : mapping of str to int
         CRC-32 of the file of each table, where who wrote them told it.
+    looked_at : mapping of str to tuple
+        Which file each table was in when its checksum was found to be that.
     """
 
     run: Path
@@ -76,6 +79,7 @@ class Part:
     rows: Mapping[str, int | None]
     damages: tuple[tuple[str, int | None, str], ...] = ()
     checksums: Mapping[str, int] = field(default_factory=dict)
+    looked_at: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -215,27 +219,41 @@ def with_readable_ends(part: Part) -> Part:
     return replace(part, rows=rows, damages=tuple(damages))
 
 
-def is_as_written(part: Part) -> bool:
-    """Return whether the files of a part are, byte for byte, what its index says was written.
+def as_written(part: Part) -> Part | None:
+    """Return a part if its files are, byte for byte, what its index says was written.
 
     They were read and compared before that was said, and can be read when they are looked at.
     """
+    looked_at = {}
+    if part.damages:
+        return None
     try:
         for name, rows in part.rows.items():
             files = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(_ENDING)]
             if len(files) != 1 or name not in part.checksums:
-                return False
+                return None
             path = part.run.joinpath(*part.home, name, files[0])
             if path.lstat().st_size > _LENGTH_RATIO * disk_bytes(path) + _FEW_BYTES:
-                return False  # with holes it may be too long to be looked through
-            if checksum(part.run, *part.home, name, files[0]) != part.checksums[name]:
-                return False
+                return None  # with holes it may be too long to be looked through
             with open_inside(part.run, *part.home, name, files[0]) as file:
+                looked_at[name] = _identity(file)
+                if checksum(file) != part.checksums[name]:
+                    return None
                 if pq.read_metadata(file).num_rows != rows:
-                    return False
+                    return None
     except READ_ERRORS:
-        return False
-    return not part.damages
+        return None
+    return replace(part, looked_at=looked_at)
+
+
+def _identity(file: BinaryIO) -> tuple[int, ...]:
+    """Return what differs between a file and another one that took its place."""
+    stat = os.fstat(file.fileno())
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+class ExchangedError(OSError):
+    """A file is another one than that which was looked at before."""
 
 
 class Tables(Mapping[str, pa.Table]):
@@ -251,6 +269,8 @@ class Tables(Mapping[str, pa.Table]):
         Rows that were read before, and come behind those.
     unusable : dict of str to int
         Gets how many values of a table were read as null.
+    failed : dict of str to str
+        Gets why a table of a recorded run has no rows, if they cannot be read after all.
     """
 
     def __init__(
@@ -259,7 +279,13 @@ class Tables(Mapping[str, pa.Table]):
         parts: Sequence[Part],
         read: Mapping[str, pa.Table],
         unusable: dict[str, int],
+        failed: dict[str, str] | None = None,
     ) -> None:
+        self._budget = Budget()
+        for each in parts:
+            allow(each, self._budget)
+        self._whole: set[str] = set()
+        self._failed = failed
         self._run = run
         self._parts = parts
         self._read = read
@@ -280,7 +306,8 @@ class Tables(Mapping[str, pa.Table]):
         Raises
         ------
         StrataError
-            Its Parquet was exchanged, or damaged, since it was found to be as it was written.
+            Its Parquet was exchanged since it was looked at; or cannot be read, and the run was
+            imported.
         """
         schema = _schema(name, columns)
         parts = [part for part in self._parts if part.rows.get(name)]
@@ -288,21 +315,40 @@ class Tables(Mapping[str, pa.Table]):
         own = [] if read is None or not len(read) else [read.select(schema.names)]
         if not parts:
             return own[0] if own else schema.empty_table()
+        is_whole = len(schema) == len(arrow_schema(RECORDED[name]))
         try:
-            budget = Budget()
-            for part in parts:
-                allow(part, budget)
-            found = [read_table(part, name, budget, columns) for part in parts]
+            found = [
+                read_table(part, name, self._budget_for(name, parts, is_whole=is_whole), columns)
+                for part in parts
+            ]
+            for part, (table, _) in zip(parts, found, strict=True):
+                if len(table) != part.rows[name]:
+                    raise ExchangedError(None, "it has not as many rows as before")
         except READ_ERRORS as error:
+            why = unreadable(error)
+            if self._failed is not None and not isinstance(error, ExchangedError):
+                self._failed[name] = why
+                return own[0] if own else schema.empty_table()
             origin = Manifest.read(self._run).imported_from
             raise StrataError(
-                f"The Parquet of {name} in {self._run} cannot be read: {unreadable(error)}",
+                f"The Parquet of {name} in {self._run} cannot be read: {why}",
                 hint=f"Import it again from {origin}."
                 if origin
-                else "If it is being compacted just now, ask again; else it was damaged.",
+                else "If it was compacted meanwhile, open it again; else it was damaged meanwhile.",
             ) from error
-        self._unusable[name] = sum(odd for _, odd in found)
+        if is_whole:
+            self._unusable[name] = sum(odd for _, odd in found)
         return joined([table for table, _ in found] + own)
+
+    def _budget_for(self, name: str, parts: Sequence[Part], *, is_whole: bool) -> Budget:
+        """Return what reading may take: tables that stay, of all of it; others go again."""
+        if is_whole and name not in self._whole:
+            self._whole.add(name)
+            return self._budget
+        budget = Budget()
+        for part in parts:
+            allow(part, budget)
+        return budget
 
     def rows(self) -> dict[str, int]:
         """Return how many rows each table has, without reading any."""
@@ -353,6 +399,8 @@ def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
         raise FileNotFoundError(None, f"{name} is {what}, without Parquet in it")
     for file_name in names:
         file = stack.enter_context(open_inside(part.run, *part.home, name, file_name))
+        if part.looked_at.get(name, _identity(file)) != _identity(file):
+            raise ExchangedError(None, "it was exchanged since it was looked at")
         metadata = pq.read_metadata(file)
         columns = [metadata.schema.column(i) for i in range(len(metadata.schema))]
         texts = [c.path for c in columns if c.physical_type == "BYTE_ARRAY" and "." not in c.path]
@@ -379,7 +427,7 @@ def _columns(file: pq.ParquetFile, schema: pa.Schema, budget: Budget) -> pa.Tabl
         column = (file.read(columns=[name]) if table is None else table)[name]
         if kind == pa.string() and _is_text(column.type):
             _spend_texts(column, budget)
-        arrays.append(column if column.type == kind else column.cast(kind))
+        arrays.append(in_one_piece(column if column.type == kind else column.cast(kind)))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -23,7 +23,7 @@ from dask_strata.store.parquet import (
     Part,
     Tables,
     added_parts,
-    is_as_written,
+    as_written,
     joined,
     main_home,
     part,
@@ -61,6 +61,8 @@ class Record:
     unusable : dict of str to int
         How many values were read as null of those tables that are read when they are looked
         at; of others `losses` says it.
+    failed : dict of str to str
+        Why those of them have no rows that could not be read after all.
     """
 
     manifest: Manifest
@@ -72,6 +74,7 @@ class Record:
     damaged: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     unusable: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     @property
     def imported(self) -> bool:
@@ -123,8 +126,8 @@ def read_record(folder: Path, *, damaged: bool = True) -> Record:
 
     home = main_home(folder)
     main = [] if home is None else [part(folder, "Parquet", home)]
-    later = [p for p in main if is_as_written(p)]
-    eager = [read_part(p, budget, unusable) for p in main if p not in later]
+    later = [sound for p in main if (sound := as_written(p)) is not None]
+    eager = [] if later else [read_part(p, budget, unusable) for p in main]
     additions = [read_part(p, budget, unusable) for p in added_parts(folder, index.additions)]
     found = eager + [read for read in additions if damaged or not read.losses]
     for what in refused:
@@ -138,13 +141,14 @@ def read_record(folder: Path, *, damaged: bool = True) -> Record:
     for name, table in read_now.items():
         read_now[name] = joined([*(r.tables[name] for r in found if name in r.tables), table])
     odd: dict[str, int] = {}
-    tables = Tables(folder, later, read_now, odd)
+    failed: dict[str, str] = {}
+    tables = Tables(folder, later, read_now, odd, failed)
     whole = [read.name for read in additions if not read.losses]
     names = [*index.additions, *whole]
     refused += [f"{SEGMENTS}/{s.path.name} would take too much memory" for s in new if s.too_large]
     apart = [read.name for read in eager + additions if read.losses]
     return Record(
-        manifest, folder, tables, segments, tables.rows(), names, apart, refused, unusable=odd
+        manifest, folder, tables, segments, tables.rows(), names, apart, refused, odd, failed
     )
 
 
