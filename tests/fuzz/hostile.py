@@ -226,6 +226,21 @@ def _index(run: Path, **tables: int) -> None:
     path.write_text(json.dumps(facts))
 
 
+def _as_if_written(harm: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Return what does the same, and has the index say that the files were written so."""
+
+    def forge(run: Path) -> None:
+        harm(run)
+        path = run / "parquet" / "index.json"
+        facts = json.loads(path.read_text())
+        for name in facts["tables"]:
+            for file in (run / "parquet" / name).glob("*.parquet"):
+                facts["checksums"][name] = zlib.crc32(file.read_bytes())
+        path.write_text(json.dumps(facts))
+
+    return forge
+
+
 def _texts_of_index(text: str) -> Callable[[Path], None]:
     def harm(run: Path) -> None:
         compact(run)
@@ -240,6 +255,10 @@ _VERBS = ("_claims", "_unpacks", "_has", "_nests", "_adds", "_looks", "_is", "_r
 HARMS: dict[str, Callable[[Path], None]] = {
     name.lstrip("_"): harm for name, harm in list(globals().items()) if name.startswith(_VERBS)
 } | {
+    "repeats rows as if written": _as_if_written(_repeats_rows_in_parquet),
+    "repeats a text as if written": _as_if_written(_repeats_a_text_in_parquet),
+    "has other columns as if written": _as_if_written(_has_other_columns_in_parquet),
+    "has damaged parquet as if written": _as_if_written(_has_damaged_parquet),
     "nested index": _texts_of_index("[" * 100_000),
     "large index": _texts_of_index("[" + "[]," * (12 << 20)),
     "index that is no text": _texts_of_index('{"tables": {"\udcff": 1}, "segments": []}'),
