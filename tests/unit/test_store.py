@@ -153,13 +153,13 @@ def test_a_group_of_parquet_has_its_own_texts_only(
 
 
 def test_parquet_is_read_when_it_is_looked_at(tmp_path: Path) -> None:
-    """Opening a compacted run reads none of its tables; of two columns only those are read."""
+    """Opening a compacted run reads none of its tables, counting rows of it one column only."""
     folder = small_run(tmp_path / "r")
     compact(folder)
     run = open_run(folder)
     path = folder / "parquet" / "scheduler_transitions" / "part-0.parquet"
+    shutil.copy(path, folder / "scheduler_transitions.whole")
     assert len(run.processes) > 0  # the files have been found to be as they were written
-    assert run.rows_by_process("scheduler_transitions") == {"scheduler-1": 6}
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     assert len(run.scheduler_transitions) == 6
     with pytest.raises(StrataError, match=r"Parquet of scheduler_transitions .* cannot be read"):
@@ -167,7 +167,41 @@ def test_parquet_is_read_when_it_is_looked_at(tmp_path: Path) -> None:
     found = open_run(folder)  # now it is known before, and costs its own table only
     assert len(found.scheduler_transitions.to_arrow()) == 0
     assert "scheduler_transitions" in {row["what"] for row in found.rows("select what from losses")}
-    assert len(found.worker_transitions.to_arrow()) == len(run.worker_transitions.to_arrow())
+    assert len(found.worker_events.to_arrow()) == len(run.worker_events.to_arrow()) == 1
+    harm_column(folder, "scheduler_transitions", "key")
+    assert open_run(folder).rows_by_process("scheduler_transitions") == {"scheduler-1": 6}
+    assert len(open_run(folder).scheduler_transitions.to_arrow()) == 0
+
+
+def harm_column(folder: Path, table: str, column: str) -> None:
+    """Damage one column of compacted Parquet, and have the index say that it was written so."""
+    path = folder / "parquet" / table / "part-0.parquet"
+    shutil.copy(folder / f"{table}.whole", path)
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    [harmed] = [c for c in columns if c.path_in_schema == column]
+    start = harmed.dictionary_page_offset or harmed.data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start : start + harmed.total_compressed_size] = bytes(harmed.total_compressed_size)
+    path.write_bytes(data)
+    index = folder / "parquet" / "index.json"
+    facts = json.loads(index.read_bytes())
+    facts["checksums"][table] = zlib.crc32(data)
+    index.write_text(json.dumps(facts), encoding="utf-8")
+
+
+def test_what_could_be_read_another_time_is_not_read_as_nothing(tmp_path: Path) -> None:
+    """A file that may not be opened just now is an error, not a table without rows."""
+    folder = small_run(tmp_path / "r")
+    compact(folder)
+    run = open_run(folder)
+    assert len(run.processes) > 0
+    path = folder / "parquet" / "scheduler_transitions"
+    path.rename(folder / "elsewhere")
+    with pytest.raises(StrataError, match=r"scheduler_transitions .* is not there"):
+        run.rows("select * from tasks")
+    (folder / "elsewhere").rename(path)
+    assert len(run.rows("select * from tasks")) == 2
 
 
 def test_parquet_that_was_compacted_meanwhile_is_not_mixed_with_what_was_read(

@@ -256,6 +256,13 @@ class ExchangedError(OSError):
     """A file is another one than that which was looked at before."""
 
 
+def _may_pass(error: BaseException) -> bool:
+    """Return whether a file could be read another time: then it is not without rows."""
+    # Arrow says of what a file contains that it is an OSError, and has no number for it.
+    by_arrow = type(error) is OSError and error.errno is None
+    return isinstance(error, (OSError, MemoryError)) and not by_arrow
+
+
 class Tables(Mapping[str, pa.Table]):
     """The recorded tables of a run, of which those in Parquet are read when they are looked at.
 
@@ -306,8 +313,8 @@ class Tables(Mapping[str, pa.Table]):
         Raises
         ------
         StrataError
-            Its Parquet was exchanged since it was looked at; or cannot be read, and the run was
-            imported.
+            Its Parquet was exchanged since it was looked at; or cannot be read just now, or at all
+            and the run was imported.
         """
         schema = _schema(name, columns)
         parts = [part for part in self._parts if part.rows.get(name)]
@@ -326,7 +333,7 @@ class Tables(Mapping[str, pa.Table]):
                     raise ExchangedError(None, "it has not as many rows as before")
         except READ_ERRORS as error:
             why = unreadable(error)
-            if self._failed is not None and not isinstance(error, ExchangedError):
+            if self._failed is not None and not _may_pass(error):
                 self._failed[name] = why
                 return own[0] if own else schema.empty_table()
             origin = Manifest.read(self._run).imported_from
@@ -334,7 +341,7 @@ class Tables(Mapping[str, pa.Table]):
                 f"The Parquet of {name} in {self._run} cannot be read: {why}",
                 hint=f"Import it again from {origin}."
                 if origin
-                else "If it was compacted meanwhile, open it again; else it was damaged meanwhile.",
+                else "If it was compacted meanwhile, open it again.",
             ) from error
         if is_whole:
             self._unusable[name] = sum(odd for _, odd in found)
