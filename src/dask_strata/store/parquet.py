@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dask_strata.bounds import CELL_BYTES, Budget, TooMuchError
-from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema, in_one_piece, nulls, whole, within_bounds
 from dask_strata.store.index import INDEX, read_index
 from dask_strata.store.inside import (
-    checksum,
     disk_bytes,
     entries,
     is_file,
@@ -31,9 +29,10 @@ from dask_strata.store.inside import (
     kind_of,
     open_inside,
 )
-from dask_strata.store.manifest import ADDITIONS, PARQUET, Manifest
+from dask_strata.store.manifest import ADDITIONS, PARQUET
 
-_ENDING = ".parquet"
+#: How the names of Parquet end.
+ENDING = ".parquet"
 
 #: What may go wrong with a file that anyone may have made.
 READ_ERRORS = (
@@ -48,9 +47,6 @@ READ_ERRORS = (
 
 #: Bytes that a column of texts takes before they are counted one by one.
 _FEW_BYTES = 1 << 20
-
-#: How much longer than on disk a file may be that is looked through: some disks compress.
-_LENGTH_RATIO = 4
 
 #: Rows from which on the columns of a table are read one by one.
 _MANY_ROWS = 1 << 17
@@ -219,34 +215,7 @@ def with_readable_ends(part: Part) -> Part:
     return replace(part, rows=rows, damages=tuple(damages))
 
 
-def as_written(part: Part) -> Part | None:
-    """Return a part if its files are, byte for byte, what its index says was written.
-
-    They were read and compared before that was said, and can be read when they are looked at.
-    """
-    looked_at = {}
-    if part.damages:
-        return None
-    try:
-        for name, rows in part.rows.items():
-            files = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(_ENDING)]
-            if len(files) != 1 or name not in part.checksums:
-                return None
-            path = part.run.joinpath(*part.home, name, files[0])
-            if path.lstat().st_size > _LENGTH_RATIO * disk_bytes(path) + _FEW_BYTES:
-                return None  # with holes it may be too long to be looked through
-            with open_inside(part.run, *part.home, name, files[0]) as file:
-                looked_at[name] = _identity(file)
-                if checksum(file) != part.checksums[name]:
-                    return None
-                if pq.read_metadata(file).num_rows != rows:
-                    return None
-    except READ_ERRORS:
-        return None
-    return replace(part, looked_at=looked_at)
-
-
-def _identity(file: BinaryIO) -> tuple[int, ...]:
+def identity(file: BinaryIO) -> tuple[int, ...]:
     """Return what differs between a file and another one that took its place."""
     stat = os.fstat(file.fileno())
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
@@ -254,116 +223,6 @@ def _identity(file: BinaryIO) -> tuple[int, ...]:
 
 class ExchangedError(OSError):
     """A file is another one than that which was looked at before."""
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Return whether a file could be read another time: then it is not without rows."""
-    # Arrow says of what a file contains that it is an OSError, and has no number for it.
-    by_arrow = type(error) is OSError and error.errno is None
-    return isinstance(error, (OSError, MemoryError)) and not by_arrow
-
-
-class Tables(Mapping[str, pa.Table]):
-    """The recorded tables of a run, of which those in Parquet are read when they are looked at.
-
-    Parameters
-    ----------
-    run : Path
-        The run's folder.
-    parts : sequence of Part
-        What is read then.
-    read : mapping of str to pyarrow.Table
-        Rows that were read before, and come behind those.
-    unusable : dict of str to int
-        Gets how many values of a table were read as null.
-    failed : dict of str to str
-        Gets why a table of a recorded run has no rows, if they cannot be read after all.
-    """
-
-    def __init__(
-        self,
-        run: Path,
-        parts: Sequence[Part],
-        read: Mapping[str, pa.Table],
-        unusable: dict[str, int],
-        failed: dict[str, str] | None = None,
-    ) -> None:
-        self._budget = Budget()
-        for each in parts:
-            allow(each, self._budget)
-        self._whole: set[str] = set()
-        self._failed = failed
-        self._run = run
-        self._parts = parts
-        self._read = read
-        self._unusable = unusable
-
-    def __len__(self) -> int:
-        return len(RECORDED)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(RECORDED)
-
-    def __getitem__(self, name: str) -> pa.Table:
-        return self.columns(name, arrow_schema(RECORDED[name]).names)
-
-    def columns(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table; only these are read.
-
-        Raises
-        ------
-        StrataError
-            Its Parquet was exchanged since it was looked at; or cannot be read just now, or at all
-            and the run was imported.
-        """
-        schema = _schema(name, columns)
-        parts = [part for part in self._parts if part.rows.get(name)]
-        read = self._read.get(name)
-        own = [] if read is None or not len(read) else [read.select(schema.names)]
-        if not parts:
-            return own[0] if own else schema.empty_table()
-        is_whole = len(schema) == len(arrow_schema(RECORDED[name]))
-        try:
-            found = [
-                read_table(part, name, self._budget_for(name, parts, is_whole=is_whole), columns)
-                for part in parts
-            ]
-            for part, (table, _) in zip(parts, found, strict=True):
-                if len(table) != part.rows[name]:
-                    raise ExchangedError(None, "it has not as many rows as before")
-        except READ_ERRORS as error:
-            why = unreadable(error)
-            if self._failed is not None and not _may_pass(error):
-                self._failed[name] = why
-                return own[0] if own else schema.empty_table()
-            origin = Manifest.read(self._run).imported_from
-            raise StrataError(
-                f"The Parquet of {name} in {self._run} cannot be read: {why}",
-                hint=f"Import it again from {origin}."
-                if origin
-                else "If it was compacted meanwhile, open it again.",
-            ) from error
-        if is_whole:
-            self._unusable[name] = sum(odd for _, odd in found)
-        return joined([table for table, _ in found] + own)
-
-    def _budget_for(self, name: str, parts: Sequence[Part], *, is_whole: bool) -> Budget:
-        """Return what reading may take: tables that stay, of all of it; others go again."""
-        if is_whole and name not in self._whole:
-            self._whole.add(name)
-            return self._budget
-        budget = Budget()
-        for part in parts:
-            allow(part, budget)
-        return budget
-
-    def rows(self) -> dict[str, int]:
-        """Return how many rows each table has, without reading any."""
-        return {
-            name: sum(part.rows.get(name) or 0 for part in self._parts)
-            + len(self._read.get(name, ()))
-            for name in RECORDED
-        }
 
 
 def read_table(
@@ -376,7 +235,7 @@ def read_table(
     OSError, pyarrow.ArrowException, TooMuchError, ValueError, TypeError
         It cannot be read, is not of this schema, or would take too much memory.
     """
-    schema = _schema(name, columns)
+    schema = schema_of(name, columns)
     found = []
     with ExitStack() as stack:
         for file in _files(part, name, stack):
@@ -384,7 +243,7 @@ def read_table(
     return within_bounds(RECORDED[name], joined(found) if found else schema.empty_table())
 
 
-def _schema(name: str, columns: Sequence[str] | None) -> pa.Schema:
+def schema_of(name: str, columns: Sequence[str] | None) -> pa.Schema:
     """Return the schema of a table, or of some columns of it."""
     whole_schema = arrow_schema(RECORDED[name])
     if columns is None:
@@ -400,13 +259,13 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
 
 def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
     """Yield the files of a table, opened."""
-    names = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(_ENDING)]
+    names = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(ENDING)]
     if not names:
         what = kind_of(part.run.joinpath(*part.home, name)) or "not there"
         raise FileNotFoundError(None, f"{name} is {what}, without Parquet in it")
     for file_name in names:
         file = stack.enter_context(open_inside(part.run, *part.home, name, file_name))
-        if part.looked_at.get(name, _identity(file)) != _identity(file):
+        if part.looked_at.get(name, identity(file)) != identity(file):
             raise ExchangedError(None, "it was exchanged since it was looked at")
         metadata = pq.read_metadata(file)
         columns = [metadata.schema.column(i) for i in range(len(metadata.schema))]

@@ -19,11 +19,10 @@ from dask_strata.store.arrow import Rows
 from dask_strata.store.index import INDEX, Index, read_index
 from dask_strata.store.inside import disk_bytes, entries, is_folder, is_name, kind_of
 from dask_strata.store.manifest import ADDITIONS, MANIFEST, PARQUET, SEGMENTS, SUFFIX, Manifest
+from dask_strata.store.on_demand import Tables, as_written
 from dask_strata.store.parquet import (
     Part,
-    Tables,
     added_parts,
-    as_written,
     joined,
     main_home,
     part,
