@@ -170,7 +170,7 @@ async def attach(scheduler: Any, variant: str, runs: str) -> Any:
     if variant in ("none", "empty"):
         return lambda: None
     from dask_strata.config import read_settings
-    from dask_strata.recorder.scheduler import SchedulerRecorder
+    from dask_strata.recorder.roles.scheduler import SchedulerRecorder
 
     # Its own thread wakes once an hour, so that what it does is done here or not at all.
     recorder = SchedulerRecorder(

@@ -21,11 +21,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.unit.darshan_files import Log, TracedFile
-from tests.unit.synthetic import SECOND, T0, Process
+from tests.support.darshan_files import Log, TracedFile
+from tests.support.synthetic import SECOND, T0, Process
 
 from dask_strata import open_run
-from dask_strata.importers.additions import add_files
+from dask_strata.importers.registry import add_files
 from dask_strata.store.manifest import Manifest
 
 THREADS = 4

@@ -57,11 +57,11 @@ def kernel() -> dict[str, float]:
     """Return what the accounting of one thread costs, and each part of it."""
     import resource
 
-    from dask_strata.recorder import accounting
+    from dask_strata.recorder.pipeline import resource_usage
 
     fds = [os.open(f"/proc/{f}", os.O_RDONLY) for f in ("thread-self/io", "self/statm")]
     found = {
-        "both samples of a run": each(lambda: (accounting.begin(), accounting.end())),
+        "both samples of a run": each(lambda: (resource_usage.begin(), resource_usage.end())),
         "of these, one read of /proc/thread-self/io": each(lambda: os.pread(fds[0], 512, 0)),
         "one read of /proc/self/statm": each(lambda: os.pread(fds[1], 512, 0)),
         "one getrusage": each(lambda: resource.getrusage(resource.RUSAGE_THREAD)),
@@ -77,7 +77,7 @@ def around() -> float:
     import distributed.worker
     from dask._task_spec import Task
 
-    from dask_strata.recorder.running import RunTap
+    from dask_strata.recorder.sources.executions import ExecutionHook
 
     class Place:
         """Stands for a worker, of which only the identity counts here."""
@@ -89,7 +89,7 @@ def around() -> float:
         distributed.worker._run_task(task, {}, {"worker": worker}, "key", {}, lock, 0.0)  # noqa: SLF001
 
     plain = each(run)
-    tap = RunTap(worker, "tcp://127.0.0.1:1", opens=True)
+    tap = ExecutionHook(worker, "tcp://127.0.0.1:1", opens=True)
     try:
         return each(run) - plain
     finally:
@@ -101,7 +101,7 @@ def sources(tasks: int) -> dict[str, dict[str, float]]:
     from distributed import Client, LocalCluster
 
     import dask_strata
-    from dask_strata.recorder.engine import running
+    from dask_strata.recorder.pipeline.engine import running
 
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     with (

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from dask_strata.schema import TABLES
 from dask_strata.store.arrow import arrow_schema
-from dask_strata.store.bulk import BulkRun
+from dask_strata.store.bulk_writer import BulkRun
 from dask_strata.store.manifest import Manifest
 
 T0 = 1_795_000_000_000_000_000
@@ -37,7 +37,7 @@ MAKE = """
 import json, resource, sys, time
 from pathlib import Path
 from dask_strata import open_run
-from dask_strata.report.page import make_page
+from dask_strata.report.page.page import make_page
 began = time.perf_counter()
 run = open_run(sys.argv[1])
 len(run["attempts"]), len(run["phases"]), len(run["tasks"])

@@ -108,7 +108,7 @@ def rows(run: Run, query: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is slow is no worker that hangs, which a record would tell of."""
-    monkeypatch.setattr("dask_strata.recorder.taking_off._SECONDS", 60)
+    monkeypatch.setattr("dask_strata.recorder.roles.detach._SECONDS", 60)
     monkeypatch.setattr("dask_strata.recorder.session._DETACH_SECONDS", 150)
 
 

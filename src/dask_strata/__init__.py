@@ -1,21 +1,21 @@
 """A flight recorder for Dask.distributed.
 
-`record` records, `open_run` reads, `live` looks at a running cluster. The module is also a
-Dask preload: see `dask_setup`. Importing it is cheap, because it is imported in every worker;
-what is heavy is imported where it is used.
+`record` records, `open_run` reads, `live` shows a running cluster. The module is also a Dask
+preload: see `dask_setup`. Importing it is cheap, because every worker imports it; heavy
+modules are imported where they are used.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dask_strata.api import record
+    from dask_strata import capture
+    from dask_strata.api import Run, Task, open_run, record
+    from dask_strata.config import VERSION as __version__
     from dask_strata.errors import StrataError
     from dask_strata.flushing import flush
     from dask_strata.metrics import count, section, track_metrics
-    from dask_strata.run import Run, Task, open_run
     from dask_strata.snapshot import Snapshot, live
 
 __all__ = [
@@ -23,6 +23,8 @@ __all__ = [
     "Snapshot",
     "StrataError",
     "Task",
+    "__version__",
+    "capture",
     "count",
     "dask_setup",
     "dask_teardown",
@@ -34,44 +36,47 @@ __all__ = [
     "track_metrics",
 ]
 
-try:
-    __version__ = version("dask-strata")
-except PackageNotFoundError:  # a source tree that is not installed
-    __version__ = "0+unknown"
-
-_HOMES = {
-    "Run": "run",
-    "Task": "run",
-    "open_run": "run",
-    "record": "api",
-    "Snapshot": "snapshot",
-    "live": "snapshot",
-    "StrataError": "errors",
-    "flush": "flushing",
-    "count": "metrics",
-    "section": "metrics",
-    "track_metrics": "metrics",
-}
-
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
+    if name == "capture":
+        import dask_strata.capture
 
-    try:
-        home = _HOMES[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    return getattr(import_module(f"{__name__}.{home}"), name)
+        return dask_strata.capture
+    if name == "__version__":
+        from dask_strata.config import VERSION
+
+        return VERSION
+    if name in ("Run", "Task", "open_run", "record"):
+        from dask_strata import api
+
+        return getattr(api, name)
+    if name == "StrataError":
+        from dask_strata.errors import StrataError
+
+        return StrataError
+    if name == "flush":
+        from dask_strata.flushing import flush
+
+        return flush
+    if name in ("count", "section", "track_metrics"):
+        from dask_strata import metrics
+
+        return getattr(metrics, name)
+    if name in ("Snapshot", "live"):
+        from dask_strata import snapshot
+
+        return getattr(snapshot, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted(__all__)
 
 
 async def dask_setup(server: Any) -> None:
     """Record the scheduler or client that Dask preloads this module into.
 
-    Called by Dask for ``--preload dask_strata`` and the ``preload`` settings of its
+    Dask calls this for ``--preload dask_strata`` and for the ``preload`` settings of its
     configuration. Workers and nannies need no preload: the scheduler sends them a plugin.
     """
     from dask_strata.recorder.session import setup
@@ -80,7 +85,7 @@ async def dask_setup(server: Any) -> None:
 
 
 async def dask_teardown(server: Any) -> None:
-    """Stop recording a client that closes; called by Dask."""
+    """Stop recording a client that closes; Dask calls this."""
     from dask_strata.recorder.session import teardown
 
     await teardown(server)

@@ -1,24 +1,157 @@
-"""Recording from Python: the recorder and the reader in one object."""
+"""The public interface in Python: `open_run` with its answers, and `record`."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dask_strata.config import Settings, read_settings
+from dask_strata import run as tables
+from dask_strata.config import read_settings
 from dask_strata.errors import UsageError
-from dask_strata.recorder.darshan import log_folder, logs_in, usable_library
 from dask_strata.recorder.session import Session
-from dask_strata.run import Run, open_run
 
-if TYPE_CHECKING:
-    from rich.console import Console
 
-#: Workers end a moment after the script that started them; this is how long we wait for them.
-_GRACE_SECONDS = 10.0
+class Table(tables.TableView):
+    """One table of a run, which notebooks show."""
+
+    def _repr_html_(self) -> str:
+        from dask_strata.report.notebook import table_html
+
+        return table_html(self)
+
+
+class Task(tables.Task):
+    """One task of a run; printing it prints its story.
+
+    Attributes
+    ----------
+    key, key_type : str
+        Text that Dask shows for the key, and name of the type of the key.
+    """
+
+    def __str__(self) -> str:
+        from dask_strata.analysis.story import story
+        from dask_strata.report.terminal import plain_story
+
+        return plain_story(story(self))
+
+    def _repr_html_(self) -> str:
+        from dask_strata.report.page.page import story_html
+
+        return story_html(self.run, self.key, self.key_type)
+
+    @property
+    def events(self) -> Iterator[Any]:
+        """Everything on record about the task, in time order: see `analysis.story`."""
+        from dask_strata.analysis.story import story
+
+        return iter(story(self).events)
+
+
+class Run(tables.Run):
+    """A run on record: its tables, and the answers that are computed from them.
+
+    Parameters
+    ----------
+    path : str or Path
+        The run's folder.
+    align : bool, optional
+        Whether all times are put on the scheduler's clock.
+
+    Raises
+    ------
+    NotARunError
+        The folder is not a run.
+    NewerRunError
+        The run was written by a later version.
+
+    Examples
+    --------
+    >>> run = open_run("runs/2026-…")                            # doctest: +SKIP
+    >>> run.tasks.to_pandas()                                    # doctest: +SKIP
+    >>> run.sql("select prefix, count(*) from tasks group by 1") # doctest: +SKIP
+    """
+
+    table_class = Table
+    task_class = Task
+
+    def _repr_html_(self) -> str:
+        from dask_strata.report.notebook import run_html
+
+        return run_html(self)
+
+    def check(self) -> Any:
+        """Return whether the record is whole and what is missing from it: a `Check`."""
+        from dask_strata.analysis.check import check
+
+        return check(self)
+
+    def lineage(self, key: Any, key_type: str | None = None) -> Any:
+        """Return the inputs that a task depends on, directly and through other tasks.
+
+        Parameters
+        ----------
+        key : str or any key of Dask
+            The key, or the text that Dask shows for it.
+        key_type : str, optional
+            Name of the key's type, for a text that two keys share.
+
+        Returns
+        -------
+        Lineage
+
+        Raises
+        ------
+        UnknownTaskError
+            No task, or more than one, has this key.
+        """
+        from dask_strata.analysis.lineage import lineage
+
+        return lineage(self.task(key, key_type))
+
+    def dependents_of(self, uri: str | os.PathLike[str]) -> Any:
+        """Return the tasks, results and written files that depend on a file.
+
+        Parameters
+        ----------
+        uri : str or path
+            File, store or folder as the tables name it; a relative path starts at the
+            current folder.
+
+        Returns
+        -------
+        Dependents
+        """
+        from dask_strata.analysis.lineage import dependents_of
+
+        return dependents_of(self, uri)
+
+
+def open_run(path: str | Path, *, align: bool = True) -> Run:
+    """Open a run's folder; tables are read when they are first used.
+
+    Parameters
+    ----------
+    path : str or Path
+        The run's folder.
+    align : bool, optional
+        Whether all times are put on the scheduler's clock.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    NotARunError
+        The folder is not a run.
+    NewerRunError
+        The run was written by a later version.
+    """
+    return Run(path, align=align)
 
 
 class record:  # noqa: N801  reads as a verb: `with record(...)`
@@ -119,129 +252,3 @@ def _client(client: Any) -> Any:
             "There is no Dask client to record.",
             hint="Give one: dask_strata.record(client=client).",
         ) from None
-
-
-def record_command(
-    module: str | None,
-    command_line: list[str],
-    *,
-    quiet: bool = False,
-    report: bool = False,
-    **settings: Any,
-) -> int:
-    """Do what ``dask-strata record`` does; return the script's exit status.
-
-    Raises
-    ------
-    UsageError
-        There is nothing to run, a setting is wrong, or what it needs is not there.
-    """
-    from dask_strata.recorder.launch import launch, note_exit_status
-    from dask_strata.recorder.profiling import needs
-    from dask_strata.report.tables import console
-
-    chosen = read_settings(**settings)
-    needs(chosen)
-    if chosen.darshan_library is not None:
-        chosen = replace(chosen, darshan_library=str(usable_library(chosen.darshan_library)))
-    outcome = launch(module, command_line, chosen)
-    err = console(stderr=True)
-    for folder in outcome.joined:
-        err.print(
-            f"dask-strata: the script's client is on record in {folder}, a run that its "
-            "scheduler had begun.",
-            soft_wrap=True,
-        )
-    if not outcome.runs and not outcome.joined:
-        err.print(
-            "dask-strata: nothing was recorded: the script started no Dask cluster and connected "
-            "to none that could be recorded here.",
-            soft_wrap=True,
-        )
-    for folder in outcome.runs:
-        note_exit_status(folder, outcome.status, chosen)
-        _conclude(folder, chosen, err, quiet=quiet)
-        if chosen.darshan_library is not None:
-            after_record(folder, log_folder(chosen, folder), err)
-        if report:
-            _report(folder, err)
-    return outcome.status
-
-
-def _report(folder: Path, err: Console) -> None:
-    """Write the page of a run beside its folder, and say where it is."""
-    from dask_strata.report.page import write_page
-
-    target = folder.with_name(f"{folder.name}.html")
-    try:
-        write_page(open_run(folder), target)
-    except Exception as error:  # noqa: BLE001  the script's own outcome counts
-        err.print(f"dask-strata: no page could be made: {error}", soft_wrap=True)
-        return
-    err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
-
-
-def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
-    """Add the logs that Darshan has left to the run, and say what came of it.
-
-    Parameters
-    ----------
-    run_folder : Path
-        Folder of the run.
-    log_dir : Path
-        Folder that Darshan was to write its logs to.
-    err : Console
-        Where to say it.
-    """
-    from dask_strata.importers.additions import add_files
-    from dask_strata.report.words import visible
-
-    try:
-        found = logs_in(log_dir)
-        if not found:
-            shown = _shortest(log_dir)
-            err.print(f"dask-strata: Darshan has left no log in {shown}", soft_wrap=True)
-            return
-        added = add_files(run_folder, found)
-    except Exception as error:  # noqa: BLE001  the exit status is the script's, whatever we meet
-        why = visible(str(error) or type(error).__name__)
-        err.print(
-            f"dask-strata: Darshan's logs are not in the run: {why}", soft_wrap=True, markup=False
-        )
-        return
-    said = ", ".join([f"{added.rows:,} rows of {added.files:,} of Darshan's logs", *added.said])
-    err.print(f"dask-strata: {said}; they are in {_shortest(log_dir)}", soft_wrap=True)
-    for trouble in added.troubles:
-        err.print(f"dask-strata: {visible(trouble)}", soft_wrap=True)
-
-
-def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) -> None:
-    """Wait for the last records, compact them, and say what was recorded."""
-    from dask_strata.analysis.summary import summarize
-    from dask_strata.report.terminal import print_summary
-    from dask_strata.store.compact import compact
-    from dask_strata.store.segments import segment_state
-
-    shown = _shortest(folder)
-    try:
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while any(segment_state(s) == "recording" for s in open_run(folder).segments):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.2)
-        if settings.compact:
-            compact(folder)
-        if quiet:
-            err.print(f"dask-strata: {shown}", soft_wrap=True)
-        else:
-            err.print()
-            print_summary(summarize(open_run(shown)), err)
-    except Exception as error:  # noqa: BLE001  the exit status is the script's, whatever we meet
-        err.print(f"dask-strata: recorded {shown}, but: {error}", soft_wrap=True, markup=False)
-
-
-def _shortest(folder: Path) -> Path:
-    try:
-        return folder.relative_to(Path.cwd())
-    except ValueError:
-        return folder

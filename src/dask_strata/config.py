@@ -10,11 +10,17 @@ import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dask_strata.errors import SettingError
 
 NAMESPACE = "dask_strata"
+
+try:
+    VERSION = version("dask-strata")
+except PackageNotFoundError:  # a source tree that is not installed
+    VERSION = "0+unknown"
 
 logger = logging.getLogger(NAMESPACE)
 

@@ -6,7 +6,8 @@
     ├── NotARunError            the path is no run, or has nothing readable in it
     ├── NewerRunError           the run was written by a newer dask-strata
     ├── UnknownTaskError        no task of that key is on record
-    ├── QueryError              the SQL was wrong or asked for what is not allowed
+    ├── QueryError              the SQL is wrong or asks for what is not allowed
+    │   └── InterruptedQueryError   the query was interrupted, by Ctrl-C or a time limit
     ├── RecordingError          recording could not be started
     ├── ImportedDataError       files that others wrote cannot be imported
     └── UsageError              exit 2, the call itself is wrong
@@ -57,6 +58,10 @@ class UnknownTaskError(StrataError):
 
 class QueryError(StrataError):
     """The SQL is wrong, or asks for what a query may not do."""
+
+
+class InterruptedQueryError(QueryError):
+    """The query was interrupted: by Ctrl-C, or because its time was up."""
 
 
 class RecordingError(StrataError):

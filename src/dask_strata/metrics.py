@@ -10,12 +10,12 @@ import functools
 import inspect
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,6 +24,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 logger = logging.getLogger("dask_strata")
+
+
+class Execution(Protocol):
+    """What the recorder keeps of one call of a task's function."""
+
+    #: Sums and numbers of reports, by kind and name.
+    reported: dict[tuple[str, str], tuple[float, int]]
+
+
+#: The execution that the calling code is part of. The recorder sets it; it stays None elsewhere.
+current_execution: ContextVar[Any] = ContextVar("dask_strata_execution", default=None)
 
 #: Names that are kept of one run of a task; all further ones are summed up as one.
 MAX_NAMES = 1_000
@@ -140,7 +151,9 @@ class _Tracked(section):
 
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         super().__init__(name.rpartition("<locals>.")[2])
-        found = [] if _running() is None else [_log_of(argument) for argument in arguments]
+        found = (
+            [] if current_execution.get() is None else [_log_of(argument) for argument in arguments]
+        )
         self._logs = [(log, len(log)) for log in found if log is not None]
 
     def __exit__(
@@ -166,19 +179,12 @@ def _log_of(events: Any) -> list[Any] | None:
 
 
 def _whose() -> tuple[int, int]:
-    return threading.get_ident(), id(_running())
-
-
-def _running() -> Any:
-    # Nobody records in a process that has not loaded this.
-    module = sys.modules.get("dask_strata.recorder.running")
-    current = getattr(module, "current", None)
-    return None if current is None else current.get()
+    return threading.get_ident(), id(current_execution.get())
 
 
 def _report(kind: str, name: str, value: float) -> None:
-    run = _running()
-    if run is None:
+    execution: Execution | None = current_execution.get()
+    if execution is None:
         return
     # With a recorder, nothing may fail that does not without one.
     try:
@@ -187,7 +193,7 @@ def _report(kind: str, name: str, value: float) -> None:
         logger.warning("dask-strata does not record a %s that is no number: %s", kind, error)
         return
     with _lock:
-        if what not in run.reported and len(run.reported) >= MAX_NAMES:
+        if what not in execution.reported and len(execution.reported) >= MAX_NAMES:
             what = (kind, OTHERS)
-        total, times = run.reported.get(what, (0.0, 0))
-        run.reported[what] = (total + number, times + 1)
+        total, times = execution.reported.get(what, (0.0, 0))
+        execution.reported[what] = (total + number, times + 1)

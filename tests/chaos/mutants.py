@@ -15,7 +15,7 @@ VARIABLE = "CHAOS_MUTANT"
 
 def drop_frames() -> None:
     """Lose every 20th frame, and say nothing of it."""
-    from dask_strata.store.writer import FileSink
+    from dask_strata.store.sinks import FileSink
 
     write, number = FileSink.write, count(1)
     FileSink.write = lambda self, frame, rows: (
@@ -50,7 +50,7 @@ def wrong_worker() -> None:
 
 def write_late() -> None:
     """Keep frames for seconds before they are handed to the operating system."""
-    from dask_strata.store.writer import FileSink
+    from dask_strata.store.sinks import FileSink
 
     write, held = FileSink.write, {}
 
@@ -72,7 +72,7 @@ def write_late() -> None:
 
 def raise_in_plugin() -> None:
     """Raise into Dask when a worker is gone."""
-    from dask_strata.recorder.scheduler import SchedulerRecorder
+    from dask_strata.recorder.roles.scheduler import SchedulerRecorder
 
     def fail(*_: Any, **__: Any) -> None:
         # As if a line of the recorder had failed.
@@ -83,7 +83,7 @@ def raise_in_plugin() -> None:
 
 def no_end() -> None:
     """Forget the last row, so that a process that ended looks as if it had been killed."""
-    from dask_strata.recorder.engine import Engine
+    from dask_strata.recorder.pipeline.engine import Engine
 
     add = Engine.add
 

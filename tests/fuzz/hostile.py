@@ -17,7 +17,7 @@ import zstandard
 from dask_strata.schema import FORMAT_VERSION, RECORDED
 from dask_strata.store.compact import compact
 from dask_strata.store.frames import CONST, DELTA, DICT, MAGIC, PLAIN
-from tests.unit.synthetic import small_run
+from tests.support.synthetic import small_run
 
 LAYOUT = {name: [c.name for c in table.columns] for name, table in RECORDED.items()}
 NUMBER = {name: i for i, name in enumerate(RECORDED)}

@@ -17,30 +17,30 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from dask_strata import open_run
-from dask_strata.bounds import Budget
 from dask_strata.errors import StrataError
-from dask_strata.importers import literals
-from dask_strata.importers.callgrind import CallgrindError, read_callgrind
-from dask_strata.importers.darshan_log import LogError, open_log
-from dask_strata.importers.dxt import Trace
-from dask_strata.importers.mofka_csv import import_files
-from dask_strata.importers.yappi_files import read_profile
+from dask_strata.importers.darshan.dxt import Trace
+from dask_strata.importers.darshan.log import LogError, open_log
+from dask_strata.importers.mofka import literals
+from dask_strata.importers.mofka.importer import import_files
+from dask_strata.importers.profiles.callgrind import CallgrindError, read_callgrind
+from dask_strata.importers.profiles.yappi_files import read_profile
 from dask_strata.schema import RECORDED
-from dask_strata.server.shelf import Shelf
+from dask_strata.server.run_cache import RunCache
 from dask_strata.store.arrow import Rows
 from dask_strata.store.compact import compact
 from dask_strata.store.decode import unpack
 from dask_strata.store.frames import payloads
 from dask_strata.store.index import INDEX, read_index
+from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import PARQUET, Manifest
 from dask_strata.store.parquet import part, read_part
 from dask_strata.store.reader import read_record
 from dask_strata.store.segments import read_segment
-from dask_strata.store.writer import RelaySink
+from dask_strata.store.sinks import RelaySink
 from tests.fuzz.hostile import HEADER, frame
-from tests.unit import coupler_files
-from tests.unit.darshan_files import Log, Operation, TracedFile
-from tests.unit.synthetic import small_run
+from tests.support import coupler_files
+from tests.support.darshan_files import Log, Operation, TracedFile
+from tests.support.synthetic import small_run
 
 Reads = Callable[[bytes], None]
 
@@ -220,7 +220,7 @@ def _addresses(folder: Path) -> Reads:
     """Ask for a run by what an address has in the place of its name."""
     small_run(folder / "runs" / "r")
     small_run(folder / "secret")
-    shelf = Shelf(folder / "runs")
+    shelf = RunCache(folder / "runs")
 
     def read(data: bytes) -> None:
         for name in {data.decode("latin-1"), unquote(data.decode("latin-1"))}:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.synthetic import small_run
+from tests.support.synthetic import small_run
 
 SECRET = b"nobody is to see this"
 TOKEN = "sesame"

@@ -9,7 +9,7 @@ import pytest
 
 from dask_strata import open_run
 from dask_strata.errors import StrataError
-from dask_strata.store.bulk import BulkRun
+from dask_strata.store.bulk_writer import BulkRun
 from dask_strata.store.compact import compact
 from dask_strata.store.manifest import Manifest
 from tests.fuzz.child import MEMORY, SECONDS, look_in_child

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from dask_strata import open_run
 from dask_strata.cli import cli
 from dask_strata.errors import NotARunError, StrataError
-from dask_strata.store.bulk import Addition
+from dask_strata.store.bulk_writer import Addition
 from dask_strata.store.compact import compact
 from dask_strata.store.reader import find_runs, fingerprint
-from tests.unit.synthetic import small_run
+from tests.support.synthetic import small_run
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dask_strata.analysis.selection import Selection, only, ordered
+from dask_strata.analysis.tasks import Selection, only, ordered
 from dask_strata.errors import StrataError, UsageError
 
 if TYPE_CHECKING:

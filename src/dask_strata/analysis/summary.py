@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse, breakdown, prefixes
-from dask_strata.analysis.completeness import Check, check
-from dask_strata.analysis.critical_path import CriticalPath, critical_path
-from dask_strata.analysis.findings import Insight, insights
+from dask_strata.analysis.check.check import Check, check
+from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
 from dask_strata.analysis.idleness import idle_workers
-from dask_strata.analysis.io_ import Io, summarize_io
+from dask_strata.analysis.insights import Insight, insights
+from dask_strata.analysis.io import Io, summarize_io
 from dask_strata.analysis.profile import ProfileSummary, summarize_profile
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dask_strata.capture.events import Event, WXferEvent
 from dask_strata.capture.states import EventTypeEnum, TaskState, TransferTypeEnum, plain
-from dask_strata.tables import TableView
+from dask_strata.run.table_view import TableView
 
 #: Rows that are in memory at a time when a file is written.
 ROWS = 65_536

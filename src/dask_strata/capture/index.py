@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.run import Run
-from dask_strata.sql import computing, connect, fetch
+from dask_strata.run.duckdb_session import computing, connect, fetch
 
 SCHEDULER, WORKER, TRANSFER = range(3)
 

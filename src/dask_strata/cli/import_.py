@@ -8,8 +8,8 @@ import click
 from click.core import ParameterSource
 
 from dask_strata.errors import UsageError
-from dask_strata.importers.additions import add_files
-from dask_strata.importers.mofka_csv import find_files, import_files
+from dask_strata.importers.mofka.importer import find_files, import_files
+from dask_strata.importers.registry import add_files
 from dask_strata.report.progress import reading
 from dask_strata.report.words import count, visible
 

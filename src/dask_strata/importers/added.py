@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from dask_strata.store.bulk import Addition
+    from dask_strata.store.bulk_writer import Addition
     from dask_strata.store.reader import Record
 
 #: Called with the bytes that were read, and those that there are.
 Progress = Callable[[int, int], None]
-
-#: What a row of `losses` is about if PyDarshan was not there. Once it was, `check` looks whether
-#: anything is missing still.
-COUNTERS = "counters of Darshan's logs"
 
 
 @dataclass

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dask_strata.schema.values import DASK_ROLES
 from dask_strata.store.reader import Record
 
 Times = npt.NDArray[np.int64]
@@ -85,9 +86,6 @@ class DaskSide:
 
 _COLUMNS = ("start", "stop", "thread")
 
-#: Roles of processes that Dask has; where several are in one process, the first names it.
-ROLES = ("worker", "scheduler", "client", "nanny", "record")
-
 
 def dask_side(record: Record) -> DaskSide:
     """Return what a record says. Raises StrataError if its Parquet cannot be read."""
@@ -114,7 +112,7 @@ def _processes(record: Record) -> list[DaskProcess]:
         known = merged.setdefault(row["process"], {"start": None, "stop": None, **row})
         new = row | {"start": start, "stop": stop}
         known.update({name: value for name, value in new.items() if value is not None})
-    return [DaskProcess(**p) for p in merged.values() if p["role"] in ROLES]
+    return [DaskProcess(**p) for p in merged.values() if p["role"] in DASK_ROLES]
 
 
 def _intervals(transitions: pa.Table) -> pa.Table:

@@ -22,13 +22,13 @@ from typing import Any
 
 from dask_strata.config import Settings
 from dask_strata.errors import UsageError
-from dask_strata.recorder.left_out import encoder_for
+from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.session import joined_note
 from dask_strata.store.frames import Batch
+from dask_strata.store.liveness import process_identity
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id
-from dask_strata.store.place import place
 from dask_strata.store.reader import find_runs
-from dask_strata.store.writer import FileSink
+from dask_strata.store.sinks import FileSink
 
 _PRELOAD = "dask_strata"
 _PR_SET_PDEATHSIG = 1
@@ -74,7 +74,7 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
 
 def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
     """Put the script's exit status on record, beside what its processes wrote; never raises."""
-    here = place()
+    here = process_identity()
     if "hosts" in settings.leave_out:  # the key of the run's names for them is not known here
         here = {**here, "host": None}
     process = f"record-{new_run_id()}"

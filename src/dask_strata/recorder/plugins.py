@@ -102,7 +102,7 @@ class StrataWorkerPlugin(WorkerPlugin):
     def setup(self, worker: Any) -> None:
         """Begin; a worker starts, recorded or not."""
         try:
-            from dask_strata.recorder.worker import WorkerRecorder
+            from dask_strata.recorder.roles.worker import WorkerRecorder
 
             if _keep(worker, self._spec, WorkerRecorder) is not None:
                 worker.loop.add_callback(leave_if_over, worker, self._spec["run"])
@@ -133,7 +133,7 @@ class StrataNannyPlugin(NannyPlugin):
     async def setup(self, nanny: Any) -> None:
         """Begin; a nanny starts, recorded or not. Dask may ask one twice, which joins just now."""
         try:
-            from dask_strata.recorder.nanny import NannyRecorder
+            from dask_strata.recorder.roles.nanny import NannyRecorder
 
             recorder = _keep(nanny, self._spec, NannyRecorder)
             if recorder is not None:

@@ -73,7 +73,7 @@ async def teardown(server: Any) -> None:
 
 
 async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
-    from dask_strata.recorder.scheduler import SchedulerRecorder
+    from dask_strata.recorder.roles.scheduler import SchedulerRecorder
 
     recorder = SchedulerRecorder(settings, run_name(settings))
     try:
@@ -84,7 +84,7 @@ async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
 
 
 async def _setup_client(client: Any, settings: Settings) -> None:
-    from dask_strata.recorder.client import ClientRecorder
+    from dask_strata.recorder.roles.client import ClientRecorder
 
     if _inside_worker():
         return
@@ -148,7 +148,7 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
     from distributed.comm import CommClosedError
     from distributed.protocol.pickle import dumps
 
-    from dask_strata.recorder.scheduler import SchedulerRecorder
+    from dask_strata.recorder.roles.scheduler import SchedulerRecorder
 
     recorder = SchedulerRecorder(settings, name or run_name(settings), client.id)
     try:
@@ -191,7 +191,7 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
 async def _detach(client: Any, run: str) -> None:
     from distributed.protocol.pickle import dumps
 
-    from dask_strata.recorder.scheduler import Detacher
+    from dask_strata.recorder.roles.scheduler import Detacher
 
     detacher = Detacher(run)
     await client.scheduler.register_scheduler_plugin(
@@ -227,7 +227,7 @@ class Session:
 
     async def begin(self) -> None:
         """Attach; raises RecordingError if the cluster cannot be recorded."""
-        from dask_strata.recorder.client import ClientRecorder
+        from dask_strata.recorder.roles.client import ClientRecorder
 
         self._spec = await attach(self.client, self._settings, self._name)
         try:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dask_strata.analysis.chunks import Chunks, Share
-from dask_strata.analysis.reading import Advice, Reading
+from dask_strata.analysis.chunks.chunks import Chunks, Share
+from dask_strata.analysis.chunks.file_reads import Advice, Reading
 from dask_strata.report.words import count, duration, rate, size, visible
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_strata.analysis.summary import summarize
-from dask_strata.analysis.timeline import OUTCOMES, Timeline, timeline
-from dask_strata.report import colors
-from dask_strata.report.page import outcome
-from dask_strata.report.templates import environment
+from dask_strata.analysis.timeline.timeline import OUTCOMES, Timeline, timeline
+from dask_strata.report.page import colors
+from dask_strata.report.page.page import outcome
+from dask_strata.report.page.templates import environment
 from dask_strata.report.words import visible
-from dask_strata.tables import microseconds
+from dask_strata.run.table_view import microseconds
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
-    from dask_strata.tables import TableView
+    from dask_strata.run.table_view import TableView
 
 #: The small timeline's width in its own units, and what is too much for it.
 _WIDTH, _ROW = 900, 9

@@ -1,186 +1,98 @@
-"""Tables for people and for other programs: a terminal, CSV, JSON, Parquet."""
+"""The schema as text: for the terminal and for the documentation."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from dask_strata.errors import StrataError, UsageError
-from dask_strata.report.words import visible
-from dask_strata.store.compact import write_parquet
-from dask_strata.tables import microseconds
-
-#: Width where there is no terminal: nothing is wrapped that another program reads.
-_UNLIMITED = 100_000
-
-FORMATS = ("table", "csv", "json", "parquet")
+from dask_strata.config import SETTINGS
+from dask_strata.errors import UsageError
+from dask_strata.schema import TABLES, Table
 
 
-#: Columns that are copied into the next command.
-_WHOLE = ("key", "run")
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Return a console that interprets no markup, and is wide where there is no terminal."""
-    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False)
-    if not made.is_terminal:
-        made.width = _UNLIMITED
-    return made
-
-
-def write_rows(table: pa.Table, form: str, output: Path | None, note: str = "") -> None:
-    """Write rows in one of `FORMATS`, to a file or standard output.
+def schema_text(name: str | None = None) -> str:
+    """Return all tables in a line each, or the columns of one.
 
     Raises
     ------
     UsageError
-        Parquet was to be written to a terminal.
-    StrataError
-        The file cannot be written.
+        There is no such table.
     """
-    try:
-        if output is None:
-            _to_stdout(table, form, note)
-        else:
-            _WRITERS[form](table, output)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise StrataError(f"{output} cannot be written: {error.strerror or error}.") from None
+    if name is None:
+        width = max(map(len, TABLES))
+        lines = [f"{t.name:<{width}}  one row per {t.row}" for t in TABLES.values()]
+        return "\n".join([*lines, "", "Columns of one: dask-strata tables TABLE"])
+    if name not in TABLES:
+        raise UsageError(f"There is no table {name}.", hint=f"There are: {', '.join(TABLES)}")
+    table = TABLES[name]
+    rows = column_rows(table)
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows]
+    return "\n".join([f"{table.name}: one row per {table.row}", "", *lines])
 
 
-def write_json(value: Any, path: Path) -> None:
-    """Write something as JSON to a file.
-
-    Raises
-    ------
-    StrataError
-        The file cannot be written.
-    """
-    try:
-        # Names of files may be no text: those JSON can only spell out.
-        path.write_text(json.dumps(value, indent=1) + "\n", encoding="ascii")
-    except OSError as error:
-        raise StrataError(f"{path} cannot be written: {error.strerror or error}.") from None
+def column_rows(table: Table) -> list[tuple[str, str, str]]:
+    """Return name, kind and meaning of each column as it is read."""
+    rows: list[tuple[str, str, str]] = []
+    for column in table.all_columns:
+        unit = f" ({column.unit})" if column.unit else ""
+        rows.append((column.name, column.kind, f"{column.meaning}{unit}"))
+        if column.kind == "key":
+            rows.append(
+                (f"{column.name}_type", "text", f"type of the Python object behind {column.name}")
+            )
+    return rows
 
 
-def _to_stdout(table: pa.Table, form: str, note: str) -> None:
-    if form == "table":
-        print_rows(table, note)
-    elif form == "parquet":
-        raise UsageError("Parquet is not for a terminal.", hint="Give a file: -o FILE.parquet")
-    elif form == "csv":
-        sys.stdout.write(_csv(table))
-    else:
-        sys.stdout.write(_json(table))
-
-
-def print_rows(table: pa.Table, note: str = "") -> None:
-    """Print rows as a table; what would steer the terminal is spelled out."""
-    out = console()
-    shown = RichTable(box=None, pad_edge=False, header_style="bold")
-    for field in table.schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        shown.add_column(
-            Text(field.name),
-            justify="right" if number else "left",
-            overflow="fold",
-            no_wrap=field.name in _WHOLE,
-        )
-    for row in plain_rows(table):
-        shown.add_row(*(Text(_cell(value)) for value in row.values()))
-    out.print(shown)
-    if note:
-        out.print(Text(note, style="dim"))
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value}"
-    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-
-def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as plain values that JSON has, with unique names."""
-    rows = microseconds(_unique_names(table)).to_pylist()
-    return [{n: _plain(v) for n, v in row.items()} for row in rows]
-
-
-def _unique_names(table: pa.Table) -> pa.Table:
-    names: list[str] = []
-    for name in table.column_names:
-        again = names.count(name)
-        names.append(f"{name}_{again}" if again else name)
-    return table.rename_columns(names)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN is not JSON
-        return None
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return str(value)
-
-
-def _json(table: pa.Table) -> str:
-    return json.dumps(plain_rows(table), ensure_ascii=False, indent=1) + "\n"
-
-
-def _csv(table: pa.Table) -> str:
-    import csv
-    import io
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.column_names)
-    for row in plain_rows(table):
-        writer.writerow(
-            [
-                json.dumps(v, ensure_ascii=False) if isinstance(v, (list, dict)) else v
-                for v in row.values()
-            ]
-        )
-    return text.getvalue()
-
-
-def _text_file(render: Callable[[pa.Table], str]) -> Callable[[pa.Table, Path], None]:
-    def write(table: pa.Table, path: Path) -> None:
-        path.write_text(render(table), encoding="utf-8", newline="")
-
-    return write
-
-
-def _plain_table(table: pa.Table) -> str:
-    names = table.column_names
-    rows = [[_cell(v) for v in row.values()] for row in plain_rows(table)]
-    widths = [max(map(len, cells)) for cells in zip(names, *rows, strict=True)]
-    lines = [
-        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in (names, *rows)
+def schema_markdown() -> str:
+    """Return the page of the documentation on all tables."""
+    parts = [
+        "# Tables of a run",
+        "",
+        "Made from `dask_strata.schema` by `python -m dask_strata.report.tables`.",
+        "",
     ]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    for table in TABLES.values():
+        kind = "derived on reading" if table.derived else "recorded"
+        parts += [
+            f"## {table.name}",
+            "",
+            f"One row per {table.row}. Step {table.step}, {table.layer}, {table.level}; {kind}.",
+            "",
+            "| column | kind | meaning |",
+            "|---|---|---|",
+            *(
+                f"| `{a}` | {b} | {c.replace('|', chr(92) + '|')} |"
+                for a, b, c in column_rows(table)
+            ),
+            "",
+        ]
+    return "\n".join(parts)
 
 
-_WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
-    "table": _text_file(_plain_table),
-    "csv": _text_file(_csv),
-    "json": _text_file(_json),
-    "parquet": write_parquet,
-}
+def settings_markdown() -> str:
+    """Return the page of the documentation on all settings."""
+    lines = [
+        "# Settings",
+        "",
+        "Made from `dask_strata.config` by `python -m dask_strata.report.tables settings`.",
+        "",
+        "They stand under `dask_strata` in Dask's configuration: in a YAML file, as variables",
+        "(`DASK_DASK_STRATA__FLUSH_INTERVAL=50ms`, `DASK_DASK_STRATA__YAPPI__CLOCK=cpu`), with",
+        "`dask.config.set`, as options of `dask-strata record` or as keywords of",
+        '`dask_strata.record` (`yappi_clock="cpu"`). Unknown settings are named.',
+        "",
+        "| setting | default | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{s.name}` | `{_default(s.default)}` | {s.meaning} |" for s in SETTINGS]
+    return "\n".join([*lines, ""])
+
+
+def _default(value: Any) -> str:
+    return str(list(value) if isinstance(value, tuple) else value)
+
+
+if __name__ == "__main__":
+    page = settings_markdown() if "settings" in sys.argv[1:] else schema_markdown()
+    sys.stdout.write(page)

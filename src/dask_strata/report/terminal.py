@@ -14,12 +14,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_strata.analysis.breakdown import PrefixUse
-from dask_strata.analysis.completeness import Check
-from dask_strata.analysis.findings import Insight
-from dask_strata.analysis.mapping import STEPS, Cell
-from dask_strata.analysis.stories import Story
+from dask_strata.analysis.check.check import Check
+from dask_strata.analysis.insights import Insight
+from dask_strata.analysis.map import STEPS, Cell
+from dask_strata.analysis.story import Story
 from dask_strata.analysis.summary import InputOutput, Summary
-from dask_strata.report.io_ import io_lines
+from dask_strata.report.io import io_lines
 from dask_strata.report.profile import profile_lines
 from dask_strata.report.words import count, duration, size, visible
 

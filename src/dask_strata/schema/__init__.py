@@ -29,11 +29,11 @@ from __future__ import annotations
 from dask_strata.schema.columns import INTERVAL, LEFT_OUT, NO_USER, REDACTED, Column, Kind, Table
 from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.dynamic import RECORD, SCHEDULER, WORKERS
+from dask_strata.schema.executions import PROCESSES, THREADS
 from dask_strata.schema.keys import KEY_MARK, split_wire_key, wire_key
+from dask_strata.schema.processes import SYSTEM, SYSTEM_DERIVED
 from dask_strata.schema.profiles import PROFILES
 from dask_strata.schema.static import CLIENT, JOB
-from dask_strata.schema.system import SYSTEM, SYSTEM_DERIVED
-from dask_strata.schema.threads import PROCESSES, THREADS
 
 FORMAT_VERSION = 1
 

@@ -31,7 +31,7 @@ from dask_strata.errors import (
     UsageError,
 )
 from dask_strata.report import words
-from dask_strata.server.shelf import Shelf
+from dask_strata.server.run_cache import RunCache
 
 T = TypeVar("T")
 
@@ -61,12 +61,12 @@ _STATUS: dict[type[StrataError], HTTPStatus] = {
 
 
 @dataclass(frozen=True)
-class House:
+class ServerContext:
     """What all handlers share.
 
     Parameters
     ----------
-    shelf : Shelf
+    shelf : RunCache
         The runs.
     hosts : frozenset of str
         Names that the server may be called by; empty if any.
@@ -74,7 +74,7 @@ class House:
         What a browser must know.
     """
 
-    shelf: Shelf
+    shelf: RunCache
     hosts: frozenset[str]
     token: str | None
     threads: ThreadPoolExecutor
@@ -102,7 +102,7 @@ def make_templates() -> jinja2.Environment:
 class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
     """What every page has: who may see it, and what is said when something is wrong."""
 
-    def initialize(self, house: House) -> None:
+    def initialize(self, house: ServerContext) -> None:
         """Take what handlers share."""
         self.house = house
 
@@ -210,7 +210,7 @@ def is_loopback(host: str) -> bool:
 
 
 def serve(
-    shelf: Shelf,
+    shelf: RunCache,
     host: str,
     port: int,
     token: str | None,
@@ -220,7 +220,7 @@ def serve(
 
     Parameters
     ----------
-    shelf : Shelf
+    shelf : RunCache
         The runs.
     host, port : str, int
         Where; port 0 for any that is free.
@@ -242,7 +242,7 @@ def serve(
             loop.add_signal_handler(number, stop.set)
         known = {"localhost", "127.0.0.1", "::1", host} if is_loopback(host) else ()
         with ThreadPoolExecutor(_THREADS, "dask-strata-serve") as threads:
-            house = House(shelf, frozenset(known), token, threads, make_templates())
+            house = ServerContext(shelf, frozenset(known), token, threads, make_templates())
             application = Application(
                 routes(house),
                 default_handler_class=Nowhere,

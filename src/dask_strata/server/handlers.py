@@ -11,16 +11,16 @@ from typing import Any
 
 from tornado.web import HTTPError
 
-from dask_strata.analysis.side_by_side import side_by_side
-from dask_strata.analysis.stories import story
+from dask_strata.analysis.compare import compare_runs
+from dask_strata.analysis.story import story
 from dask_strata.analysis.summary import summarize
 from dask_strata.errors import QueryError, UsageError
-from dask_strata.report.page import make_page
-from dask_strata.report.tables import plain_rows, write_rows
+from dask_strata.report.page.page import make_page
+from dask_strata.report.rows import plain_rows, write_rows
 from dask_strata.report.terminal import headline
 from dask_strata.run import Run
 from dask_strata.schema import TABLES
-from dask_strata.server.app import LONGEST, House, Page
+from dask_strata.server.app import LONGEST, Page, ServerContext
 from dask_strata.server.tar import tar_of
 
 #: Rows of an answer that are shown, and how long a query may take.
@@ -33,7 +33,7 @@ _CHUNK = 1 << 20
 _EXAMPLE = "select prefix, count(*) as n, sum(compute_seconds) as seconds from tasks group by 1"
 
 
-def routes(house: House) -> list[Any]:
+def routes(house: ServerContext) -> list[Any]:
     """Return what is at which address."""
     arguments = {"house": house}
     run = r"/runs/([^/]+)"
@@ -219,7 +219,7 @@ class Compare(Page):
         if len(names) != 2:  # noqa: PLR2004
             raise UsageError("Two runs are put side by side.", hint="/compare?run=…&run=…")
         runs = [await self.in_thread(self.house.shelf.run, name) for name in names]
-        found = await self.in_thread(side_by_side, *runs)
+        found = await self.in_thread(compare_runs, *runs)
         self.show("compare.html", names=names, found=found)
 
 

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from dask_strata.store.inside import is_file, open_inside
+from dask_strata.store.safe_files import is_file, open_inside
 
 _PIECE = 1 << 20
 

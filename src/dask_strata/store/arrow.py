@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.bounds import COUNT, TIME_NS
 from dask_strata.schema import KEY_MARK, Column, Kind, Table, split_wire_key
+from dask_strata.store.limits import COUNT, TIME_NS
 
 #: Rows that are kept as Python's objects, which take ten times as much, until they are Arrow's.
 _ROWS_A_BATCH = 20_000

@@ -17,10 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dask_strata.bounds import Budget
 from dask_strata.errors import StrataError
 from dask_strata.store.index import INDEX, index_bytes
-from dask_strata.store.inside import checksum, entries, is_file, is_folder, opened_folder
+from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX
 from dask_strata.store.parquet import (
     READ_ERRORS,
@@ -32,6 +31,7 @@ from dask_strata.store.parquet import (
     unreadable,
 )
 from dask_strata.store.reader import Record, read_record
+from dask_strata.store.safe_files import checksum, entries, is_file, is_folder, opened_folder
 from dask_strata.store.segments import may_grow
 
 #: Rows of a group of Parquet.

@@ -15,7 +15,8 @@ from typing import Any
 import msgpack
 import zstandard
 
-from dask_strata.bounds import (
+from dask_strata.store.frames import CONST, DELTA, DICT, PLAIN, SPARSE
+from dask_strata.store.limits import (
     CELL_BYTES,
     FRAME_BYTES,
     FRAME_LISTS,
@@ -24,7 +25,6 @@ from dask_strata.bounds import (
     Budget,
     TooMuchError,
 )
-from dask_strata.store.frames import CONST, DELTA, DICT, PLAIN, SPARSE
 
 
 class FrameError(ValueError):

@@ -38,14 +38,14 @@ from typing import Any, BinaryIO
 import msgpack
 import zstandard
 
-from dask_strata.bounds import (
+from dask_strata.schema import FORMAT_VERSION, RECORDED, Kind
+from dask_strata.store.limits import (
     FRAME_BYTES,
     FRAME_ROWS,
     PAYLOAD_BYTES,
     SEARCH_BYTES,
     SEARCH_RATIO,
 )
-from dask_strata.schema import FORMAT_VERSION, RECORDED, Kind
 
 MAGIC = b"\xd5STR"
 _HEAD = struct.Struct("<4sII")

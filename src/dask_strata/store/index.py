@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dask_strata.bounds import INDEX_BYTES, TIME_NS
-from dask_strata.store.inside import RefusedError, is_name, read_inside
+from dask_strata.store.limits import INDEX_BYTES, TIME_NS
 from dask_strata.store.manifest import SEGMENTS, SUFFIX
+from dask_strata.store.safe_files import RefusedError, is_name, read_inside
 from dask_strata.store.segments import Segment, header_facts
 
 #: File in a folder of Parquet that says what is there.

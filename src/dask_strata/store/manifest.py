@@ -11,11 +11,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from dask_strata.bounds import MANIFEST_BYTES, TIME_NS
 from dask_strata.errors import NewerRunError, NotARunError
 from dask_strata.schema import FORMAT_VERSION
-from dask_strata.store.inside import RefusedError, read_inside
-from dask_strata.store.writer import sync_path
+from dask_strata.store.limits import MANIFEST_BYTES, TIME_NS
+from dask_strata.store.safe_files import RefusedError, read_inside
+from dask_strata.store.sinks import sync_path
 
 MANIFEST = "run.json"
 SEGMENTS = "segments"

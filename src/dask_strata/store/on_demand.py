@@ -13,11 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dask_strata.bounds import Budget
 from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema
-from dask_strata.store.inside import checksum, disk_bytes, entries, open_inside
+from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.parquet import (
     ENDING,
@@ -31,6 +30,7 @@ from dask_strata.store.parquet import (
     schema_of,
     unreadable,
 )
+from dask_strata.store.safe_files import checksum, disk_bytes, entries, open_inside
 
 #: How much longer than on disk a file may be that is looked through, as some disks compress; and
 #: so many bytes more, as others say later how much it takes.

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dask_strata.bounds import CELL_BYTES, Budget, TooMuchError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema, in_one_piece, nulls, whole, within_bounds
 from dask_strata.store.index import INDEX, read_index
-from dask_strata.store.inside import (
+from dask_strata.store.limits import CELL_BYTES, Budget, TooMuchError
+from dask_strata.store.manifest import ADDITIONS, PARQUET
+from dask_strata.store.safe_files import (
     disk_bytes,
     entries,
     is_file,
@@ -29,7 +30,6 @@ from dask_strata.store.inside import (
     kind_of,
     open_inside,
 )
-from dask_strata.store.manifest import ADDITIONS, PARQUET
 
 #: How the names of Parquet end.
 ENDING = ".parquet"
@@ -91,7 +91,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Read:
+class PartContents:
     """What was read of a part: its tables, and rows of `losses` about those that were not."""
 
     name: str
@@ -166,7 +166,7 @@ def allow(part: Part, budget: Budget) -> None:
                     budget.allow(disk_bytes(part.run.joinpath(*part.home, table, name)))
 
 
-def read_part(part: Part, budget: Budget, unusable: Callable[[str, int], None]) -> Read:
+def read_part(part: Part, budget: Budget, unusable: Callable[[str, int], None]) -> PartContents:
     """Read all tables of a part.
 
     Parameters
@@ -189,7 +189,7 @@ def read_part(part: Part, budget: Budget, unusable: Callable[[str, int], None]) 
                 damages.append((name, None, "its Parquet has not as many rows as its index says"))
         except READ_ERRORS as error:
             damages.append((name, part.rows[name], unreadable(error)))
-    return Read(part.name, tables, replace(part, damages=tuple(damages)).losses())
+    return PartContents(part.name, tables, replace(part, damages=tuple(damages)).losses())
 
 
 def unreadable(error: BaseException) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dask_strata.bounds import Budget
 from dask_strata.schema import RECORDED
+from dask_strata.schema.values import LOST_FRAME, LOST_SEGMENT
 from dask_strata.store.arrow import Rows
 from dask_strata.store.index import INDEX, Index, read_index
-from dask_strata.store.inside import disk_bytes, entries, is_folder, is_name, kind_of
+from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import ADDITIONS, MANIFEST, PARQUET, SEGMENTS, SUFFIX, Manifest
 from dask_strata.store.on_demand import Tables, as_written
 from dask_strata.store.parquet import (
@@ -30,6 +30,7 @@ from dask_strata.store.parquet import (
     strangers,
     with_readable_ends,
 )
+from dask_strata.store.safe_files import disk_bytes, entries, is_folder, is_name, kind_of
 from dask_strata.store.segments import Segment, read_segment
 
 #: What is said of values that were not read.
@@ -246,10 +247,10 @@ def _add_losses(segments: Sequence[Segment], rows: Mapping[str, Rows]) -> None:
             "process": segment.process,
         }
         for damage in segment.damages:
-            _add_loss(rows, what="segment", reason=damage, **about)
+            _add_loss(rows, what=LOST_SEGMENT, reason=damage, **about)
         if segment.lost_rows:
             _add_loss(
-                rows, what="rows", count=segment.lost_rows, reason="a frame is missing", **about
+                rows, what=LOST_FRAME, count=segment.lost_rows, reason="rows are missing", **about
             )
     for name, collected in rows.items():
         if collected.unusable:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dask_strata.bounds import DAMAGES, NAME_CHARACTERS, Budget
 from dask_strata.store.arrow import Rows
 from dask_strata.store.decode import FrameError, LargeFrameError, decode, unpack
 from dask_strata.store.frames import CUT, FRAME_OVERHEAD, Damage, payloads
-from dask_strata.store.inside import open_inside
+from dask_strata.store.limits import DAMAGES, NAME_CHARACTERS, Budget
+from dask_strata.store.liveness import process_identity
 from dask_strata.store.manifest import SEGMENTS
-from dask_strata.store.place import place
+from dask_strata.store.safe_files import open_inside
 
 #: What a header says of its process, beside the tables that it has.
 _FACTS = ("format", "process", "role", "run", "sample_interval_seconds", "pid", "host", "pids")
@@ -208,7 +208,7 @@ _SILENT_SECONDS = 60
 def _alive(segment: Segment) -> bool | None:
     """Return whether its process is alive; None where its pid means nothing."""
     pid, pids = segment.header.get("pid"), segment.header.get("pids")
-    if not isinstance(pid, int) or pid <= 0 or pids is None or pids != place()["pids"]:
+    if not isinstance(pid, int) or pid <= 0 or pids is None or pids != process_identity()["pids"]:
         return None
     try:
         os.kill(pid, 0)

@@ -1,0 +1,306 @@
+"""Is the record whole? Dask's own counters against the rows, gaps, damage, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from dask_strata.analysis.check.darshan_logs import check_logs
+from dask_strata.analysis.check.finding import Finding
+from dask_strata.analysis.check.imports import check_import
+from dask_strata.analysis.check.unwritten_logs import unwritten_logs
+from dask_strata.schema.values import (
+    LOST_COUNTERS,
+    LOST_FRAME,
+    LOST_FRAME_IN_0_1,
+    LOST_SEGMENT,
+    LOST_WORKER,
+)
+from dask_strata.store.manifest import PROFILE_FORMS, PROFILES
+from dask_strata.store.reader import NO_SUCH_VALUES
+from dask_strata.store.safe_files import entries
+from dask_strata.store.segments import segment_state
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome: whether the record is whole, and everything that was looked at."""
+
+    ok: bool
+    findings: tuple[Finding, ...]
+
+    @property
+    def missing(self) -> tuple[Finding, ...]:
+        """What is missing."""
+        return tuple(f for f in self.findings if f.severity == "missing")
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for a first screen."""
+        counters = sum(1 for f in self.findings if f.counted)
+        if self.ok and not counters:
+            return "nothing is known to be missing"
+        if self.ok:
+            return (
+                f"nothing is missing: {counters} counters of Dask's agree with the rows on record"
+            )
+        first = self.missing[0]
+        more = len(self.missing) - 1
+        return f"{first.process}: {first.text}" + (f" (and {more} more)" if more else "")
+
+
+def check(run: Run) -> Check:
+    """Compare what is on record with what Dask counted, and list all that is missing."""
+    findings = (
+        [*check_import(run), *_losses(run)]
+        if run.record.imported
+        else [
+            *_counters(run),
+            *_segments(run),
+            *_losses(run),
+            *_unrecorded_workers(run),
+            *_versions(run),
+            *_left_out(run),
+            *_unmeasured(run),
+            *_profiles(run),
+            *unwritten_logs(run),
+        ]
+    )
+    findings += list(check_logs(run))
+    findings += [  # at last: of the tables that were looked at above
+        Finding("missing", "reader", f"{n:,} {name}: {NO_SUCH_VALUES}")
+        for name, n in run.record.unusable.items()
+        if n
+    ]
+    findings += [
+        Finding("missing", "reader", f"{run.record.rows[name]:,} {name}: {why}")
+        for name, why in run.record.failed.items()
+    ]
+    return Check(all(f.severity != "missing" for f in findings), tuple(findings))
+
+
+_TABLE = {
+    "scheduler.transitions": "scheduler_transitions",
+    "worker.transitions": "worker_transitions",
+}
+
+
+def _counters(run: Run) -> Iterator[Finding]:
+    for name, table in _TABLE.items():
+        rows = run.rows(
+            """
+            select process, arg_max(value, seq) as value, arg_max(final, seq) as final,
+                   max(time) as time
+            from counters where name = ? group by process order by process
+            """,
+            name,
+        )
+        there = run.rows_by_process(table) if rows else {}
+        for row in rows:
+            yield _compare(name, {**row, "n": there.get(row["process"], 0)})
+
+
+def _compare(name: str, row: dict[str, Any]) -> Finding:
+    process, value, n = row["process"], row["value"], row["n"]
+    kind = name.rpartition(".")[2]
+    if row["final"] and value == n:
+        return Finding(
+            "ok", process, f"Dask counted {value:,} {kind}, {n:,} are on record", counted=True
+        )
+    if row["final"]:
+        return Finding(
+            "missing",
+            process,
+            f"Dask counted {value:,} {kind}, {n:,} are on record: "
+            + (f"{value - n:,} are missing" if value > n else f"{n - value:,} too many"),
+        )
+    if value > n:
+        return Finding(
+            "missing",
+            process,
+            f"by {clock(row['time'])} Dask had counted {value:,} {kind}, {n:,} are on record",
+        )
+    return Finding(
+        "ok",
+        process,
+        f"all {value:,} {kind} that Dask had counted by {clock(row['time'])} are on record",
+        counted=True,
+    )
+
+
+def _segments(run: Run) -> Iterator[Finding]:
+    if not any(s.process.startswith("scheduler") for s in run.segments):
+        yield Finding("missing", "scheduler", "there is no record of the scheduler")
+    interval = run.flush_interval_seconds
+    last = {
+        row["process"]: row["time"]
+        for row in run.rows("select process, max(time) as time from overheads group by process")
+    }
+    for segment in run.segments:
+        state = segment_state(segment)
+        if state == "recording":
+            yield Finding("note", segment.process, "is still being recorded")
+        elif state == "cut":
+            since = last.get(segment.process)
+            when = f" after {clock(since)}" if since else ""
+            yield Finding(
+                "missing",
+                segment.process,
+                f"was cut off{when}: it ended without a last row. Lost is what it saw after its "
+                f"last flush; there is one every {interval:g} s",
+            )
+            yield from _undescribed(run, segment.process)
+        for damage in segment.damages:
+            yield Finding(
+                "missing", segment.process, f"part of {segment.path.name} is damaged: {damage}"
+            )
+        if segment.lost_rows:
+            yield Finding(
+                "missing",
+                segment.process,
+                f"{segment.lost_rows:,} rows are missing in the middle of {segment.path.name}",
+            )
+
+
+def _undescribed(run: Run, process: str) -> Iterator[Finding]:
+    """Find the tasks of graphs that a process had not yet described when it was cut off."""
+    [row] = run.rows(
+        """
+        select (select sum(n_tasks) from submissions where process = $1)::bigint as submitted,
+               (select count(*) from graph_tasks where process = $1) as described
+        """,
+        process,
+    )
+    missing = (row["submitted"] or 0) - row["described"]
+    if missing > 0:
+        yield Finding(
+            "missing",
+            process,
+            f"{missing:,} of {row['submitted']:,} submitted tasks are not described: it was "
+            "cut off before that, which is done bit by bit",
+        )
+
+
+def _losses(run: Run) -> Iterator[Finding]:
+    for row in run.rows(
+        """
+        select process, what, reason, sum(count) as n, min(time) as time from losses
+        where not list_contains(?, what) and not (what = ? and reason = ?)
+          and not (what = ? and "where" in (select worker from _present where process is null))
+        group by all order by time, process, what, reason
+        """,
+        # Segments have findings of their own; counters may have been imported since.
+        [LOST_SEGMENT, LOST_FRAME, LOST_COUNTERS],
+        *LOST_FRAME_IN_0_1,
+        LOST_WORKER,
+    ):
+        count = "" if row["n"] is None else f"{int(row['n']):,} "
+        when = f" since {clock(row['time'])}" if row["time"] else ""
+        yield Finding("missing", row["process"], f"{count}{row['what']}: {row['reason']}{when}")
+
+
+def _unrecorded_workers(run: Run) -> Iterator[Finding]:
+    if not run.rows("select 1 from _present where process is null limit 1"):
+        return  # how many attempts there were on each worker takes long to find
+    for row in run.rows(
+        "select worker, any_value(name) as name, any_value(n_attempts) as n_attempts, "
+        'max(reason) as reason from workers left join losses on "where" = worker '
+        "and what = ? where workers.process is null group by worker order by worker",
+        LOST_WORKER,
+    ):
+        why = f"is not recorded: {row['reason']}" if row["reason"] else "has no record of its own"
+        yield Finding(
+            "missing",
+            "workers",
+            f"worker {row['worker']} ({row['name']}) {why}; the scheduler saw "
+            f"{row['n_attempts']:,} attempts on it",
+        )
+
+
+def _versions(run: Run) -> Iterator[Finding]:
+    """Find processes that another version of dask-strata than the scheduler's recorded."""
+    for row in run.rows(
+        "select process, dask_strata as other, (select any_value(dask_strata) from processes "
+        "where role = 'scheduler') as ours from processes where other is distinct from ours "
+        "and role in ('worker', 'nanny', 'client') order by process"
+    ):
+        by = f"by dask-strata {row['other']}" if row["other"] else "by an early dask-strata"
+        ours = row["ours"] or "an early one"
+        yield Finding("note", row["process"], f"was recorded {by}, the scheduler by {ours}")
+    for row in run.rows(
+        "select process, string_agg(value, ', ' order by value) as names from job "
+        "where name = 'dask-strata.unknown-setting' group by process order by process"
+    ):
+        yield Finding(
+            "note", row["process"], f"does not know settings of the scheduler's: {row['names']}"
+        )
+
+
+def _left_out(run: Run) -> Iterator[Finding]:
+    """Find what the settings left out."""
+    names = {
+        name
+        for row in run.rows("select value from job where name = 'dask-strata.left-out'")
+        for name in row["value"].split(", ")
+    }
+    if names:
+        yield Finding("note", "settings", f"left out on purpose: {', '.join(sorted(names))}")
+
+
+#: What the kernel may not tell, by a column that is null then, and where it would be.
+_MEASURES = {
+    "cpu_seconds": "CPU time",
+    "minor_faults": "faults and switches (getrusage)",
+    "read_bytes": "bytes read and written (/proc/thread-self/io)",
+    "rss_after_bytes": "memory (/proc/self/statm)",
+}
+
+
+def _unmeasured(run: Run) -> Iterator[Finding]:
+    """Find measures that there were to be, but for coroutines, which have none of their own."""
+    counts = ", ".join(f"count({column}) as {column}" for column in _MEASURES)
+    for row in run.rows(
+        f"select process, count(*) as n, {counts} from executions "  # noqa: S608  names are ours
+        "where kind <> 'coroutine' group by process order by process"
+    ):
+        for column, what in _MEASURES.items():
+            missing = row["n"] - row[column]
+            if missing:
+                yield Finding(
+                    "note",
+                    row["process"],
+                    f"{missing:,} of {row['n']:,} runs of tasks on {row['process']} have no {what}",
+                )
+
+
+def _profiles(run: Run) -> Iterator[Finding]:
+    """Find files of profiles that a process had no time or place to write behind its record."""
+    try:
+        there = {name for name, _ in entries(run.path, PROFILES)}
+    except OSError:
+        there = set()
+    for row in run.rows(
+        "select distinct process from functions join processes using (process) "
+        "where functions.file is null and transport = 'file' and stop is not null order by process"
+    ):
+        names = [f"{row['process']}.{form}" for form in PROFILE_FORMS]
+        absent = [name for name in names if name not in there]
+        if absent:
+            yield Finding(
+                "note",
+                row["process"],
+                f"{PROFILES} has no {' and no '.join(absent)}: it ended before they were written, "
+                "or could not write them; its functions are on record",
+            )
+
+
+def clock(time: Any) -> str:
+    """Return a time of day in UTC, to the millisecond."""
+    if isinstance(time, int):
+        time = datetime.fromtimestamp(time / 1e9, tz=timezone.utc)
+    return f"{time:%H:%M:%S.%f}"[:-3] + " UTC"

@@ -1,0 +1,1 @@
+"""Chunks of user-visible data: which worker processed them, how fast, and what they read."""

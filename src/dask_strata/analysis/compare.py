@@ -1,0 +1,94 @@
+"""Two runs next to each other: what they did, how long it took, and how they were made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dask_strata.analysis.summary import Summary, summarize
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+#: Differences that are listed; more are counted.
+_MOST = 100
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Something that both runs have, or one: in each, or None."""
+
+    name: str
+    values: tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Two runs.
+
+    Attributes
+    ----------
+    summaries : pair of Summary
+        Each run by itself.
+    tasks, compute : tuple of Pair
+        By prefix: tasks, and seconds in their functions, those with most seconds first.
+    settings, packages : tuple of Pair
+        What differs in the schedulers' settings, and in versions of packages.
+    """
+
+    summaries: tuple[Summary, Summary]
+    tasks: tuple[Pair, ...]
+    compute: tuple[Pair, ...]
+    settings: tuple[Pair, ...]
+    packages: tuple[Pair, ...]
+
+
+def compare_runs(first: Run, second: Run) -> SideBySide:
+    """Put two runs side by side."""
+    runs = (first, second)
+    used = [{row["prefix"]: row for row in run.rows(_PREFIXES)} for run in runs]
+    names = sorted(
+        {*used[0], *used[1]},
+        key=lambda name: -sum(u[name]["seconds"] or 0 for u in used if name in u),
+    )
+
+    def pairs(column: str) -> tuple[Pair, ...]:
+        return tuple(
+            Pair(name, tuple(u.get(name, {}).get(column) for u in used))  # type: ignore[arg-type]
+            for name in names[:_MOST]
+        )
+
+    return SideBySide(
+        (summarize(first), summarize(second)),
+        pairs("n"),
+        pairs("seconds"),
+        _different(*(_named(run, _SETTINGS) for run in runs)),
+        _different(*(_named(run, _PACKAGES) for run in runs)),
+    )
+
+
+_PREFIXES = """
+    select coalesce(prefix, '(unknown)') as prefix, count(*) as n,
+           sum(compute_seconds) as seconds from tasks group by 1
+"""
+
+_SETTINGS = """
+    select c.name, any_value(c.value) as value from config c join processes p using (process)
+    where p.role = 'scheduler' group by c.name
+"""
+
+_PACKAGES = """
+    select name, string_agg(distinct version, ', ' order by version) as value
+    from (select name, version from packages union all
+          select 'python' as name, python as version from processes where python is not null)
+    group by name
+"""
+
+
+def _named(run: Run, query: str) -> dict[str, Any]:
+    return {row["name"]: row["value"] for row in run.rows(query)}
+
+
+def _different(first: dict[str, Any], second: dict[str, Any]) -> tuple[Pair, ...]:
+    names = sorted(n for n in {*first, *second} if first.get(n) != second.get(n))
+    return tuple(Pair(name, (first.get(name), second.get(name))) for name in names[:_MOST])

@@ -1,0 +1,1 @@
+"""The critical path: what each second of the makespan waited for."""

@@ -1,0 +1,1 @@
+"""What the page draws over time: attempts, series, traffic between workers."""

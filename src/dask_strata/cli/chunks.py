@@ -1,0 +1,100 @@
+"""``dask-strata chunks``: which worker processed which part of which file, and how fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dask_strata.analysis.chunks.chunks import (
+    BRIEF,
+    fileset_to_run_again,
+    read_report,
+    select_chunks,
+    summarize_chunks,
+)
+from dask_strata.report.chunks import print_chunks
+from dask_strata.report.rows import FORMATS, console, write_json, write_rows
+from dask_strata.report.words import count, visible
+from dask_strata.run import open_run
+
+
+@click.command("chunks")
+@click.argument("run")
+@click.option("--dataset", help="Only chunks of this dataset.")
+@click.option("--state", help="Only chunks in this state: done, retried, failed, skipped, …")
+@click.option(
+    "--sort",
+    metavar="COL",
+    help="Show rows, by this column, largest first; -COL for smallest first.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help="At most so many rows; 0 for all. By default 50 in a table.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Show rows, one a chunk, as …")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write rows to this file.")
+@click.option(
+    "--rerun",
+    type=click.Path(path_type=Path),
+    metavar="FILE.json",
+    help="Write the chunks that gave no result to this file, as a fileset of coffea's.",
+)
+@click.option(
+    "--coffea-report",
+    type=click.Path(path_type=Path),
+    metavar="FILE.json",
+    help="Compare with coffea's own report: bytesread, entries, chunks.",
+)
+def command(  # noqa: PLR0913, PLR0917
+    run: str,
+    dataset: str | None,
+    state: str | None,
+    sort: str | None,
+    limit: int | None,
+    form: str | None,
+    output: Path | None,
+    rerun: Path | None,
+    coffea_report: Path | None,
+) -> None:
+    """Show the chunks of data: by dataset, file and worker, the slow and the lost.
+
+    With --sort, --limit, --format or -o, one row a chunk.
+
+    \b
+    Examples:
+      dask-strata chunks RUN
+      dask-strata chunks RUN --state skipped --rerun again.json
+      dask-strata chunks RUN --coffea-report report.json
+      dask-strata chunks RUN --format parquet -o chunks.parquet
+    """
+    opened = open_run(run)
+    report = None if coffea_report is None else read_report(coffea_report)
+    as_rows = not (sort is None and limit is None and form is None and output is None)
+    if as_rows:
+        table = select_chunks(opened, dataset=dataset, state=state, sort=sort)
+        total = len(table)
+        brief = form in (None, "table") and output is None
+        limit = (50 if brief else 0) if limit is None else limit
+        table = table.slice(0, limit) if limit else table
+        left = total - len(table)
+        note = f"{left:,} more; --limit 0 shows all" if left else f"{total:,} chunks"
+        write_rows(table.select(list(BRIEF)) if brief else table, form or "table", output, note)
+    if as_rows and rerun is None and report is None:
+        return
+    chunks = summarize_chunks(opened, dataset=dataset, state=state, report=report)
+    if not as_rows:
+        print_chunks(chunks, run, console())
+    if rerun is not None:
+        again = fileset_to_run_again(chunks)
+        write_json(again.fileset, rerun)
+        files = sum(len(spec["files"]) for spec in again.fileset.values())
+        click.echo(f"{count(files, 'file')} to run again: {rerun}", err=True)
+        if again.left_out:
+            keys = ", ".join(visible(row["key"]) for row in again.left_out[:3])
+            click.echo(
+                f"{count(len(again.left_out), 'chunk')} left out, whose file or entries are not "
+                f"on record: {keys}{', …' if len(again.left_out) > 3 else ''}",  # noqa: PLR2004
+                err=True,
+            )

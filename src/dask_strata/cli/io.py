@@ -1,0 +1,67 @@
+"""``dask-strata io``: what tasks read and wrote, as Darshan traced it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dask_strata.analysis.io import BY, require_logs, select_io, summarize_io
+from dask_strata.analysis.tasks import ordered
+from dask_strata.report.io import print_io
+from dask_strata.report.rows import FORMATS, console, write_rows
+from dask_strata.run import open_run
+
+
+@click.command("io")
+@click.argument("run")
+@click.option("--by", type=click.Choice(BY), help="Show rows, one a task, prefix or file.")
+@click.option(
+    "--sort",
+    metavar="COL",
+    help="Show rows, by this column, largest first; -COL for smallest first.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help="At most so many rows; 0 for all. By default 50 in a table.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Show rows as …")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write rows to this file.")
+def command(  # noqa: PLR0913, PLR0917
+    run: str,
+    by: str | None,
+    sort: str | None,
+    limit: int | None,
+    form: str | None,
+    output: Path | None,
+) -> None:
+    """Show what tasks read and wrote, by prefix and file, and what stands out.
+
+    Needs Darshan's logs: dask-strata import --into RUN LOGS. With any option, rows: one a task,
+    or as --by says.
+
+    \b
+    Examples:
+      dask-strata io RUN
+      dask-strata io RUN --by file --sort small_reads --limit 10
+      dask-strata io RUN --format parquet -o io.parquet
+    """
+    opened = open_run(run)
+    require_logs(opened)
+    if by is None and sort is None and limit is None and form is None and output is None:
+        io = summarize_io(opened)
+        if io is not None:
+            print_io(io, run, console())
+        return
+    by = by or "task"
+    table = select_io(opened, by)
+    if sort:
+        table = ordered(table, sort)
+    total = len(table)
+    brief = form in (None, "table") and output is None
+    limit = (50 if brief else 0) if limit is None else limit
+    table = table.slice(0, limit) if limit else table
+    left = total - len(table)
+    note = f"{left:,} more; --limit 0 shows all" if left else f"{total:,} rows, one a {by}"
+    write_rows(table, form or "table", output, note)

@@ -1,0 +1,29 @@
+"""``dask-strata map``: the metadata map with its counts."""
+
+from __future__ import annotations
+
+import click
+
+from dask_strata.analysis.map import metadata_map
+from dask_strata.report.rows import console
+from dask_strata.report.terminal import map_json, print_map
+from dask_strata.run import open_run
+
+
+@click.command("map")
+@click.argument("run")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+def command(run: str, form: str) -> None:
+    """Show the metadata map: what is on record, by step and layer, and in which tables.
+
+    \b
+    Example:
+      dask-strata map runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
+    """
+    cells = metadata_map(open_run(run))
+    if form == "json":
+        click.echo(map_json(cells))
+    else:
+        print_map(cells, console())

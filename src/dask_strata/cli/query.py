@@ -1,0 +1,29 @@
+"""``dask-strata query``: SQL over all tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dask_strata.report.rows import FORMATS, write_rows
+from dask_strata.run import open_run
+
+
+@click.command("query")
+@click.argument("run")
+@click.argument("sql")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
+def command(run: str, sql: str, form: str, output: Path | None) -> None:
+    """Ask anything in SQL (DuckDB's), over the tables by their names.
+
+    `dask-strata tables` lists the tables and their columns. A query can only read.
+
+    \b
+    Examples:
+      dask-strata query RUN 'select prefix, count(*), sum(compute_seconds) from tasks group by 1'
+      dask-strata query RUN 'describe attempts'
+    """
+    found = open_run(run).sql(sql)
+    write_rows(found.to_arrow(), form, output, f"{len(found):,} rows")

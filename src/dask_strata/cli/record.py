@@ -1,0 +1,120 @@
+"""``dask-strata record``: run a script, and record every Dask cluster it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from dask_strata.cli.recording import record_command
+from dask_strata.config import LEAVE_OUT, read_settings
+
+
+class _Record(click.Command):
+    """Takes ``--darshan`` with or without a value, which Click would look for in what follows."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*self._spelled_out(args)])
+
+    def _spelled_out(self, args: list[str]) -> Iterator[str]:
+        flags = {name: p for p in self.params if isinstance(p, click.Option) for name in p.opts}
+        ours, value = True, False
+        for argument in args:
+            ours = ours and (value or (argument.startswith("-") and argument != "--"))
+            option = None if value else flags.get(argument)
+            yield "--darshan=auto" if ours and argument == "--darshan" else argument
+            value = option is not None and not option.is_flag and argument != "--darshan"
+
+
+@click.command(
+    "record",
+    cls=_Record,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option(
+    "-o",
+    "--output",
+    "runs",
+    metavar="RUNS",
+    help="Folder that the run's folder is made in.  [default: runs]",
+)
+@click.option(
+    "-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with python -m."
+)
+@click.option("--name", help="Name of the run.  [default: the script's]")
+@click.option("--no-code", is_flag=True, help="Leave out script text and source lines.")
+@click.option("--no-paths", is_flag=True, help="Leave out names of files and folders.")
+@click.option("--no-hosts", is_flag=True, help="Leave out names and addresses of hosts.")
+@click.option(
+    "--leave-out",
+    metavar="NAMES",
+    help="Leave out, with commas between them: " + ", ".join(LEAVE_OUT) + ".",
+)
+@click.option("--no-compact", is_flag=True, help="Do not write Parquet at the end.")
+@click.option(
+    "--flush-interval",
+    metavar="TIME",
+    help="How often records reach the operating system.  [default: 80ms]",
+)
+@click.option(
+    "--sample-interval",
+    metavar="TIME",
+    help="How often state over time is sampled.  [default: 500ms]",
+)
+@click.option(
+    "--yappi",
+    "yappi_clock",
+    type=click.Choice(["wall", "cpu"]),
+    help="Profile functions and coroutines of the workers, by this clock. Costs CPU: where tasks "
+    "are trivial, 3 times as much by the wall clock, 6 times by the cpu clock.",
+)
+@click.option(
+    "--darshan",
+    "darshan_library",
+    metavar="[=LIB]",
+    help="Load Darshan into the workers: its library libdarshan.so, or look for it.",
+)
+@click.option("--report", is_flag=True, help="Make the run's page, too, beside its folder.")
+@click.option("-q", "--quiet", is_flag=True, help="Only say where the run is.")
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@click.pass_context
+def command(  # noqa: PLR0913
+    ctx: click.Context,
+    /,
+    command_line: tuple[str, ...],
+    *,
+    module: bool,
+    no_code: bool,
+    no_paths: bool,
+    no_hosts: bool,
+    leave_out: str | None,
+    no_compact: bool,
+    quiet: bool,
+    report: bool,
+    **settings: Any,
+) -> None:
+    """Run an unchanged script, and record every Dask cluster and client it uses.
+
+    The exit status is the script's. What dask-strata has to say goes to standard error.
+
+    \b
+    Examples:
+      dask-strata record pipeline.py --input data/
+      dask-strata record -o runs/ -m mypackage.pipeline --fast
+      dask-strata record --yappi cpu pipeline.py
+      dask-strata record --darshan=/opt/darshan/lib/libdarshan.so pipeline.py
+    """
+    named = (("code", no_code), ("paths", no_paths), ("hosts", no_hosts))
+    names = [name for name, is_out in named if is_out]
+    if names or leave_out:
+        # A flag adds to what the configuration leaves out; --leave-out says all of it.
+        others = read_settings().leave_out if leave_out is None else (leave_out,)
+        settings["leave_out"] = ",".join([*names, *others])
+    if no_compact:
+        settings["compact"] = False
+    # All that follows SCRIPT or MODULE is theirs, so that -m must not take a value of its own:
+    # click would go on and take options behind it for ours.
+    name, arguments = (command_line[0], command_line[1:]) if command_line else (None, ())
+    target = (name, list(arguments)) if module else (None, list(command_line))
+    ctx.exit(record_command(*target, quiet=quiet, report=report, **settings))

@@ -1,0 +1,144 @@
+"""What `record` and `demo` share: run a script, finish its runs, print what was recorded."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dask_strata.config import Settings, read_settings
+from dask_strata.recorder.profiling.darshan_library import log_folder, logs_in, usable_library
+from dask_strata.run import open_run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Workers end a moment after the script that started them; wait this long for them.
+_GRACE_SECONDS = 10.0
+
+
+def record_command(
+    module: str | None,
+    command_line: list[str],
+    *,
+    quiet: bool = False,
+    report: bool = False,
+    **settings: Any,
+) -> int:
+    """Do what ``dask-strata record`` does; return the script's exit status.
+
+    Raises
+    ------
+    UsageError
+        There is nothing to run, a setting is wrong, or what it needs is not there.
+    """
+    from dask_strata.recorder.launch import launch, note_exit_status
+    from dask_strata.recorder.profiling.source import needs
+    from dask_strata.report.rows import console
+
+    chosen = read_settings(**settings)
+    needs(chosen)
+    if chosen.darshan_library is not None:
+        chosen = replace(chosen, darshan_library=str(usable_library(chosen.darshan_library)))
+    outcome = launch(module, command_line, chosen)
+    err = console(stderr=True)
+    for folder in outcome.joined:
+        err.print(
+            f"dask-strata: the script's client is on record in {folder}, a run that its "
+            "scheduler had begun.",
+            soft_wrap=True,
+        )
+    if not outcome.runs and not outcome.joined:
+        err.print(
+            "dask-strata: nothing was recorded: the script started no Dask cluster and connected "
+            "to none that could be recorded here.",
+            soft_wrap=True,
+        )
+    for folder in outcome.runs:
+        note_exit_status(folder, outcome.status, chosen)
+        _conclude(folder, chosen, err, quiet=quiet)
+        if chosen.darshan_library is not None:
+            after_record(folder, log_folder(chosen, folder), err)
+        if report:
+            _report(folder, err)
+    return outcome.status
+
+
+def _report(folder: Path, err: Console) -> None:
+    """Write the page of a run beside its folder, and say where it is."""
+    from dask_strata.report.page.page import write_page
+
+    target = folder.with_name(f"{folder.name}.html")
+    try:
+        write_page(open_run(folder), target)
+    except Exception as error:  # noqa: BLE001  the script's own outcome counts
+        err.print(f"dask-strata: no page could be made: {error}", soft_wrap=True)
+        return
+    err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
+
+
+def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
+    """Add the logs that Darshan has left to the run, and say what came of it.
+
+    Parameters
+    ----------
+    run_folder : Path
+        Folder of the run.
+    log_dir : Path
+        Folder that Darshan was to write its logs to.
+    err : Console
+        Where to say it.
+    """
+    from dask_strata.importers.registry import add_files
+    from dask_strata.report.words import visible
+
+    try:
+        found = logs_in(log_dir)
+        if not found:
+            shown = _shortest(log_dir)
+            err.print(f"dask-strata: Darshan has left no log in {shown}", soft_wrap=True)
+            return
+        added = add_files(run_folder, found)
+    except Exception as error:  # noqa: BLE001  the exit status is the script's, whatever we meet
+        why = visible(str(error) or type(error).__name__)
+        err.print(
+            f"dask-strata: Darshan's logs are not in the run: {why}", soft_wrap=True, markup=False
+        )
+        return
+    said = ", ".join([f"{added.rows:,} rows of {added.files:,} of Darshan's logs", *added.said])
+    err.print(f"dask-strata: {said}; they are in {_shortest(log_dir)}", soft_wrap=True)
+    for trouble in added.troubles:
+        err.print(f"dask-strata: {visible(trouble)}", soft_wrap=True)
+
+
+def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) -> None:
+    """Wait for the last records, compact them, and say what was recorded."""
+    from dask_strata.analysis.summary import summarize
+    from dask_strata.report.terminal import print_summary
+    from dask_strata.store.compact import compact
+    from dask_strata.store.segments import segment_state
+
+    shown = _shortest(folder)
+    try:
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while any(segment_state(s) == "recording" for s in open_run(folder).segments):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        if settings.compact:
+            compact(folder)
+        if quiet:
+            err.print(f"dask-strata: {shown}", soft_wrap=True)
+        else:
+            err.print()
+            print_summary(summarize(open_run(shown)), err)
+    except Exception as error:  # noqa: BLE001  the exit status is the script's, whatever we meet
+        err.print(f"dask-strata: recorded {shown}, but: {error}", soft_wrap=True, markup=False)
+
+
+def _shortest(folder: Path) -> Path:
+    try:
+        return folder.relative_to(Path.cwd())
+    except ValueError:
+        return folder

@@ -1,0 +1,32 @@
+"""``dask-strata report``: one page that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dask_strata.report.page.page import write_page
+from dask_strata.report.words import size
+from dask_strata.run import open_run
+
+
+@click.command("report")
+@click.argument("run")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="Write to this file.  [default: the run's folder's name, with .html, right here]",
+)
+def command(run: str, output: Path | None) -> None:
+    """Make one page of a run: it needs no network, and shows every attempt.
+
+    \b
+    Example:
+      dask-strata report runs/2026-11-21T12-00-00-pipeline-0a1b2c3d -o pipeline.html
+    """
+    opened = open_run(run)
+    target = output or Path(f"{opened.path.resolve().name}.html")
+    click.echo(f"{target}  {size(write_page(opened, target))}; open it in a browser", err=True)

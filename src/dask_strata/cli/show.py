@@ -1,0 +1,38 @@
+"""``dask-strata show``: the first screen."""
+
+from __future__ import annotations
+
+import click
+
+from dask_strata.analysis.summary import summarize
+from dask_strata.errors import UsageError
+from dask_strata.report.follow import follow as follow_run
+from dask_strata.report.rows import console
+from dask_strata.report.terminal import print_summary, summary_json
+from dask_strata.run import open_run
+
+
+@click.command("show")
+@click.argument("run")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@click.option("--follow", is_flag=True, help="Go on as long as the run is being recorded.")
+def command(run: str, form: str, follow: bool) -> None:  # noqa: FBT001
+    """Show what ran, how long, where the time went and what stands out.
+
+    \b
+    Examples:
+      dask-strata show runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
+      dask-strata show --follow runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
+    """
+    if follow and form == "json":
+        raise UsageError("A run is followed as text.", hint="Leave one of both out.")
+    if follow:
+        follow_run(open_run(run), console())
+        return
+    summary = summarize(open_run(run))
+    if form == "json":
+        click.echo(summary_json(summary))
+    else:
+        print_summary(summary, console())

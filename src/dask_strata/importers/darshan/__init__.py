@@ -1,0 +1,1 @@
+"""Darshan logs, added to a run."""

@@ -1,0 +1,1 @@
+"""Profiles that Yappi and Python saved, added to a run."""

@@ -1,0 +1,1 @@
+"""Static facts of a process: job, machine, script, configuration, packages."""

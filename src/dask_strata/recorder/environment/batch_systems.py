@@ -1,0 +1,342 @@
+"""What started this process: batch systems, MPI launchers, dask-jobqueue, and the job they gave.
+
+A batch system is recognised by a variable that it always sets. Which fact is read from which
+variable is said in one table per system; the first variable that is set wins.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dask_strata.recorder.environment.host_view import Fact, HostView, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MEBIBYTE = 2**20
+
+Variables = dict[str, tuple[str, ...]]
+
+MARKS: Variables = {
+    "slurm": ("SLURM_JOB_ID", "SLURM_JOBID"),
+    "pbs": ("PBS_JOBID",),
+    "lsf": ("LSB_JOBID",),
+    "flux": ("FLUX_JOB_ID",),
+    "oar": ("OAR_JOB_ID",),
+    "cobalt": ("COBALT_JOBID",),
+    "sge": ("SGE_TASK_ID",),
+    "htcondor": ("_CONDOR_JOB_AD",),
+}
+
+JOB: dict[str, Variables] = {
+    "slurm": {
+        "job.id": MARKS["slurm"],
+        "job.name": ("SLURM_JOB_NAME",),
+        "job.queue": ("SLURM_JOB_PARTITION",),
+        "job.account": ("SLURM_JOB_ACCOUNT",),
+        "job.user": ("SLURM_JOB_USER",),
+        "job.cluster": ("SLURM_CLUSTER_NAME",),
+        "job.qos": ("SLURM_JOB_QOS",),
+        "job.reservation": ("SLURM_JOB_RESERVATION",),
+        "job.nodes": ("SLURM_JOB_NODELIST", "SLURM_NODELIST"),
+        "job.node-count": ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
+        "job.node": ("SLURMD_NODENAME",),
+        "job.tasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+        "job.tasks-per-node": ("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
+        "job.cpus-per-task": ("SLURM_CPUS_PER_TASK",),
+        "job.cpus-per-node": ("SLURM_JOB_CPUS_PER_NODE",),
+        "job.cpus-on-node": ("SLURM_CPUS_ON_NODE",),
+        "job.gpus": ("SLURM_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS"),
+        "job.start-time": ("SLURM_JOB_START_TIME",),
+        "job.end-time": ("SLURM_JOB_END_TIME",),
+        "job.array-id": ("SLURM_ARRAY_JOB_ID",),
+        "job.array-task": ("SLURM_ARRAY_TASK_ID",),
+        "job.array-tasks": ("SLURM_ARRAY_TASK_COUNT",),
+        "job.step": ("SLURM_STEP_ID", "SLURM_STEPID"),
+        "job.task-rank": ("SLURM_PROCID",),
+        "job.restarts": ("SLURM_RESTART_COUNT",),
+        "job.dependency": ("SLURM_JOB_DEPENDENCY",),
+        "job.submit-dir": ("SLURM_SUBMIT_DIR",),
+        "job.submit-host": ("SLURM_SUBMIT_HOST",),
+    },
+    "pbs": {
+        "job.id": MARKS["pbs"],
+        "job.name": ("PBS_JOBNAME",),
+        "job.queue": ("PBS_QUEUE", "PBS_O_QUEUE"),
+        "job.account": ("PBS_ACCOUNT", "PBS_PROJECT"),
+        "job.user": ("PBS_O_LOGNAME",),
+        "job.cluster": ("PBS_SERVER", "PBS_DEFAULT"),
+        "job.tasks": ("PBS_NP",),
+        "job.tasks-per-node": ("PBS_NUM_PPN",),
+        "job.cpus-on-node": ("NCPUS",),
+        "job.time-limit": ("PBS_WALLTIME",),
+        "job.array-id": ("PBS_ARRAY_ID",),
+        "job.array-task": ("PBS_ARRAY_INDEX", "PBS_ARRAYID"),
+        "job.task-rank": ("PBS_TASKNUM",),
+        "job.submit-dir": ("PBS_O_WORKDIR",),
+        "job.submit-host": ("PBS_O_HOST",),
+    },
+    "lsf": {
+        "job.id": MARKS["lsf"],
+        "job.name": ("LSB_JOBNAME",),
+        "job.queue": ("LSB_QUEUE",),
+        "job.account": ("LSB_PROJECT_NAME",),
+        "job.cluster": ("LSF_CLUSTER_NAME",),
+        "job.tasks": ("LSB_DJOB_NUMPROC", "LSB_MAX_NUM_PROCESSORS"),
+        "job.resources": ("LSB_EFFECTIVE_RSRCREQ", "LSB_SUB_RES_REQ"),
+        "job.submit-dir": ("LS_SUBCWD", "LSB_SUBCWD"),
+        "job.submit-host": ("LSB_SUB_HOST",),
+    },
+    "flux": {"job.id": MARKS["flux"], "job.node-count": ("FLUX_JOB_NNODES",),
+             "job.tasks": ("FLUX_JOB_SIZE",), "job.task-rank": ("FLUX_TASK_RANK",)},
+    "oar": {"job.id": MARKS["oar"], "job.name": ("OAR_JOB_NAME",),
+            "job.account": ("OAR_PROJECT_NAME",), "job.submit-dir": ("OAR_WORKDIR",)},
+    "cobalt": {"job.id": MARKS["cobalt"], "job.nodes": ("COBALT_PARTNAME",),
+               "job.node-count": ("COBALT_JOBSIZE",)},
+    "sge": {"job.id": ("JOB_ID",), "job.name": ("JOB_NAME",), "job.queue": ("QUEUE",),
+            "job.node-count": ("NHOSTS",), "job.tasks": ("NSLOTS",),
+            "job.submit-dir": ("SGE_O_WORKDIR",), "job.submit-host": ("SGE_O_HOST",)},
+    "htcondor": {},
+}  # fmt: skip
+
+_JOB_NAMES = tuple(name for variables in JOB.values() for name in variables.get("job.name", ()))
+
+MPI: Variables = {
+    "mpi.rank": (
+        "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID",
+    ),
+    "mpi.size": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
+    "mpi.local-rank": (
+        "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
+        "PALS_LOCAL_RANKID", "PMI_LOCAL_RANK",
+    ),
+    "mpi.local-size": (
+        "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE",
+        "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE",
+    ),
+    "mpi.node-rank": ("OMPI_COMM_WORLD_NODE_RANK", "PALS_NODEID"),
+}  # fmt: skip
+
+_IMPLEMENTATIONS = (
+    ("openmpi", ("OMPI_COMM_WORLD_RANK", "OMPI_VERSION")),
+    ("mvapich", ("MV2_COMM_WORLD_RANK",)),
+    ("intel-mpi", ("I_MPI_HYDRA_HOST_FILE", "I_MPI_MPIRUN", "I_MPI_INFO_NP")),
+    ("pals", ("PALS_RANKID",)),
+    ("hydra", ("HYDI_CONTROL_FD", "HYDRA_LAUNCHER", "MPI_LOCALRANKID")),
+    ("pmix", ("PMIX_RANK",)),
+    ("pmi", ("PMI_RANK",)),
+)
+
+
+def batch_systems(place: HostView) -> list[tuple[str, str]]:
+    """Return each batch system that this process runs under, with the variable that says so."""
+    found = ((system, place.first(*names)) for system, names in MARKS.items())
+    return [(system, mark[0]) for system, mark in found if mark is not None]
+
+
+def launchers(place: HostView) -> Iterator[Fact]:
+    """Yield one fact for each launcher that had a part in starting this process, or none."""
+    batch = batch_systems(place)
+    found = [Fact("launcher", system, variable) for system, variable in batch]
+    rank = place.first(*MPI["mpi.rank"])
+    if rank is not None:
+        found.append(Fact("launcher", "mpi", rank[0]))
+    evidence = _jobqueue(place) if batch else None
+    if evidence is not None:
+        found.append(Fact("launcher", "dask-jobqueue", evidence))
+    yield from found or [Fact("launcher", "none", "no variable of a known launcher is set")]
+    if "dask_jobqueue" in sys.modules:
+        yield Fact("dask-jobqueue", "imported in this process", "sys.modules")
+
+
+def _jobqueue(place: HostView) -> str | None:
+    """Return what shows that dask-jobqueue made this batch job, or None.
+
+    It sets no variable of its own. Its jobs run ``python -m distributed.cli.dask_worker``,
+    with a job name that is ``dask-worker`` unless configured and a worker name made of the
+    cluster's name (``SLURMCluster``, …) and a number. The worker command may be the one of
+    the nanny, a parent of this process.
+    """
+    for process, arguments in place.family():
+        worker = "distributed.cli.dask_worker" in arguments or any(
+            Path(program).name == "dask-worker" or (Path(program).name, verb) == ("dask", "worker")
+            for program, verb in pairwise([*arguments, ""])
+        )
+        if not worker:
+            continue
+        source = f"command line of process {process}"
+        name = next((value for flag, value in pairwise(arguments) if flag == "--name"), "")
+        if re.fullmatch(r"\w{1,100}Cluster-\d{1,9}", name):
+            return f"{source}: --name {name}"
+        named = place.first(*_JOB_NAMES)
+        if named is not None and named[1] == "dask-worker":
+            return f"{source} and {named[0]}"
+    return None
+
+
+def job(place: HostView) -> Iterator[Fact]:
+    """Yield what the batch system's variables say about the job."""
+    for system, _ in batch_systems(place):
+        for name, variables in JOB[system].items():
+            found = place.first(*variables)
+            if found is not None:
+                yield Fact(name, found[1], found[0])
+
+
+def slurm_limits(place: HostView) -> Iterator[Fact]:
+    """Yield the memory that Slurm gives, in bytes, and the time limit, in seconds."""
+    if place.first(*MARKS["slurm"]) is None:
+        return
+    for name, variable in (
+        ("job.memory-per-node", "SLURM_MEM_PER_NODE"),
+        ("job.memory-per-cpu", "SLURM_MEM_PER_CPU"),
+        ("job.memory-per-gpu", "SLURM_MEM_PER_GPU"),
+    ):
+        mebibytes = place.environ.get(variable)
+        if mebibytes and int(mebibytes):  # 0 stands for all that the node has
+            yield Fact(name, str(int(mebibytes) * _MEBIBYTE), variable)
+    start = place.environ.get("SLURM_JOB_START_TIME")
+    end = place.environ.get("SLURM_JOB_END_TIME")
+    if start and end:
+        seconds = int(end) - int(start)
+        yield Fact("job.time-limit", str(seconds), "SLURM_JOB_END_TIME - SLURM_JOB_START_TIME")
+
+
+def pbs_nodes(place: HostView) -> Iterator[Fact]:
+    """Yield the nodes that PBS gave, each once, in the order of its node file."""
+    path = place.environ.get("PBS_NODEFILE")
+    if place.first(*MARKS["pbs"]) is None or not path:
+        return
+    lines = Path(path).read_text(encoding="utf-8").split()
+    nodes = list(dict.fromkeys(lines))
+    source = f"PBS_NODEFILE: {path}"
+    yield Fact("job.nodes", ",".join(nodes), source)
+    yield Fact("job.node-count", str(len(nodes)), source)
+    yield Fact("job.slots", str(len(lines)), source)
+
+
+def pbs_limits(place: HostView) -> Iterator[Fact]:
+    """Yield the resources that were asked of PBS; they are in no variable, so it is asked."""
+    found = place.first(*MARKS["pbs"])
+    answer = place.run("qstat", "-f", found[1]) if found and _is_first(place) else None
+    if answer is None:
+        return
+    text, command = answer
+    names = {
+        "Resource_List.mem": "job.memory-limit",
+        "Resource_List.walltime": "job.time-limit",
+        "Resource_List.select": "job.resources",
+        "Resource_List.ncpus": "job.cpus",
+        "Account_Name": "job.account",
+        "stime": "job.start-time",
+    }
+    for line in re.sub(r"\n\t", "", text).splitlines():  # long values go on after a tab
+        name, equals, value = line.strip().partition(" = ")
+        if equals and name in names:
+            yield Fact(names[name], value, command)
+
+
+def lsf_nodes(place: HostView) -> Iterator[Fact]:
+    """Yield the hosts that LSF gave, its memory limit in bytes, and its place in an array."""
+    if place.first(*MARKS["lsf"]) is None:
+        return
+    found = place.first("LSB_MCPU_HOSTS")
+    if found is not None:  # "host-a 4 host-b 4"; LSB_HOSTS leaves long lists out
+        nodes = found[1].split()[::2]
+    else:
+        found = place.first("LSB_HOSTS")
+        nodes = list(dict.fromkeys(found[1].split())) if found else []
+    if found is not None:
+        yield Fact("job.nodes", ",".join(nodes), found[0])
+        yield Fact("job.node-count", str(len(nodes)), found[0])
+    index = place.environ.get("LSB_JOBINDEX")
+    if index and index != "0":
+        yield Fact("job.array-id", place.environ["LSB_JOBID"], "LSB_JOBID")
+        yield Fact("job.array-task", index, "LSB_JOBINDEX")
+    limit = place.environ.get("LSB_CG_MEMLIMIT")
+    if limit:
+        yield Fact("job.memory-limit", str(int(limit, 16)), "LSB_CG_MEMLIMIT")
+
+
+def mpi(place: HostView) -> Iterator[Fact]:
+    """Yield rank, size and implementation, where an MPI launcher started this process."""
+    if place.first(*MPI["mpi.rank"]) is None:
+        return
+    for name, variables in MPI.items():
+        found = place.first(*variables)
+        if found is not None:
+            yield Fact(name, found[1], found[0])
+    for implementation, variables in _IMPLEMENTATIONS:
+        found = place.first(*variables)
+        if found is not None:
+            yield Fact("mpi.implementation", implementation, found[0])
+            return
+
+
+def _is_first(place: HostView) -> bool:
+    """Tell whether to ask the batch system: thousands of processes must not all do so."""
+    ranks = ("SLURM_PROCID", *MPI["mpi.rank"])
+    return all(place.environ.get(name, "0") == "0" for name in ranks)
+
+
+def batch_script(place: HostView) -> Iterator[Fact]:
+    """Yield the text of the batch script, from the first place where it can be read."""
+    named = place.environ.get("DASK_STRATA_BATCH_SCRIPT")
+    if named:
+        try:
+            text = Path(named).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            yield failure("batch-script", error)
+        else:
+            yield Fact("job.script", text, f"DASK_STRATA_BATCH_SCRIPT: {named}")
+            return
+    for path, source in _script_paths(place):
+        text_or_none = place.read(path)
+        if text_or_none:
+            yield Fact("job.script", text_or_none, source)
+            return
+    slurm = place.first(*MARKS["slurm"])
+    if slurm is None or not _is_first(place):
+        return
+    answer = place.run("scontrol", "write", "batch_script", slurm[1], "-")
+    if answer is not None:
+        yield Fact("job.script", *answer)
+
+
+def _script_paths(place: HostView) -> Iterator[tuple[Path, str]]:
+    """Yield where the batch systems keep their copy of the script, and how that is known."""
+    if not batch_systems(place):
+        return
+    for process, arguments in place.family():
+        for argument in arguments:
+            if argument.endswith(("/slurm_script", ".SC")):
+                yield Path(argument), f"{argument} (command line of process {process})"
+    slurm = place.first(*MARKS["slurm"])
+    if slurm is not None and slurm[1].isdigit():
+        for spool in ("/var/spool/slurmd", "/var/spool/slurm/d", "/var/spool/slurm/slurmd"):
+            path = Path(spool) / f"job{int(slurm[1]):05d}" / "slurm_script"
+            yield path, str(path)
+    pbs = place.first(*MARKS["pbs"])
+    if pbs is not None and "/" not in pbs[1]:
+        path = Path("/var/spool/pbs/mom_priv/jobs") / f"{pbs[1]}.SC"
+        yield path, str(path)
+    lsf = place.environ.get("LSB_JOBFILENAME")
+    if lsf:
+        yield Path(lsf), f"LSB_JOBFILENAME: {lsf}"
+        yield Path(lsf + ".shell"), f"LSB_JOBFILENAME: {lsf}.shell"
+
+
+COLLECTORS = {
+    "launcher": launchers,
+    "job": job,
+    "slurm-limits": slurm_limits,
+    "pbs-nodes": pbs_nodes,
+    "pbs-limits": pbs_limits,
+    "lsf-nodes": lsf_nodes,
+    "mpi": mpi,
+    "batch-script": batch_script,
+}

@@ -1,0 +1,237 @@
+"""The effective configuration of a process with where each value came from, and its packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dask_strata.recorder.pipeline.redact import is_secret_name, redact_text
+from dask_strata.schema import REDACTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
+UNREADABLE = "(unreadable)"
+_DEEPEST = 32
+_SUFFIXES = (".json", ".yaml", ".yml")
+
+
+class Setting(NamedTuple):
+    """One effective setting, its value as JSON, and where that came from."""
+
+    name: str
+    value: str
+    source: str
+
+
+class _Layer(NamedTuple):
+    """What one source of configuration says, as JSON by normal name."""
+
+    source: str
+    values: dict[str, str]
+
+
+def effective_settings(
+    config: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
+) -> list[Setting]:
+    """Return Dask's configuration as it is in this process; it is not changed.
+
+    Parameters
+    ----------
+    config
+        The configuration; Dask's own by default.
+    environ
+        Environment variables; those of this process by default.
+
+    Returns
+    -------
+    list of Setting
+        Sorted by dotted name, spelled as in Dask's defaults or else as it was set. The source
+        is the first of these that gives this very value: an environment variable,
+        ``inherited``, a file (the last one first), ``default``; else it was ``set at run
+        time``. A file or variable that cannot be understood is an ``error.config`` row.
+    """
+    import dask.config
+
+    with dask.config.config_lock:
+        pairs = list(_flat(dask.config.config if config is None else config))
+    errors: list[Setting] = []
+    layers = list(_layers(dict(os.environ if environ is None else environ), errors))
+    spelled = {_normal(name): name for name, _ in _flat(dask.config.merge(*dask.config.defaults))}
+    found = []
+    for name, value in pairs:
+        text = _json(value)
+        normal = _normal(name)
+        source = next(
+            (layer.source for layer in layers if layer.values.get(normal) == text),
+            "set at run time",
+        )
+        shown = _writable(spelled.get(normal, name))
+        found.append(Setting(shown, _shown(name, value), _writable(source)))
+    return sorted(found) + errors
+
+
+def _layers(environ: Mapping[str, str], errors: list[Setting]) -> Iterator[_Layer]:
+    """Yield the sources of configuration, from the one that Dask prefers to the defaults."""
+    import dask.config
+
+    for variable, text in environ.items():
+        if variable.startswith("DASK_") and variable != INHERITED:
+            name = variable[len("DASK_") :].lower().replace("__", ".")
+            value = dask.config.interpret_value(text)
+            yield _Layer(variable, _texts(_flat(value, name)))
+    if INHERITED in environ:
+        try:
+            yield _Layer("inherited", _texts(_flat(dask.config.deserialize(environ[INHERITED]))))
+        except (ValueError, RecursionError) as error:
+            errors.append(_error(error, INHERITED))
+    files = [file for path in dask.config.paths for file in _files(str(path), errors)]
+    for file in reversed(files):
+        yield from _file(file, errors)
+    yield _Layer("default", _texts(_flat(dask.config.merge(*dask.config.defaults))))
+
+
+def _files(path: str, errors: list[Setting]) -> list[str]:
+    """Return the configuration files at a path, in the order in which Dask reads them."""
+    try:
+        if os.path.isdir(path):  # noqa: PTH112 - Dask keeps paths as text
+            names = sorted(os.listdir(path))  # noqa: PTH208 - as above
+            return [f"{path}{os.sep}{name}" for name in names if name.lower().endswith(_SUFFIXES)]
+    except OSError as error:
+        errors.append(_error(error, path))
+        return []
+    return [path] if os.path.exists(path) else []  # noqa: PTH110 - as above
+
+
+def _file(path: str, errors: list[Setting]) -> Iterator[_Layer]:
+    import yaml  # type: ignore[import-untyped, unused-ignore]
+
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - Dask keeps paths as text
+            content = yaml.safe_load(file)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        errors.append(_error(error, path))
+        return
+    if isinstance(content, Mapping):
+        yield _Layer(path, _texts(_flat(content)))
+
+
+def _error(error: BaseException, source: str) -> Setting:
+    text = _json(redact_text(f"{type(error).__name__}: {error}"))
+    return Setting("error.config", text, _writable(source))
+
+
+def _flat(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield dotted names and values; an empty mapping is a value of its own."""
+    if not isinstance(value, Mapping) or (name and not value) or depth > _DEEPEST:
+        yield name, value
+        return
+    for key, inner in list(value.items()):
+        yield from _flat(inner, f"{name}.{_word(key)}" if name else _word(key), depth + 1)
+
+
+def _word(key: Any) -> str:
+    return key if isinstance(key, str) else _safe_repr(key)
+
+
+def _texts(pairs: Iterator[tuple[str, Any]]) -> dict[str, str]:
+    return {_normal(name): _json(value) for name, value in pairs}
+
+
+def _normal(name: str) -> str:
+    """Return the one name that Dask takes several spellings of a setting for."""
+    import dask.config
+
+    plain = name.replace("_", "-")
+    renamed = dask.config.deprecations.get(plain) or plain
+    return str(renamed).replace("_", "-")
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return a value as JSON, without secrets."""
+    if value is None or isinstance(value, bool):
+        return _json(value)
+    return _json(REDACTED if is_secret_name(name) else _open(value))
+
+
+def _open(value: Any, depth: int = 0) -> Any:
+    """Return a value in which no text and no entry of a secret name is a secret."""
+    if depth > _DEEPEST:
+        return UNREADABLE
+    if isinstance(value, str):
+        return redact_text(value)
+    if isinstance(value, (list, tuple)):
+        return [_open(item, depth + 1) for item in value]
+    if isinstance(value, Mapping):
+        entries = ((_word(key), inner) for key, inner in value.items())
+        return {
+            key: REDACTED if is_secret_name(key) else _open(inner, depth + 1)
+            for key, inner in entries
+        }
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return redact_text(_safe_repr(value))
+
+
+def _json(value: Any) -> str:
+    """Return valid JSON for any value at all."""
+    try:
+        return json.dumps(value, default=_safe_repr, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):  # odd keys, not a number, circles
+        return json.dumps(_safe_repr(value))
+
+
+def _safe_repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - the user's class may raise whatever it likes
+        return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+
+
+def _writable(text: str) -> str:
+    """Return a text that can be written as UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def installed_packages() -> list[tuple[str, str]]:
+    """Return normal name and version of each installed distribution, sorted by name.
+
+    Of several with the same name, the first one on the import path counts, as for imports. One
+    whose metadata cannot be read is listed by its folder's name, with ``(unreadable)``.
+    """
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        name, version = _identity(distribution)
+        if name:
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), version)
+    return sorted(found.items())
+
+
+def _identity(distribution: metadata.Distribution) -> tuple[str, str]:
+    # Installers name the folder by name and version; reading the metadata of each of some
+    # hundred packages would cost a tenth of a second in every worker.
+    path: Any = getattr(distribution, "_path", None)
+    stem, dot, _ = getattr(path, "name", "").rpartition(".dist-info")
+    name, dash, version = stem.partition("-")
+    if dot and dash and version and "-" not in version and Path(path, "METADATA").is_file():
+        return _writable(name), _writable(version)
+    return _from_metadata(distribution)
+
+
+def _from_metadata(distribution: metadata.Distribution) -> tuple[str, str]:
+    name: str | None = None
+    version: str | None = None
+    try:
+        name, version = distribution.metadata["Name"], distribution.metadata["Version"]
+    except Exception:  # noqa: BLE001 - each version of Python fails in its own way on broken files
+        version = UNREADABLE
+    if not isinstance(name, str) or not name:
+        folder = getattr(getattr(distribution, "_path", None), "name", "")
+        name = folder.partition("-")[0].removesuffix(".dist").removesuffix(".egg")
+    return _writable(str(name)), _writable(str(version)) if version else UNREADABLE

@@ -1,0 +1,101 @@
+"""The process itself: command line, user, limits, and the environment that steers it."""
+
+from __future__ import annotations
+
+import locale
+import os
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from dask_strata.recorder.environment.host_view import Fact, HostView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STEERING = (
+    "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_STACKSIZE", "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS", "NUMBA_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS", "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_ARENA_MAX", "HDF5_USE_FILE_LOCKING", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH",
+    "PYTHONHASHSEED", "PYTHONMALLOC", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV",
+    "LOADEDMODULES", "DARSHAN_LOGPATH", "DARSHAN_ENABLE_NONMPI", "TMPDIR", "TZ", "LANG", "LC_ALL",
+    "LC_CTYPE", "LC_NUMERIC",
+)  # fmt: skip
+_LIMITS = ("NOFILE", "NPROC", "CORE", "MEMLOCK", "STACK", "AS", "RSS", "FSIZE", "CPU")
+
+
+def identity(place: HostView) -> Iterator[Fact]:
+    """Yield command lines, executable, working folder, user and numbers of this process."""
+    source = str(place.proc / "self" / "cmdline")
+    yield Fact("process.command-line", shlex.join(place.arguments("self")), source)
+    yield Fact("process.arguments", shlex.join(sys.argv), "sys.argv")
+    yield Fact("process.executable", sys.executable or "", "sys.executable")
+    yield Fact("process.working-directory", os.getcwd(), "os.getcwd")  # noqa: PTH109 - text
+    yield Fact("process.pid", str(os.getpid()), "os.getpid")
+    parent = str(os.getppid())
+    yield Fact("process.ppid", parent, "os.getppid")
+    source = str(place.proc / parent / "cmdline")
+    yield Fact("process.parent-command-line", shlex.join(place.arguments(parent)), source)
+    started = _started()
+    yield Fact("process.started", f"{started:.2f}", "psutil.Process.create_time")
+
+
+def _started() -> float:
+    import psutil
+
+    return float(psutil.Process().create_time())
+
+
+def user(_: HostView) -> Iterator[Fact]:
+    """Yield the user that this process runs as; the number is known even without a name."""
+    import pwd
+
+    yield Fact("process.uid", str(os.getuid()), "os.getuid")
+    try:
+        yield Fact("process.user", pwd.getpwuid(os.getuid()).pw_name, "pwd.getpwuid")
+    except KeyError:
+        return  # containers often run under a number that has no name
+
+
+def limits(_: HostView) -> Iterator[Fact]:
+    """Yield what the operating system allows this process, soft and hard."""
+    import resource
+
+    for name in _LIMITS:
+        number = getattr(resource, f"RLIMIT_{name}", None)
+        if number is None:
+            continue
+        for kind, limit in zip(("soft", "hard"), resource.getrlimit(number), strict=True):
+            text = "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
+            yield Fact(f"limit.{name.lower()}.{kind}", text, "resource.getrlimit")
+
+
+def steering(place: HostView) -> Iterator[Fact]:
+    """Yield the variables that steer threads, memory, libraries and language."""
+    for name in STEERING:
+        if name in place.environ:
+            yield Fact(f"environment.{name}", place.environ[name], name)
+
+
+def locality(_: HostView) -> Iterator[Fact]:
+    """Yield language, encodings and time zone."""
+    language, encoding = locale.getlocale()
+    yield Fact("locale.language", language or "C", "locale.getlocale")
+    encoding = encoding or locale.getpreferredencoding(do_setlocale=False)
+    yield Fact("locale.encoding", encoding, "locale.getlocale")
+    yield Fact("locale.file-system-encoding", sys.getfilesystemencoding(), "sys")
+    now = time.localtime()
+    yield Fact("time.zone", now.tm_zone, "time.localtime")
+    yield Fact("time.utc-offset-seconds", str(now.tm_gmtoff), "time.localtime")
+
+
+COLLECTORS = {
+    "identity": identity,
+    "user": user,
+    "limits": limits,
+    "steering": steering,
+    "locality": locality,
+}

@@ -1,0 +1,1 @@
+"""From rows to bytes: the engine and its threads, encoding, redaction, errors."""

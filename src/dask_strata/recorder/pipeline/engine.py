@@ -1,0 +1,411 @@
+"""The recorder of one Dask server or client: a thread that turns rows into frames.
+
+Sources return batches of rows, take samples and gather facts; single rows can be added from any
+thread. At each flush interval all rows become one frame, which a second thread hands to the sink;
+rows that take long to make follow in a frame of their own. Nothing here raises into Dask or
+waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from dask_strata import flushing
+from dask_strata.config import VERSION, Settings
+from dask_strata.recorder.pipeline.anonymize import encoder_for
+from dask_strata.recorder.pipeline.background import BackgroundTasks
+from dask_strata.recorder.pipeline.comm import open_sink
+from dask_strata.recorder.pipeline.errors import RecorderErrors
+from dask_strata.recorder.pipeline.resource_usage import process_usage
+from dask_strata.recorder.pipeline.source import Source
+from dask_strata.recorder.pipeline.writer_thread import WriterThread
+from dask_strata.store.frames import Batch
+from dask_strata.store.liveness import process_identity
+from dask_strata.store.manifest import new_run_id
+
+#: How long the end of a recording waits for a disk or network that does not answer.
+_LAST_WRITE_SECONDS = 5
+
+#: How long the end of a recording waits for facts that are still being gathered.
+_LAST_FACTS_SECONDS = 3
+
+#: Least pause between two flushes, as a share of the flush interval.
+_LEAST_PAUSE = 1 / 4
+
+#: Bound on single rows that wait for the next flush; rows beyond it are dropped and counted.
+MAX_WAITING_ROWS = 100_000
+
+
+def now_ns() -> int:
+    """Return the wall clock in nanoseconds since the epoch."""
+    return time.time_ns()
+
+
+def to_ns(seconds: float) -> int:
+    """Return one of Dask's times, in seconds since the epoch, as nanoseconds."""
+    return int(seconds * 1e9)
+
+
+class Engine:
+    """Records one Dask server or client.
+
+    Parameters
+    ----------
+    role : str
+        scheduler, worker, nanny or client.
+    run_id : str
+        Id of the run.
+    folder : Path
+        Folder of the run, as this process sees it.
+    settings : Settings
+        What to record and how often.
+    send : callable, optional
+        Takes ``(process, frame)`` where the folder cannot be written.
+
+    Attributes
+    ----------
+    process : str
+        Id of this process in the record.
+    sources : list of Source
+        What is recorded, beside the engine's own rows.
+    loop : asyncio.AbstractEventLoop or None
+        Event loop of the server, if `start` was called on it.
+    rows : int
+        Rows that were encoded so far.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written, and there is no ``send``.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        run_id: str,
+        folder: Path,
+        settings: Settings,
+        send: Callable[[str, bytes], None] | None = None,
+    ) -> None:
+        self.role, self.run_id, self.folder, self.settings = role, run_id, folder, settings
+        self.process = f"{role}-{new_run_id()}"
+        self._errors = RecorderErrors(self.process, run_id, folder)
+        name = f"dask-strata-{self.process}"
+        self.sources: list[Source] = []
+        self._background = BackgroundTasks(f"{name}-facts", self._errors.run)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.rows = 0
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
+        self._counts: deque[dict[str, Any]] = deque()
+        self._flush_lock = threading.RLock()
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._ending = False
+        self._end_reason = ""
+        self._finished = False
+        self._when_finished: Callable[[], None] = lambda: None
+        self._cpu_at_start = time.process_time()
+        self._own_cpu = 0.0
+        origin = {"role": role, "run": run_id, "sample_interval_seconds": settings.sample_interval}
+        self._encoder = encoder_for(settings, self.process, {**origin, **process_identity()})
+        header = self._encoder.header()
+        to_comm = None if send is None else lambda frame: send(self.process, frame)
+        self.sink = open_sink(folder, self.process, run_id, to_comm, header)
+        self._writer = WriterThread(
+            self.sink, f"{name}-writer", self._after_write, settings.fsync_interval
+        )
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._pid = os.getpid()
+
+    def start(self, *sources: Source, **facts: Any) -> None:
+        """Begin to record.
+
+        Parameters
+        ----------
+        *sources : Source
+            What to record; more can be added to `sources` at any time.
+        **facts
+            Columns of this process's row in ``processes``.
+        """
+        import dask
+        import distributed
+
+        self.sources += sources
+        for source in sources:
+            for action in source.facts():
+                self._background.append(action)
+        self.add(
+            "processes",
+            role=self.role,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            start=now_ns(),
+            python=sys.version.split()[0],
+            dask=dask.__version__,
+            distributed=distributed.__version__,
+            dask_strata=VERSION,
+            transport=self.sink.transport,
+            **facts,
+        )
+        with contextlib.suppress(RuntimeError):
+            self.loop = asyncio.get_running_loop()
+        self._errors.run(self._add_usage)
+        self._writer.start()
+        self.flush()
+        atexit.register(self.finish, "process exit")
+        self._thread.start()
+        self._background.start()
+        flushing.register(self.process, self)
+
+    def add(self, table: str, **row: Any) -> None:
+        """Add one row. Thread-safe; never raises."""
+        if len(self._waiting) < MAX_WAITING_ROWS:
+            self._waiting.append((table, row))
+        else:
+            self._errors.count("rows waiting beyond the bound")
+
+    def count(self, name: str, value: int, *, recorded: int, final: bool) -> None:
+        """Add a row of ``counters``; on the thread that makes the rows which it counts.
+
+        It is written together with rows that are taken later. So a record that is cut off has
+        no counter of rows that it lacks.
+
+        Parameters
+        ----------
+        name : str
+            Name of Dask's counter.
+        value : int
+            Its value.
+        recorded : int
+            How many rows this process has made of what it counts.
+        final : bool
+            Whether this is the last value.
+        """
+        row = {"time": now_ns(), "name": name, "value": value, "recorded": recorded}
+        self._counts.append({**row, "final": final})
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the recorded process itself and not a fork of it."""
+        return os.getpid() == self._pid
+
+    def flush(self) -> None:
+        """Hand all rows so far to the writer thread. Thread-safe; never raises.
+
+        Of rows that take long to make it hands over a part; see `Source.has_more`.
+        """
+        if not self.is_here:  # a fork of a recorded process is not recorded
+            return
+        with self._flush_lock:
+            if self._finished:
+                return
+            sources = list(self.sources)
+            self._flush_from([self._taken_counts, *(source.rows for source in sources)])
+            self._flush_from([source.slow_rows for source in sources])
+
+    def hurry(self) -> None:
+        """Make the recorder's thread flush now. Thread-safe; does not wait."""
+        self._wake.set()
+
+    def flush_all(self, seconds: float) -> bool:
+        """Flush until no rows are left; return whether the sink has all of them.
+
+        Do not call it on the server's event loop, which may be needed to send them. Never raises.
+
+        Parameters
+        ----------
+        seconds : float
+            How long to wait at most.
+        """
+        until = time.monotonic() + seconds
+        dropped = self._writer.dropped_rows
+        while True:
+            if not self._flush_lock.acquire(timeout=max(until - time.monotonic(), 0.0)):
+                return False
+            try:
+                self.flush()
+            finally:
+                self._flush_lock.release()
+            if not self._has_more():
+                handed_over = self._writer.handed_over(until - time.monotonic())
+                return handed_over and self._writer.dropped_rows == dropped
+            if time.monotonic() >= until:
+                return False
+
+    def _has_more(self) -> bool:
+        return any(source.has_more() for source in self.sources)
+
+    def _taken_counts(self) -> Iterable[Batch]:
+        counts = [self._counts.popleft() for _ in range(len(self._counts))]
+        return (Batch.of_rows("counters", counts),)
+
+    def _flush_from(self, takes: list[Callable[[], Iterable[Batch]]]) -> None:
+        batches = self._single_rows()
+        for take in takes:
+            batches.extend(self._errors.guarded(take))
+        for row in self._errors.rows(self._writer, self.sink.trouble):
+            self.add("losses", **row)
+        batches.extend(self._single_rows())
+        batches = [batch for batch in batches if batch.n]
+        if batches:
+            self._put(batches)
+
+    def _put(self, batches: list[Batch]) -> None:
+        try:
+            self._writer.put(self._encoder.frame(batches), sum(batch.n for batch in batches))
+        except Exception as error:  # noqa: BLE001  one odd value must not cost the other tables' rows
+            if len(batches) > 1:
+                for batch in batches:
+                    self._put([batch])
+                return
+            if batches[0].n > 1:
+                for half in batches[0].halves():
+                    self._put([half])
+                return
+            reason = f"{batches[0].table} could not be encoded: {type(error).__name__}: {error}"
+            self._errors.count(reason, batches[0].n)
+            return
+        self.rows += sum(batch.n for batch in batches)
+
+    def _single_rows(self) -> list[Batch]:
+        tables: dict[str, list[dict[str, Any]]] = {}
+        for _ in range(len(self._waiting)):
+            table, row = self._waiting.popleft()
+            tables.setdefault(table, []).append(row)
+        return [
+            batch
+            for table, rows in tables.items()
+            for batch in self._errors.guarded(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
+        ]
+
+    def _after_write(self) -> None:
+        self._errors.report(self.sink.trouble, self._writer.failed_syncs)
+
+    def _loop(self) -> None:
+        interval, sampling = self.settings.flush_interval, self.settings.sample_interval
+        next_sample, pause = 0.0, interval
+        while not self._stopped_within(pause):
+            began = time.monotonic()
+            self.flush()
+            if began >= next_sample:
+                next_sample = began + sampling
+                self._sample()
+            self._own_cpu = time.thread_time()
+            for source in self.sources:
+                if (reason := source.end_reason()) is not None:
+                    self.finish(reason, wait=False)
+                    break
+            # Subtract the flush's own time, so that the interval does not drift.
+            pause = max(interval - (time.monotonic() - began), interval * _LEAST_PAUSE)
+        self._write_the_end()
+
+    def _sample(self) -> None:
+        sources = [source.sample for source in self.sources]
+        for sampler in (self._add_overhead, self._add_usage, *sources):
+            self._errors.run(sampler)
+
+    def _stopped_within(self, seconds: float) -> bool:
+        self._wake.wait(seconds)
+        self._wake.clear()
+        return self._stop.is_set()
+
+    def _write_the_end(self) -> None:
+        sources = list(self.sources)
+        if self._background.finish(_LAST_FACTS_SECONDS):
+            self.add(
+                "losses",
+                time=now_ns(),
+                what="facts",
+                reason="the recording ended before all facts of the process were gathered",
+                where=self.process,
+            )
+        for source in sources:
+            self._errors.run(source.finish)
+        while self._has_more():
+            self.flush()
+        self._errors.run(self._add_overhead)
+        self._errors.run(self._add_usage)
+        self.add("processes", stop=now_ns(), exit_reason=self._end_reason)
+        with self._flush_lock:
+            self.flush()
+            self.flush()  # writes the losses that the first one counted
+            self._finished = True
+            self._writer.close()
+            self.sources.clear()
+        self._writer.join(_LAST_WRITE_SECONDS)
+        for source in sources:
+            self._errors.run(source.after_last_row)
+        flushing.unregister(self.process)
+        atexit.unregister(self.finish)
+        self._when_finished()
+
+    def _add_overhead(self) -> None:
+        self.add(
+            "overheads",
+            time=now_ns(),
+            cpu_seconds=self._own_cpu + self._background.cpu_seconds,
+            process_cpu_seconds=time.process_time() - self._cpu_at_start,
+            written_bytes=self.sink.written_bytes,
+            rows=self.rows,
+        )
+
+    def _add_usage(self) -> None:
+        self.add("process_samples", time=now_ns(), **process_usage())
+
+    async def finish_and_wait(self, reason: str) -> None:
+        """Finish from the event loop's thread, which goes on while the last rows are written."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def notify() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(done.set)
+
+        self._when_finished = notify
+        self.finish(reason, wait=False)
+        if self._thread.is_alive():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(done.wait(), _LAST_WRITE_SECONDS)
+            if done.is_set():
+                self._thread.join()  # `notify` was the last thing that it did
+
+    def finish(self, reason: str, *, wait: bool = True) -> None:
+        """Detach from Dask's objects, and make the recorder's thread write the end.
+
+        Thread-safe; only the first call has an effect.
+
+        Parameters
+        ----------
+        reason : str
+            Recorded as the process's ``exit_reason``.
+        wait : bool, optional
+            Whether to wait for the last row, for some seconds at most.
+        """
+        if not self.is_here:
+            return
+        with self._flush_lock:
+            if not self._ending:
+                self._ending = True
+                for source in self.sources:
+                    self._errors.run(source.detach)
+                self._end_reason = reason
+                self._stop.set()
+                self._wake.set()
+        # A second caller waits, too: a process that exits now must not cut the end off.
+        if wait and threading.current_thread() is not self._thread:
+            self._thread.join(timeout=_LAST_WRITE_SECONDS)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the recording has ended, or is about to."""
+        return self._ending

@@ -1,0 +1,1 @@
+"""Profiles by choice: Yappi in recorded processes, Darshan in workers."""

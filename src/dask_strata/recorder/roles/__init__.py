@@ -1,0 +1,1 @@
+"""Recorders of the scheduler, workers, nannies and clients, and how they are detached."""

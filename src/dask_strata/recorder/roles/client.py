@@ -1,0 +1,59 @@
+"""A client's recorder: the script, and the user's line behind each submission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from dask_strata.config import read_settings, understood
+from dask_strata.recorder.environment.script import script_facts
+from dask_strata.recorder.environment.static_facts import add_statics
+from dask_strata.recorder.pipeline.comm import sender
+from dask_strata.recorder.pipeline.engine import Engine
+from dask_strata.recorder.pipeline.source import Source
+from dask_strata.recorder.profiling.source import profile
+from dask_strata.recorder.sources.submissions import SubmissionSource
+
+
+class ClientRecorder(Source):
+    """Records one client; made and closed on its event loop.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The client, connected to a scheduler that is being recorded.
+    spec : dict
+        What the scheduler's recorder announced: run, folder, settings.
+    """
+
+    def __init__(self, client: Any, spec: dict[str, Any]) -> None:
+        self._client, self._spec = client, spec
+        send = sender(client.scheduler, f"dask-strata-{spec['run']}", client.loop)
+        settings = read_settings(understood(spec["settings"])[0])
+        self._engine = Engine("client", spec["run"], Path(spec["folder"]), settings, send)
+        submissions = SubmissionSource(client, code=settings.code)
+        self._engine.start(self, submissions, address=client.id)
+        profile(self._engine)
+
+    def facts(self) -> Iterable[Callable[[], None]]:
+        """Return the action that gathers facts of the client's process and script."""
+        return [self._add_facts]
+
+    def _add_facts(self) -> None:
+        add_statics(self._engine, self._spec)
+        # Last, because a repository's git may be slow.
+        for name, value in script_facts(code=self._engine.settings.code):
+            self._engine.add("script", name=name, value=value)
+
+    def end_reason(self) -> str | None:
+        """Return that the client has closed, once it has."""
+        return "closed" if self._client.status == "closed" else None
+
+    async def close(self, reason: str = "closed") -> None:
+        """Stop and write the last rows."""
+        await self._engine.finish_and_wait(reason)
+
+    def leave(self, reason: str = "closed") -> None:
+        """Stop and write the last rows where the event loop has ended."""
+        self._engine.finish(reason)

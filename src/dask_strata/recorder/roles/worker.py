@@ -1,0 +1,177 @@
+"""A worker's recorder: its state machine, transfers, spills, executions and state over time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from distributed.core import Status
+
+from dask_strata.config import Settings, read_settings, understood
+from dask_strata.recorder.environment.static_facts import add_statics
+from dask_strata.recorder.pipeline.comm import sender
+from dask_strata.recorder.pipeline.engine import Engine, now_ns
+from dask_strata.recorder.pipeline.source import Source
+from dask_strata.recorder.profiling.darshan_worker import note_darshan
+from dask_strata.recorder.profiling.source import profile
+from dask_strata.recorder.sources.executions import ExecutionHook
+from dask_strata.recorder.sources.log_tap import follow
+from dask_strata.recorder.sources.loop_lag import LoopLag
+from dask_strata.recorder.sources.spills import SpillHook
+from dask_strata.recorder.sources.transfers import TransferSource
+from dask_strata.recorder.sources.worker_log import WorkerLogSource
+
+_ENDED = (Status.closed, Status.failed)
+
+
+class WorkerRecorder(Source):
+    """Records one worker; made and closed on its event loop.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker.
+    spec : dict
+        What the scheduler's recorder announced: run, folder, settings.
+
+    Raises
+    ------
+    SettingError
+        This version does not understand the settings.
+    UnexpectedLogError
+        The worker's logs differ from those that this version knows.
+    """
+
+    def __init__(self, worker: Any, spec: dict[str, Any]) -> None:
+        self._worker = worker
+        self._address = worker.address
+        self._spec = spec
+        settings = read_settings(understood(spec["settings"])[0])
+        logs = follow(
+            (worker.state, "log"),
+            (worker, "transfer_incoming_log"),
+            (worker, "transfer_outgoing_log"),
+        )
+        self._attached: list[Any] = list(logs)
+        try:
+            self._record(settings, *logs)
+        except BaseException:
+            self._remove()
+            raise
+
+    def _record(self, settings: Settings, log: Any, incoming: Any, outgoing: Any) -> None:
+        worker, spec = self._worker, self._spec
+        send = sender(worker.scheduler, f"dask-strata-{spec['run']}", worker.loop)
+        self._engine = engine = Engine("worker", spec["run"], Path(spec["folder"]), settings, send)
+        self._first = worker.state.transition_counter
+        self._lag = LoopLag(worker.loop)
+        self._log = WorkerLogSource(log, self._address)
+        spills = SpillHook(worker, self._address)
+        self._attached.append(spills)
+        sources = [self, self._log, TransferSource(worker, incoming, outgoing, engine), spills]
+        if settings.attempts:
+            executions = ExecutionHook(worker, self._address, opens=settings.inputs)
+            self._attached.append(executions)
+            sources.append(executions)
+        engine.start(
+            *sources,
+            address=self._address,
+            name=str(worker.name),
+            nthreads=worker.state.nthreads,
+            memory_limit_bytes=worker.memory_manager.memory_limit or None,
+            tap="log",
+        )
+        profile(engine)
+
+    async def close(self) -> None:
+        """Stop: at once if only the recording ends, else when the worker has closed.
+
+        A worker that sends its frames over its own connections stops before it closes them.
+        """
+        if self._worker.status in (Status.running, Status.paused):
+            await self._engine.finish_and_wait("detached")
+        elif self._engine.sink.transport == "comm":
+            await self._engine.finish_and_wait("closed")
+        else:
+            self._engine.flush()
+            self._add_count(final=True)
+            self._engine.flush()
+
+    def facts(self) -> Iterable[Callable[[], None]]:
+        """Return the actions that gather facts of the worker's process."""
+        return [
+            lambda: note_darshan(self._engine),
+            lambda: add_statics(self._engine, self._spec),
+        ]
+
+    def end_reason(self) -> str | None:
+        """Return that the worker has closed, once it has."""
+        return "closed" if self._worker.status in _ENDED else None
+
+    def detach(self) -> None:
+        """Read the last of the logs, count it, and give the worker back what was its own."""
+        self._engine.flush()
+        self._add_count(final=True)
+        self._remove()
+
+    def _remove(self) -> None:
+        for each in self._attached:
+            each.remove()
+
+    def sample(self) -> None:
+        """Sample Dask's counter and the worker's state."""
+        self._count()
+        self._sample_state()
+
+    def _count(self) -> None:
+        # On the event loop: during a transition Dask has already counted it and not yet logged it.
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._worker.loop.add_callback(self._count_between)
+
+    def _count_between(self) -> None:
+        if not self._engine.finished:
+            self._add_count(final=False)
+
+    def _add_count(self, *, final: bool) -> None:
+        value = self._worker.state.transition_counter - self._first
+        self._engine.count("worker.transitions", value, recorded=self._log.recorded, final=final)
+
+    def _sample_state(self) -> None:
+        worker, recent = self._worker, self._worker.monitor.recent()
+        managed, spilled = _data_bytes(worker)
+        rss = int(recent["memory"])
+        self._engine.add(
+            "worker_samples",
+            time=now_ns(),
+            worker=self._address,
+            seen_by="worker",
+            status=worker.status.name,
+            executing=worker.state.executing_count,
+            ready=len(worker.state.ready),
+            in_memory=len(worker.data),
+            managed_bytes=managed,
+            unmanaged_bytes=None if managed is None else max(0, rss - managed),
+            spilled_bytes=spilled,
+            rss_bytes=rss,
+            cpu_percent=recent["cpu"],
+            read_bytes_per_second=recent.get("host_disk_io.read_bps"),
+            write_bytes_per_second=recent.get("host_disk_io.write_bps"),
+            net_read_bytes_per_second=recent.get("host_net_io.read_bps"),
+            net_write_bytes_per_second=recent.get("host_net_io.write_bps"),
+            num_fds=recent.get("num_fds"),
+            loop_lag_seconds=self._lag.measure(),
+            transfer_incoming=worker.state.transfer_incoming_count,
+            transfer_outgoing=worker.transfer_outgoing_count,
+        )
+
+
+def _data_bytes(worker: Any) -> tuple[int | None, int | None]:
+    """Return bytes of results in memory and on disk; null where the store does not say."""
+    fast = getattr(worker.data, "fast", None)
+    total = getattr(fast, "total_weight", None)
+    spilled = getattr(worker.data, "spilled_total", None)
+    if total is None:
+        return worker.state.nbytes, None
+    return int(total), None if spilled is None else int(spilled.disk)

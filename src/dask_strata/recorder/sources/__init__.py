@@ -1,0 +1,1 @@
+"""Where rows come from: Dask's logs, its messages, task threads and libraries."""

@@ -1,0 +1,161 @@
+"""Events that Dask, its nannies or the user logged, and what they say of workers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from dask_strata.recorder.pipeline.engine import Engine, now_ns
+from dask_strata.recorder.pipeline.redact import redact_text
+from dask_strata.recorder.pipeline.source import Source
+from dask_strata.recorder.pipeline.text import clip, json_text, safe_repr
+from dask_strata.schema import wire_key
+from dask_strata.store.frames import Batch
+
+#: Actions in Dask's events that are about a worker, under what names `worker_events` has them.
+_WORKER_ACTIONS = {
+    "worker-status-change": "status",
+    "closing-worker": "closing",
+    "close-worker": "close-requested",
+    "retire-workers": "retired",
+    "retired": "retired",
+    "lost-worker": "lost",
+}
+
+
+#: Actions by which a worker, or the scheduler for it, says that it is about to end.
+_ANNOUNCEMENTS = frozenset({"closing-worker", "close-worker", "retired"})
+
+
+class EventSource(Source):
+    """Makes batches of `log_events` and `steals`, and rows of `worker_events`.
+
+    Parameters
+    ----------
+    engine : Engine
+        Takes the rows of `worker_events`.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._events: deque[tuple[int, Any, Any]] = deque()
+        self._why: dict[str, str] = {}
+        self._announced: dict[str, str] = {}
+
+    def logged(self, topic: Any, message: Any) -> None:
+        """Take an event; on the event loop."""
+        self._events.append((now_ns(), topic, message))
+        if not isinstance(message, dict) or not isinstance(topic, str) or topic == "all":
+            return
+        action = message.get("action")
+        if action == "remove-worker":
+            self._why[topic] = "expected" if message.get("expected") else "unexpected"
+        elif action in _ANNOUNCEMENTS:
+            self._announced[topic] = str(message.get("reason") or action)
+
+    def worker_removed(self, worker: str, stimulus_id: str) -> None:
+        """Take the end of a worker; on the event loop, after Dask has logged it."""
+        said = self._announced.pop(worker, None)
+        why = self._why.pop(worker, None)
+        # Dask calls every end unexpected that the scheduler did not ask for, also that of a
+        # worker which said that it was closing.
+        reason = f"announced: {said}" if said else f"{why}: {stimulus_id}" if why else stimulus_id
+        self._engine.add(
+            "worker_events",
+            time=now_ns(),
+            worker=worker,
+            action="remove",
+            reason=reason,
+            stimulus_id=stimulus_id,
+        )
+
+    def rows(self) -> Iterable[Batch]:
+        """Return the events since the last call."""
+        events = [self._events.popleft() for _ in range(len(self._events))]
+        if not events:
+            return
+        steals: list[dict[str, Any]] = []
+        for time, topic, message in events:
+            if topic == "stealing":
+                steals.extend(_steals(time, message))
+            elif isinstance(message, dict):
+                self._about_worker(time, topic, message)
+        yield Batch.of_rows(
+            "log_events",
+            [
+                {"time": time, "topic": _topic(topic), "message": redact_text(json_text(message))}
+                for time, topic, message in events
+            ],
+        )
+        if steals:
+            yield Batch.of_rows("steals", steals)
+
+    def _about_worker(self, time: int, topic: Any, message: dict[Any, Any]) -> None:
+        action = message.get("action")
+        if topic == "worker-restart-memory":
+            worker, action = message.get("worker"), "memory-limit-kill"
+        elif isinstance(action, str) and action in _WORKER_ACTIONS and topic != "all":
+            worker, action = message.get("worker") or topic, _WORKER_ACTIONS[action]
+        else:
+            return
+        if action == "status":
+            reason = f"{message.get('prev-status')} → {message.get('status')}"
+            if message.get("status") == "paused":
+                action = "paused"
+        else:
+            reason = message.get("reason") or json_text(message)
+        self._engine.add(
+            "worker_events",
+            time=time,
+            worker=_topic(worker),
+            action=action,
+            reason=clip(str(reason), 10_000),
+            stimulus_id=message.get("stimulus_id")
+            if isinstance(message.get("stimulus_id"), str)
+            else None,
+        )
+
+
+def _topic(topic: Any) -> str:
+    return topic if isinstance(topic, str) else safe_repr(topic)
+
+
+def _steals(time: int, message: Any) -> Iterable[dict[str, Any]]:
+    """Read an event of work stealing, whose form is Dask's own affair: what is unknown is null."""
+    if not isinstance(message, (tuple, list)) or not message:
+        return
+    what, *rest = message
+    if what == "request" and rest and isinstance(rest[0], (list, tuple)):
+        for entry in rest[0]:
+            if isinstance(entry, (list, tuple)) and len(entry) == 8:  # noqa: PLR2004
+                yield {
+                    "time": time,
+                    "key": wire_key(entry[2]),
+                    "source": entry[4],
+                    "destination": entry[6],
+                    "outcome": "request",
+                }
+        return
+    if what == "reschedule" and rest and isinstance(rest[0], bool):
+        rest = rest[1:]
+    outcome = safe_repr(what) if not isinstance(what, str) else what
+    if len(rest) == 5:  # noqa: PLR2004
+        key, _, source, destination, stimulus = rest
+        yield {
+            "time": time,
+            "key": wire_key(key),
+            "source": source,
+            "destination": destination,
+            "outcome": outcome,
+            "stimulus_id": stimulus,
+        }
+    elif len(rest) == 4:  # noqa: PLR2004
+        key, _, source, stimulus = rest
+        yield {
+            "time": time,
+            "key": wire_key(key),
+            "source": source,
+            "outcome": outcome,
+            "stimulus_id": stimulus,
+        }

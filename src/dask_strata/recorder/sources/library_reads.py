@@ -1,0 +1,222 @@
+"""What one run of a task used of libraries: bytes by file, chunks, and time by phase."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dask_strata.recorder.pipeline.redact import redact_text
+from dask_strata.recorder.sources.transitions import text_or_none
+
+#: Ranges of a file that are kept for one run; with more, they are not known.
+MAX_SPANS = 20_000
+
+#: Merged ranges that are written; with more, they are not known.
+_MAX_WRITTEN = 2_000
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a run requested of one file."""
+
+    requested: int = 0
+    requests: int = 0
+    ranges: int = 0
+    open_seconds: float | None = None
+    spans: list[tuple[int, int]] | None = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SeenChunk:
+    """A chunk that a run is seen to make events of."""
+
+    factory: int
+    what: dict[str, Any]
+    columns: Any
+    source: int
+    build_seconds: float
+    process_seconds: float | None = None
+    ready: bool = False
+
+
+class LibraryUse:
+    """What one run uses of libraries.
+
+    Phases are those of the run's own thread. Bytes are counted in all threads that a library
+    takes its context to.
+
+    Parameters
+    ----------
+    thread : int
+        Identity of the run's thread.
+    """
+
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
+        self._lock = threading.Lock()
+        self.readings: dict[str, Reading] = {}
+        self.chunks: list[SeenChunk] = []
+        #: Sources of which all was counted, where the library was there before we were.
+        self.made_up_for: set[int] | None = None
+        self._opening: float | None = None
+        self._since: float | None = None
+        self._phase: str | None = None
+
+    def add(  # noqa: PLR0913
+        self,
+        path: str,
+        *,
+        requested: int = 0,
+        requests: int = 0,
+        ranges: int = 0,
+        span: list[tuple[int, int]] | None = None,
+        ranges_known: bool = True,
+    ) -> None:
+        """Count what was requested of a file."""
+        with self._lock:
+            reading = self.readings.setdefault(path, Reading())
+            reading.requested += requested
+            reading.requests += requests
+            reading.ranges += ranges
+            if not requested or reading.spans is None:
+                return
+            if span is None or not ranges_known or len(reading.spans) + len(span) > MAX_SPANS:
+                reading.spans = None
+            else:
+                reading.spans += span
+
+    def _now(self) -> float | None:
+        """Return the time, to the run's own thread."""
+        return time.perf_counter() if threading.get_ident() == self._thread else None
+
+    def opening(self) -> None:
+        """Note that a file is about to be opened."""
+        self._opening = self._now()
+
+    def opened(self, path: str) -> None:
+        """Note that the file is open; what it took is not of the phase that it was opened in."""
+        now, began = self._now(), self._opening
+        if now is None or began is None:
+            return
+        self._opening = None
+        with self._lock:
+            reading = self.readings.setdefault(path, Reading())
+            reading.open_seconds = (reading.open_seconds or 0.0) + now - began
+        if self._since is not None:
+            self._since += now - began
+
+    @property
+    def is_building(self) -> bool:
+        """Whether events are being built."""
+        return self._phase == "build" and threading.get_ident() == self._thread
+
+    def building(self) -> None:
+        """Note that a factory of events is about to be made."""
+        now = self._now()
+        if now is not None:
+            self._leave(now)
+            self._phase, self._since = "build", now
+
+    def seen(self, factory: int, what: dict[str, Any], columns: Any, source: int) -> None:
+        """Note that the factory is made, and of what."""
+        now = self._now()
+        if now is not None and self._since is not None:
+            self.chunks.append(SeenChunk(factory, what, columns, source, now - self._since))
+            self._phase = self._since = None
+
+    def making(self, factory: int) -> None:
+        """Note that a factory is about to make events."""
+        now = self._now()
+        if now is not None and self._is_last(factory) and not self.chunks[-1].ready:
+            self._phase, self._since = "build", now
+
+    def ready(self, factory: int) -> None:
+        """Note that the events are there."""
+        now = self._now()
+        if now is None or self._since is None or not self._is_last(factory):
+            return
+        chunk = self.chunks[-1]
+        chunk.build_seconds += now - self._since
+        chunk.ready = True
+        self._phase, self._since = "process", now
+
+    def closing(self, source: int) -> None:
+        """Note that a source is about to be closed: its events have been processed."""
+        now = self._now()
+        if now is not None and self.chunks and self.chunks[-1].source == source:
+            self._leave(now)
+            self.chunks[-1].source = 0  # another object may get its identity
+
+    def finish(self) -> None:
+        """Note that the run has ended."""
+        self._leave(time.perf_counter())
+
+    def _is_last(self, factory: int) -> bool:
+        return bool(self.chunks) and self.chunks[-1].factory == factory
+
+    def _leave(self, now: float) -> None:
+        if self._phase == "process" and self._since is not None:
+            chunk = self.chunks[-1]
+            chunk.process_seconds = (chunk.process_seconds or 0.0) + now - self._since
+        self._phase = self._since = None
+
+    def reads(self) -> Iterator[dict[str, Any]]:
+        """Yield rows of `library_reads`, as far as they are of libraries."""
+        with self._lock:
+            readings = list(self.readings.items())
+        for path, reading in readings:
+            yield {
+                "library": "uproot",
+                "uri": located(path),
+                "requested_bytes": reading.requested or None,
+                "requests": reading.requests or None,
+                "ranges": reading.ranges or None,
+                "spans": _merged(reading.spans or None),
+                "open_seconds": reading.open_seconds,
+            }
+
+    def seen_chunks(self) -> Iterator[dict[str, Any]]:
+        """Yield rows of `seen_chunks`, as far as they are of libraries."""
+        for chunk in self.chunks:
+            uri = chunk.what["uri"]
+            yield {
+                **chunk.what,
+                "dataset": text_or_none(chunk.what["dataset"]),
+                "uri": None if uri is None else located(str(uri)),
+                "columns": _columns(chunk.columns),
+                "build_seconds": chunk.build_seconds if chunk.ready else None,
+                "process_seconds": chunk.process_seconds,
+            }
+
+
+def located(path: str) -> str:
+    """Return where a file is: an absolute path, or an address without credentials."""
+    scheme, separator, rest = path.partition("://")
+    if separator and scheme != "file":
+        return redact_text(path)
+    return os.path.abspath(redact_text(rest if separator else path))
+
+
+def _columns(log: Any) -> str | None:
+    """Return the columns in coffea's log of accesses, as JSON; null if nobody kept one."""
+    if not isinstance(log, list):
+        return None
+    return json.dumps(sorted({str(getattr(entry, "branch", entry)) for entry in list(log)}))
+
+
+def _merged(spans: list[tuple[int, int]] | None) -> str | None:
+    """Return ranges as JSON, those that touch as one."""
+    if spans is None:
+        return None
+    merged: list[list[int]] = []
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], stop)
+        else:
+            merged.append([start, stop])
+    return json.dumps(merged, separators=(",", ":")) if len(merged) <= _MAX_WRITTEN else None

@@ -1,0 +1,104 @@
+"""The scheduler over time: Dask's counter of transitions, samples of it and of its workers."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from dask_strata.recorder.pipeline.engine import Engine, now_ns
+from dask_strata.recorder.pipeline.source import Source
+from dask_strata.recorder.sources.loop_lag import LoopLag
+from dask_strata.recorder.sources.transitions import Transitions
+
+#: How often a worker's occupancy is read again, if it changed while it was read.
+_SUM_TRIES = 5
+
+
+class SchedulerSamples(Source):
+    """Makes rows of ``counters``, ``worker_samples`` and ``scheduler_samples``.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        The scheduler.
+    engine : Engine
+        Gets the rows.
+    transitions : Transitions
+        Makes the rows that Dask's counter is compared with.
+    """
+
+    def __init__(self, scheduler: Any, engine: Engine, transitions: Transitions) -> None:
+        self._scheduler, self._engine, self._transitions = scheduler, engine, transitions
+        self._lag = LoopLag(scheduler.loop)
+
+    def sample(self) -> None:
+        """Sample the counter and the state."""
+        # On the event loop: during a transition Dask has already counted it and not yet logged it.
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._scheduler.loop.add_callback(self._count_between)
+        self._sample_state()
+
+    def _count_between(self) -> None:
+        if not self._engine.finished:
+            self.count(final=False)
+
+    def count(self, *, final: bool) -> None:
+        """Add a row of ``counters``; on the thread that runs Dask's transitions."""
+        transitions = self._transitions
+        self._engine.count(
+            "scheduler.transitions",
+            transitions.counter(),
+            recorded=transitions.recorded,
+            final=final,
+        )
+
+    def _sample_state(self) -> None:
+        scheduler, add, now = self._scheduler, self._engine.add, now_ns()
+        recent = scheduler.monitor.recent()
+        loads = []
+        for ws in list(scheduler.workers.values()):
+            memory, load = ws.memory, _occupancy(ws)
+            loads.append(load)
+            add(
+                "worker_samples",
+                time=now,
+                worker=ws.address,
+                seen_by="scheduler",
+                status=ws.status.name,
+                processing=len(ws.processing),
+                in_memory=len(ws.has_what),
+                occupancy_seconds=load,
+                managed_bytes=memory.managed,
+                unmanaged_bytes=memory.unmanaged,
+                spilled_bytes=memory.spilled,
+                rss_bytes=memory.process,
+                executing=ws.metrics.get("task_counts", {}).get("executing"),
+                ready=ws.metrics.get("task_counts", {}).get("ready"),
+                cpu_percent=ws.metrics.get("cpu"),
+            )
+        add(
+            "scheduler_samples",
+            time=now,
+            tasks=len(scheduler.tasks),
+            queued=len(scheduler.queued),
+            no_worker=len(scheduler.unrunnable),
+            workers=len(scheduler.workers),
+            clients=len(scheduler.clients),
+            occupancy_seconds=None if None in loads else sum(loads),
+            rss_bytes=int(recent["memory"]),
+            cpu_percent=recent["cpu"],
+            loop_lag_seconds=self._lag.measure(),
+        )
+
+
+def _occupancy(ws: Any) -> float | None:
+    """Return the work that a worker has; null if it does not stand still for long enough.
+
+    Dask adds it up from a mapping that it changes meanwhile, on its own thread.
+    """
+    for _ in range(_SUM_TRIES):
+        try:
+            return float(ws.occupancy)
+        except (RuntimeError, KeyError):
+            continue
+    return None

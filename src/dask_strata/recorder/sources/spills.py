@@ -1,0 +1,100 @@
+"""Spills: each write to and read from disk by Dask's memory management."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from dask_strata.recorder.pipeline.engine import now_ns
+from dask_strata.recorder.pipeline.source import Source
+from dask_strata.schema import wire_key
+from dask_strata.store.frames import Batch
+
+logger = logging.getLogger("dask_strata")
+
+
+class SpillHook(Source):
+    """Sees each write to and read from disk by Dask's own memory management.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker; one without Dask's own spill buffer has nothing to see.
+    address : str
+        Its address, for the rows.
+    """
+
+    def __init__(self, worker: Any, address: str) -> None:
+        from distributed.spill import Slow, SpillBuffer
+
+        self._rows: deque[dict[str, Any]] = deque()
+        self._slow: Any = None
+        buffer = worker.data
+        if not isinstance(buffer, SpillBuffer):
+            return
+        slow = buffer._slow_uncached  # noqa: SLF001  the only way to the store on disk
+        if not isinstance(slow, Slow):
+            return
+        rows = self._rows
+
+        def note(action: str, key: Any, weight: Any, began: float) -> None:
+            rows.append(
+                {
+                    "time": now_ns(),
+                    "worker": address,
+                    "key": wire_key(key),
+                    "action": action,
+                    "nbytes": getattr(weight, "memory", None),
+                    "disk_bytes": getattr(weight, "disk", None),
+                    "seconds": time.perf_counter() - began,
+                }
+            )
+
+        if not hasattr(type(slow), "strata_notes"):
+            try:
+                slow.__class__ = _recorded(type(slow))
+            except TypeError as error:
+                logger.warning("dask-strata does not see spills on this version of Dask: %s", error)
+                return
+        self._slow, self._note = slow, note
+        self._slow.strata_notes.append(note)
+
+    def rows(self) -> Iterable[Batch]:
+        """Return what was seen since the last call."""
+        rows = [self._rows.popleft() for _ in range(len(self._rows))]
+        if rows:
+            yield Batch.of_rows("spills", rows)
+
+    def remove(self) -> None:
+        """Stop; the last of several recordings to go gives the store its own class back."""
+        slow, self._slow = self._slow, None
+        if slow is None:
+            return
+        slow.strata_notes.remove(self._note)
+        if not slow.strata_notes:
+            slow.__class__ = slow.__class__.__base__
+
+
+def _recorded(kind: type) -> type:
+    """Return a class for one store, which tells all who want to know what goes in and out."""
+
+    class Recorded(kind):
+        strata_notes: ClassVar[list[Callable[[str, Any, Any, float], None]]] = []
+
+        def __setitem__(self, key: Any, value: object) -> None:
+            began = time.perf_counter()
+            super().__setitem__(key, value)
+            for note in self.strata_notes:
+                note("spill", key, self.weight_by_key.get(key), began)
+
+        def __getitem__(self, key: Any) -> object:
+            began = time.perf_counter()
+            value = super().__getitem__(key)
+            for note in self.strata_notes:
+                note("unspill", key, self.weight_by_key.get(key), began)
+            return value
+
+    return Recorded

@@ -1,0 +1,333 @@
+"""The scheduler's transitions, with what the workers' reports say about them.
+
+From Dask's own log come key, states, stimulus and time; from the messages of workers come
+worker, thread, sizes, intervals, exceptions. A message causes at most one transition out
+of `processing`, with the same key and stimulus, in the same step of the event loop.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dask_strata.recorder.pipeline.engine import now_ns, to_ns
+from dask_strata.recorder.pipeline.redact import redact_text
+from dask_strata.recorder.pipeline.source import Source
+from dask_strata.recorder.pipeline.text import clip, json_text, wire_keys
+from dask_strata.recorder.sources.log_tap import HandlerTap, LogTap, UnexpectedLogError
+from dask_strata.schema import wire_key
+from dask_strata.store.frames import Batch, Sparse
+
+#: A report whose transition has not been seen for so long caused none.
+_UNMATCHED_SECONDS = 1.0
+
+#: Ends of workers that are remembered; their transitions come within a flush interval.
+_REMEMBERED_REMOVALS = 10_000
+
+_MAX_PICKLE_BYTES = 100_000
+
+#: Columns that most transitions have no value in.
+_DETAILS = (
+    "worker",
+    "thread",
+    "nbytes",
+    "typename",
+    "startstops",
+    "metadata",
+    "run_id",
+    "exception",
+    "traceback",
+    "blame",
+    "suspicious",
+)
+
+
+def intervals(startstops: Any) -> list[Any] | None:
+    """Return Dask's startstops as (action, start ns, duration ns, source)."""
+    if not startstops:
+        return None
+    return [
+        [s["action"], (start := to_ns(s["start"])), to_ns(s["stop"]) - start, s.get("source")]
+        for s in startstops
+    ]
+
+
+def text_or_none(value: Any) -> str | None:
+    """Return a text of Dask's, clipped and without secrets; anything that is no text is null."""
+    return redact_text(clip(value)) if isinstance(value, str) and value else None
+
+
+def traceback_text(value: Any, *, code: bool) -> str | None:
+    """Return a traceback; without its source lines, if code may not be recorded."""
+    text = text_or_none(value)
+    if text is None or code:
+        return text
+    return "\n".join(line for line in text.splitlines() if line.startswith("  File "))
+
+
+class Transitions(Source):
+    """What both ways of taking transitions have."""
+
+    def __init__(self, scheduler: Any, *, code: bool) -> None:
+        self._scheduler = scheduler
+        self._code = code
+        self._first = scheduler.transition_counter
+        self._removed: dict[str, str] = {}
+        self._failed: dict[tuple[Any, str], dict[str, Any]] = {}
+        self.recorded = 0
+
+    def worker_removed(self, worker: str, stimulus_id: str) -> None:
+        """Remember which worker's end a stimulus is about; on the event loop."""
+        self._removed[stimulus_id] = worker
+        if len(self._removed) > _REMEMBERED_REMOVALS:
+            del self._removed[next(iter(self._removed))]
+
+    def counter(self) -> int:
+        """Return Dask's own count of transitions since recording began."""
+        return int(self._scheduler.transition_counter - self._first)
+
+    def _batch(
+        self,
+        columns: tuple[list[Any], list[Any], list[Any], list[Any], list[Any]],
+        report_of: Callable[[int], tuple[bool, dict[str, Any]] | None],
+    ) -> Batch:
+        keys, starts, finishes, stimuli, times = columns
+        details = {name: Sparse() for name in _DETAILS}
+        worker = details["worker"]
+        tasks = self._scheduler.tasks
+        last = {key: i for i, key in enumerate(keys)}
+        for i, (start, finish) in enumerate(zip(starts, finishes, strict=True)):
+            if start == "processing":
+                report = report_of(i)
+                if report is not None:
+                    _put_report(details, i, report, code=self._code)
+                else:
+                    worker.put(i, self._removed.get(stimuli[i]))
+            elif finish == "processing" and last[keys[i]] == i:
+                ts = tasks.get(keys[i])
+                on = None if ts is None else ts.processing_on
+                worker.put(i, None if on is None else on.address)
+            if finish == "erred":
+                known = self._failed.pop((keys[i], stimuli[i]), None)
+                _put_failure(details, i, known or _failure(tasks.get(keys[i]), code=self._code))
+        return Batch(
+            "scheduler_transitions",
+            len(keys),
+            {
+                "time": [to_ns(t) for t in times],
+                "key": wire_keys(keys),
+                "start_state": starts,
+                "finish_state": finishes,
+                "stimulus_id": stimuli,
+                **details,
+            },
+        )
+
+
+class TransitionSource(Transitions):
+    """Makes batches of `scheduler_transitions` and `unmatched_reports`.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        The scheduler.
+
+    Raises
+    ------
+    UnexpectedLogError
+        Dask's logs are not as this version knows them; use `PluginSource`.
+    """
+
+    name = "log"
+
+    def __init__(self, scheduler: Any, *, code: bool = True) -> None:
+        from distributed.scheduler import Transition
+
+        if Transition._fields[:3] != ("key", "start", "finish") or Transition._fields[4:] != (
+            "stimulus_id",
+            "timestamp",
+        ):
+            raise UnexpectedLogError(f"Transition is {Transition._fields}")
+        super().__init__(scheduler, code=code)
+        self._finished: deque[dict[str, Any]] = deque()
+        self._erred: deque[dict[str, Any]] = deque()
+        self._pending: dict[tuple[Any, str], tuple[bool, dict[str, Any]]] = {}
+        self._since: dict[tuple[Any, str], float] = {}
+        self._log = LogTap(scheduler, "transition_log")
+        self._taps = []
+        try:
+            handlers = scheduler.stream_handlers
+            self._taps.append(HandlerTap(handlers, "task-finished", self._finished.append))
+            self._taps.append(HandlerTap(handlers, "task-erred", self._erred.append))
+        except UnexpectedLogError:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Stop; on the event loop's thread."""
+        self._log.remove()
+        for tap in self._taps:
+            tap.remove()
+
+    def worker_removed(self, worker: str, stimulus_id: str) -> None:
+        """Also remember why tasks failed by it: they may be forgotten before they are read."""
+        super().worker_removed(worker, stimulus_id)
+        for key, _, finish, _, stimulus, _ in self._log.peek():
+            if finish == "erred" and stimulus == stimulus_id:
+                self._failed[key, stimulus] = _failure(
+                    self._scheduler.tasks.get(key), code=self._code
+                )
+
+    def _report_of(self, key: Any, stimulus_id: str) -> tuple[bool, dict[str, Any]] | None:
+        self._since.pop((key, stimulus_id), None)
+        return self._pending.pop((key, stimulus_id), None)
+
+    def rows(self) -> Iterable[Batch]:
+        """Return what happened since the last call."""
+        now = time.monotonic()
+        # Dask goes on meanwhile. A report comes before its transition: who reads the transitions
+        # first finds the reports of all of them.
+        entries = self._log.take()
+        for finished, reports in ((True, self._finished), (False, self._erred)):
+            for _ in range(len(reports)):
+                message = reports.popleft()
+                key = message["key"], message["stimulus_id"]
+                self._pending[key] = (finished, message)
+                self._since[key] = now
+        if entries:
+            keys, starts, finishes, _, stimuli, times = map(list, zip(*entries, strict=True))
+            yield self._batch(
+                (keys, starts, finishes, stimuli, times),
+                lambda i: self._report_of(keys[i], stimuli[i]),
+            )
+            self.recorded += len(entries)
+        # A report's transition is in the same step of the event loop, or there is none.
+        old = [key for key, since in self._since.items() if now - since > _UNMATCHED_SECONDS]
+        unmatched = [r for key in old if (r := self._report_of(*key)) is not None]
+        if unmatched:
+            yield unmatched_batch(unmatched)
+
+    def unmatched(self) -> None:
+        """Take it that no transition comes any more for what is waiting."""
+        self._since = dict.fromkeys(self._since, 0.0)
+
+
+def _put_report(
+    details: dict[str, Sparse], i: int, report: tuple[bool, dict[str, Any]], *, code: bool
+) -> None:
+    finished, m = report
+    details["worker"].put(i, m.get("worker"))
+    details["thread"].put(i, m.get("thread"))
+    details["startstops"].put(i, intervals(m.get("startstops")))
+    details["run_id"].put(i, m.get("run_id"))
+    if m.get("metadata"):
+        details["metadata"].put(i, json_text(m["metadata"]))
+    if finished:
+        details["nbytes"].put(i, m.get("nbytes"))
+        details["typename"].put(i, m.get("typename"))
+    else:
+        details["exception"].put(i, text_or_none(m.get("exception_text")))
+        details["traceback"].put(i, traceback_text(m.get("traceback_text"), code=code))
+
+
+def _failure(ts: Any, *, code: bool) -> dict[str, Any]:
+    """Return what a failed task says of its failure, while the scheduler knows it."""
+    if ts is None:
+        return {}
+    text = text_or_none(getattr(ts, "exception_text", None)) or _made_by_scheduler(ts.exception)
+    blame = ts.exception_blame
+    return {
+        "exception": text,
+        "traceback": traceback_text(getattr(ts, "traceback_text", None), code=code),
+        "blame": None if blame is None else wire_key(blame.key),
+        "suspicious": ts.suspicious,
+    }
+
+
+def _put_failure(details: dict[str, Sparse], i: int, failure: dict[str, Any]) -> None:
+    for name, value in failure.items():
+        column = details[name]
+        if not column.rows or column.rows[-1] != i:  # the worker's own report knows better
+            column.put(i, value)
+
+
+def _made_by_scheduler(pickled: Any) -> str | None:
+    """Name the exception that Dask keeps as bytes without a text, such as `KilledWorker`.
+
+    The pickle is looked at and never loaded: its first class is what was raised.
+    """
+    if not isinstance(pickled, bytes) or len(pickled) > _MAX_PICKLE_BYTES:
+        return None
+    strings: list[str] = []
+    try:
+        for operation, argument, _ in pickletools.genops(pickled):
+            if operation.name == "GLOBAL":
+                return str(argument).rpartition(" ")[2]
+            if operation.name == "STACK_GLOBAL":
+                return strings[-1] if strings else None
+            if isinstance(argument, str):
+                strings.append(argument)
+    except ValueError:
+        return None
+    return None
+
+
+def unmatched_batch(reports: list[tuple[bool, dict[str, Any]]]) -> Batch:
+    """Return the batch of reports that changed no state."""
+    now = now_ns()
+    return Batch.of_rows(
+        "unmatched_reports",
+        [
+            {
+                "time": now,
+                "key": wire_key(m["key"]),
+                "worker": m.get("worker"),
+                "stimulus_id": m["stimulus_id"],
+                "outcome": "finished" if finished else "erred",
+                "run_id": m.get("run_id"),
+                "nbytes": m.get("nbytes"),
+                "startstops": intervals(m.get("startstops")),
+                "exception": text_or_none(m.get("exception_text")),
+            }
+            for finished, m in reports
+        ],
+    )
+
+
+class PluginSource(Transitions):
+    """The same from Dask's public plugin call alone, for a Dask that we do not know.
+
+    It has no exception of attempts that were retried, no report that came too late, and no
+    `run_id`.
+    """
+
+    name = "plugin"
+
+    def __init__(self, scheduler: Any, clock: Callable[[], float], *, code: bool = True) -> None:
+        super().__init__(scheduler, code=code)
+        self._clock = clock
+        self._calls: deque[tuple[Any, str, str, str, float, dict[str, Any]]] = deque()
+
+    def transition(
+        self, key: Any, start: str, finish: str, *_: Any, stimulus_id: str, **kwargs: Any
+    ) -> None:
+        """Take one call of Dask's."""
+        self._calls.append((key, start, finish, stimulus_id, self._clock(), kwargs))
+
+    def remove(self) -> None:
+        """Nothing to undo: the plugin itself is removed."""
+
+    def rows(self) -> Iterable[Batch]:
+        """Return what happened since the last call."""
+        calls = [self._calls.popleft() for _ in range(len(self._calls))]
+        if not calls:
+            return
+        keys, starts, finishes, stimuli, times, kwargs = map(list, zip(*calls, strict=True))
+        yield self._batch(
+            (keys, starts, finishes, stimuli, times),
+            lambda i: (finishes[i] != "erred", kwargs[i]) if "startstops" in kwargs[i] else None,
+        )
+        self.recorded += len(calls)

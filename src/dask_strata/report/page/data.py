@@ -1,0 +1,163 @@
+"""What the page's script draws from: the timeline's columns, and what they mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_strata.analysis.critical_path.walk import CriticalPath
+from dask_strata.analysis.timeline.series import Series
+from dask_strata.analysis.timeline.timeline import OUTCOMES, PHASES, Timeline
+from dask_strata.report.page import colors
+from dask_strata.report.page.columns import Container, Ints
+from dask_strata.report.words import visible
+
+#: A microsecond: what the page tells times to.
+_US = 1000
+
+#: How much of an exception the timeline carries; the story has all of it.
+_EXCEPTION = 400
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Numbers of attempts from which the page leaves something out, and says so.
+
+    Above `bars` neighbours on a thread of the same prefix and outcome are drawn as one.
+    """
+
+    bars: int = 2_000_000
+    keys: int = 1_000_000
+    edges: int = 200_000
+    path: int = 20_000
+    exceptions: int = 2_000
+
+
+@dataclass(frozen=True)
+class PageData:
+    """Containers of columns as base64, the facts beside them, and what was left out."""
+
+    bars: str
+    keys: str
+    edges: str
+    facts: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits) -> PageData:
+    """Return what the script of a page draws from."""
+    n = len(drawn.bars)
+    notes = []
+    keys, edges = Container(), Container()
+    bars, where = _merged(drawn, limits.bars)
+    if len(bars["row"]) < n:
+        notes.append(
+            f"{n:,} attempts are drawn as {len(bars['row']):,} bars: neighbours on a thread with "
+            "the same prefix and outcome became one. Tables and figures count each."
+        )
+    whole = len(bars["row"]) == n
+    with_keys = whole and n <= limits.keys
+    if with_keys:
+        texts, kinds = (drawn.keys[name].to_pylist() for name in ("key", "key_type"))
+        names = sorted(set(kinds))
+        keys.texts("key", (visible(key) for key in texts))
+        keys.ints("type", np.array([names.index(kind) for kind in kinds], np.int64))
+    else:
+        names = []
+        notes.append(f"Keys of single tasks are left out above {limits.keys:,} attempts.")
+    with_edges = with_keys and n <= limits.edges
+    if with_edges:
+        needs, needed = drawn.edges
+        counts = np.bincount(needs, minlength=len(drawn.keys)).astype(np.int64)
+        edges.ints("count", counts)
+        edges.ints("needed", needed, delta=True)
+    else:
+        notes.append(f"Dependencies of single tasks are left out above {limits.edges:,} attempts.")
+    segments = path.segments[-limits.path :]
+    if len(segments) < len(path.segments):
+        notes.append(f"Of the critical path the last {limits.path:,} segments are drawn.")
+    facts = {
+        "origin_ms": drawn.origin / 1e6,
+        "span": drawn.span // _US,
+        "rows": [
+            [visible(row.worker), visible(row.name), str(row.thread or "")] for row in drawn.rows
+        ],
+        "prefixes": [[visible(p), colors.color_of(p)] for p in drawn.prefixes],
+        "outcomes": OUTCOMES,
+        "phases": [[name, colors.PHASES[name]] for name in PHASES],
+        "causes": list(colors.CAUSES.items()),
+        "types": names,
+        "path": _path(segments, drawn.origin),
+        "series": {"step": moved.step_seconds * 1e6, **_rounded(moved)},
+        "exceptions": {
+            str(where[place]): visible(text[:_EXCEPTION])
+            for place, text in list(drawn.exceptions.items())[: limits.exceptions]
+        },
+        "keys": with_keys,
+        "edges": with_edges,
+    }
+    return PageData(_bars(bars, drawn, where), keys.text(), edges.text(), facts, tuple(notes))
+
+
+def _rounded(moved: Series) -> dict[str, list[int | None]]:
+    return {
+        name: [None if v is None else round(v) for v in values]
+        for name, values in moved.values.items()
+    }
+
+
+def _path(segments: tuple[Any, ...], origin: int) -> list[list[int]]:
+    """Return cause, start and length in us of each segment."""
+    order = list(colors.CAUSES)
+    return [
+        [order.index(s.cause), (s.start - origin) // _US, (s.stop - s.start) // _US]
+        for s in segments
+    ]
+
+
+def _merged(drawn: Timeline, most: int) -> tuple[dict[str, Ints], Ints]:
+    """Return the bars, fewer if there are too many, and which of them each attempt is in."""
+    bars = drawn.bars
+    columns = {name: getattr(bars, name) for name in bars.__dataclass_fields__}
+    columns["start"], columns["stop"] = bars.start // _US, bars.stop // _US
+    n = len(bars)
+    where: Ints = np.arange(n)
+    while len(columns["row"]) > most:
+        step = max(drawn.span // _US * len(drawn.rows) // most, 1)
+        group = np.stack([columns[c] for c in ("row", "prefix", "outcome")])
+        bucket = columns["start"] // step
+        changes = (np.diff(group, prepend=-1) != 0).any(axis=0) | (np.diff(bucket, prepend=-1) != 0)
+        first = np.flatnonzero(changes)
+        if len(first) == len(columns["row"]):
+            break
+        stop = np.maximum.reduceat(columns["stop"], first)
+        columns = {name: values[first] for name, values in columns.items()} | {"stop": stop}
+        where = (np.cumsum(changes) - 1)[where]
+        most *= 2  # a second round would merge less than it loses
+    return columns, where
+
+
+def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
+    made = Container()
+    row, start, stop = columns["row"], columns["start"], columns["stop"]
+    made.ints("row", np.bincount(row, minlength=len(drawn.rows)).astype(np.int64))
+    # A bar begins soon after the one before on its thread has ended.
+    before = np.concatenate([[0], stop[:-1]]) if len(stop) else stop
+    if len(row):
+        before[np.concatenate([[True], row[1:] != row[:-1]])] = 0
+    made.ints("gap", start - before)
+    made.ints("length", stop - start)
+    for name in ("prefix", "outcome", "ran"):
+        made.ints(name, columns[name])
+    for name in ("nbytes", "read_bytes"):
+        made.ints(name, columns[name] + 1)
+    made.ints("task", columns["task"], delta=True)
+    parts = drawn.parts
+    bar = where[parts.bar]
+    made.ints("part.bar", bar, delta=True)
+    made.ints("part.kind", parts.kind)
+    made.ints("part.before", (columns["start"][bar] - parts.start // _US) if len(bar) else bar)
+    made.ints("part.length", (parts.stop - parts.start) // _US)
+    return made.text()

@@ -1,0 +1,196 @@
+"""One run as one page: HTML that needs nothing else, and works from a file.
+
+The page is made from the same answers as the command line's. Whatever came as data is shown
+as text: the template escapes it, the script only ever sets text, and a content security
+policy lets nothing run but our own script, by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dask_strata.analysis.chunks.chunks import summarize_chunks
+from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
+from dask_strata.analysis.idleness import idle_workers
+from dask_strata.analysis.insights import stragglers
+from dask_strata.analysis.map import STEPS, metadata_map
+from dask_strata.analysis.story import Story, story
+from dask_strata.analysis.summary import Summary, summarize
+from dask_strata.analysis.timeline import traffic
+from dask_strata.analysis.timeline.series import series
+from dask_strata.analysis.timeline.timeline import timeline
+from dask_strata.errors import StrataError, UnknownTaskError
+from dask_strata.report.page.data import Limits, page_data
+from dask_strata.report.page.templates import asset, environment
+from dask_strata.report.words import count, visible
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+#: Scripts of the page, in the order in which they need each other.
+SCRIPTS = ("codec.js", "model.js", "drawing.js", "strips.js", "timeline.js", "task.js", "main.js")
+
+
+#: Tasks that failed, each in its own way, whose whole story is in the page.
+_STORIES = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a page is made.
+
+    Attributes
+    ----------
+    limits : Limits
+        From how many attempts on something is left out.
+    home : str or None
+        Where a link back leads, for pages that are served.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    home: str | None = None
+
+
+def make_page(run: Run, options: Options | None = None) -> str:
+    """Return a run as one page of HTML."""
+    options = options or Options()
+    path = critical_path(run)
+    summary = summarize(run, path)
+    drawn = timeline(run, edges=summary.n_tasks <= options.limits.edges)
+    data = page_data(drawn, path, series(run, drawn.origin, drawn.span), options.limits)
+    return (
+        environment()
+        .get_template("page.html.j2")
+        .render(
+            **_answers(run, summary, path),
+            data=data,
+            n_attempts=len(drawn.bars),
+            home=options.home,
+            script=_script(),
+            style=_style(),
+            script_hash=_hash(_script()),
+            style_hash=_hash(_style()),
+        )
+    )
+
+
+def write_page(run: Run, target: Path) -> int:
+    """Write a run as one page of HTML to a file; return its size in bytes.
+
+    Raises
+    ------
+    StrataError
+        The file cannot be written.
+    """
+    page = make_page(run)
+    try:
+        # Whatever a name has that is no text is spelled out, not refused.
+        target.write_text(page, encoding="utf-8", errors="backslashreplace")
+        return target.stat().st_size
+    except OSError as error:
+        raise StrataError(f"{target} cannot be written: {error.strerror or error}.") from None
+
+
+def story_html(run: Run, key: Any, key_type: str | None = None) -> str:
+    """Return everything about one task as a fragment of HTML."""
+    task = run.task(key, key_type)
+    return environment().get_template("story.html.j2").render(told=story(task))
+
+
+def _answers(run: Run, summary: Summary, path: CriticalPath) -> dict[str, Any]:
+    """Return what the sections show, each from the function that the command line asks."""
+    map_ = metadata_map(run)
+    has_chunks = any(cell.rows.get("chunks") for cell in map_)
+    return {
+        "s": summary,
+        "path": path,
+        "longest": sorted(path.segments, key=lambda p: p.start - p.stop)[:20],
+        "late": stragglers(run),
+        "idle": idle_workers(run),
+        "files": traffic.files(run),
+        "pairs": traffic.pairs(run),
+        "spilled": traffic.spilled(run),
+        "departures": traffic.departures(run),
+        "stories": tuple(_stories(run, summary, path)),
+        "chunks": summarize_chunks(run) if has_chunks else None,
+        "map": map_,
+        "steps": STEPS,
+        "config_differences": run["config_differences"].to_arrow().to_pylist(),
+        "package_mismatches": run["package_mismatches"].to_arrow().to_pylist(),
+        "versions": _versions(run),
+        "job": _job(run),
+        "code": run.script,
+        "submissions": run.rows("select * from submissions order by time limit 50"),
+        "outcome": outcome(summary),
+        "command": shlex.quote(visible(summary.path)),
+    }
+
+
+def _stories(run: Run, summary: Summary, path: CriticalPath) -> Iterator[Story]:
+    """Tell of tasks that one would ask for first: those that failed, and the longest waited for."""
+    longest = max(path.segments, key=lambda p: p.stop - p.start, default=None)
+    keys: list[tuple[str, str | None]] = [
+        (failure.example, None) for failure in summary.failures[:_STORIES]
+    ]
+    if longest is not None and longest.key is not None:
+        keys.append((longest.key, longest.key_type))
+    for key, key_type in keys:
+        with suppress(UnknownTaskError):  # two keys may have the same text
+            yield story(run.task(key, key_type))
+
+
+def outcome(s: Summary) -> tuple[str, str]:
+    """Return how it went, as a word for the style and as a sentence."""
+    if s.exit_status:
+        return "bad", f"The script ended with status {s.exit_status}."
+    if s.n_erred:
+        return "bad", f"{count(s.n_erred, 'task')} failed."
+    if s.state == "cut":
+        return "bad", "The record was cut off."
+    if s.state == "recording":
+        return "open", "It is still being recorded."
+    if not s.n_tasks:
+        return "open", "No task is on record."
+    if s.n_unfinished:
+        return "open", f"{count(s.n_unfinished, 'task')} never finished."
+    return "good", "All tasks succeeded." if s.n_tasks > 1 else "The task succeeded."
+
+
+def _job(run: Run) -> list[dict[str, Any]]:
+    """Return the facts of the job layer, those that are the same everywhere once."""
+    return run.rows("""
+        select name, value, count(*) as n, string_agg(distinct process, ', ') as processes
+        from job group by name, value order by name, n desc limit 500
+    """)
+
+
+def _versions(run: Run) -> list[dict[str, Any]]:
+    return run.rows("""
+        select distinct name, version from packages
+        where name in ('dask', 'distributed', 'numpy', 'pandas', 'dask-strata', 'pyarrow', 'coffea')
+        union all select distinct 'python', python from processes where python is not null
+        order by 1
+    """)
+
+
+@cache
+def _script() -> str:
+    parts = "\n".join(asset(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+
+
+@cache
+def _style() -> str:
+    return asset("page.css")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,68 @@
+"""Templates, and what they may call: everything that is shown goes through these words."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from dask_strata.analysis.critical_path.walk import CAUSES
+from dask_strata.analysis.idleness import REASONS
+from dask_strata.report.chunks import headline as chunks_headline
+from dask_strata.report.io import io_lines
+from dask_strata.report.page import colors
+from dask_strata.report.profile import profile_lines
+from dask_strata.report.terminal import headline, io_sentence
+from dask_strata.report.words import count, duration, rate, size, visible
+from dask_strata.schema import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+#: Rows of a table; what is more is counted and left to the command line.
+_ROWS = 200
+
+
+@cache
+def asset(name: str) -> str:
+    """Return the text of a file that belongs to the page."""
+    return (files("dask_strata.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def environment() -> Environment:
+    """Return what renders templates: it escapes everything, and fails on what is undefined."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("dask_strata.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "count": count,
+        "duration": duration,
+        "size": size,
+        "visible": lambda text: visible(str(text), keep_lines=True),
+        "moment": lambda time: f"{time:%Y-%m-%d %H:%M:%S}" if time else "unknown",
+    }
+    made.globals |= {
+        "CAUSES": CAUSES,
+        "REASONS": REASONS,
+        "ROWS": _ROWS,
+        "color_of": colors.color_of,
+        "kind_colors": colors.KINDS,
+        "cause_colors": colors.CAUSES,
+        "headline": lambda s: str(headline(s)),
+        "io_lines": io_lines,
+        "io_sentence": io_sentence,
+        "profile_lines": profile_lines,
+        "chunks_headline": chunks_headline,
+        "rate": rate,
+        "format_version": FORMAT_VERSION,
+        "our_version": version("dask-strata"),
+    }
+    return made

@@ -1,0 +1,1 @@
+"""Derived tables: SQL over the recorded ones."""

@@ -1,0 +1,108 @@
+"""Tables in memory, and what Arrow needs to be told to hand them over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from dask_strata.errors import StrataError
+from dask_strata.schema import TABLES
+
+
+@contextmanager
+def _needs(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise StrataError(
+            f"This needs {package}, which is not installed here: {error}.",
+            hint=f"pip install '{package}', or use .to_arrow()",
+        ) from error
+
+
+class TableView:
+    """One table of a run.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the schema.
+    load : callable
+        Returns its rows, a `pyarrow.Table`; called when they are looked at.
+    rows : int, optional
+        How many there are, where that is known without loading them.
+    """
+
+    def __init__(self, name: str, load: Callable[[], pa.Table], rows: int | None = None) -> None:
+        self.name = name
+        self._load = load
+        self._rows = rows
+
+    @cached_property
+    def _arrow(self) -> pa.Table:
+        return self._load()
+
+    def __len__(self) -> int:
+        return len(self._arrow) if self._rows is None else self._rows
+
+    def __repr__(self) -> str:
+        if self.name not in TABLES:
+            return f"<{self.name}: {len(self):,} rows of {', '.join(self.schema.names)}>"
+        return f"<{self.name}: {len(self):,} rows, one per {TABLES[self.name].row}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema; each field's metadata has its meaning and unit."""
+        return self._arrow.schema
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as a `pyarrow.Table`."""
+        return self._arrow
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a `pandas.DataFrame`; StrataError without pandas."""
+        with _needs("pandas"):
+            return self._arrow.to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the rows as a `polars.DataFrame`; StrataError without polars."""
+        with _needs("polars"):
+            import polars as pl
+
+        return pl.from_arrow(self._arrow)
+
+    def to_dask(self, npartitions: int = 1) -> Any:
+        """Return the rows as a Dask DataFrame; StrataError without ``dask[dataframe]``."""
+        with _needs("dask[dataframe]"):
+            import dask.dataframe
+
+        return dask.dataframe.from_pandas(self.to_pandas(), npartitions=npartitions)
+
+
+def as_type(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """Return a column as another type; text becomes a dictionary of text."""
+    if column.type == target:
+        return column
+    if pa.types.is_dictionary(target):
+        return column.cast(target.value_type).dictionary_encode().cast(target)
+    return column.cast(target)
+
+
+def microseconds(table: pa.Table) -> pa.Table:
+    """Return a table with times that Python has objects for: nanoseconds need pandas."""
+    schema = pa.schema([f.with_type(_with_microseconds(f.type)) for f in table.schema])
+    return table if schema == table.schema else table.cast(schema, safe=False)
+
+
+def _with_microseconds(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_list(kind):
+        return pa.list_(_with_microseconds(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_with_microseconds(f.type)) for f in kind])
+    return kind

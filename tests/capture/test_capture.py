@@ -1,0 +1,463 @@
+"""The older tool's objects, over runs of which every row is known."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, get_args
+from zoneinfo import ZoneInfo
+
+import pyarrow.parquet as pq
+import pytest
+from distributed import scheduler
+from distributed import worker_state_machine as machine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_strata import open_run
+from dask_strata.capture import (
+    EventSource,
+    EventTypeEnum,
+    SchedulerEvent,
+    TaskHandler,
+    TaskState,
+    TransferTypeEnum,
+    WorkerEvent,
+    WXferEvent,
+)
+from dask_strata.capture.writers import WRITERS
+from dask_strata.errors import UnknownTaskError
+from tests.support.synthetic import SECOND, T0, Process, life, moves, new_run, small_run
+
+START = datetime(2026, 11, 18, 11, 6, 40, tzinfo=timezone.utc)
+X0 = "('x', 0)"
+TUPLE = f"\x00tuple\x00{X0}"
+
+
+def at(seconds: float) -> datetime:
+    """Return a time of the synthetic runs."""
+    return START + timedelta(seconds=seconds)
+
+
+def change(key: str, seconds: float, before: str, after: str) -> dict[str, Any]:
+    """Return a row of a worker."""
+    return {
+        "time": T0 + int(seconds * SECOND),
+        "worker": "tcp://w:1",
+        "key": key,
+        "start_state": before,
+        "finish_state": after,
+    }
+
+
+def end(number: int, way: str, seconds: float, **more: Any) -> dict[str, Any]:
+    """Return one end of a transfer of 2 s, told of by w:1."""
+    start = T0 + int(seconds * SECOND)
+    return {
+        "number": number,
+        "end": way,
+        "start": start,
+        "stop": start + 2 * SECOND,
+        "worker": "tcp://w:1",
+        "peer": "tcp://w:2",
+        "total_bytes": 30,
+        **more,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run with all kinds of events, recorded and imported ones."""
+    path = new_run(tmp_path / "r")
+    scheduler = Process(path, "scheduler-1", address="tcp://s:1")
+    scheduler.write("scheduler_transitions", life(TUPLE, 1, 5, "tcp://w:1"))
+    scheduler.write("scheduler_transitions", moves("late", (0.5, "released", "teleported")))
+    worker = Process(path, "worker-1", address="tcp://w:1")
+    worker.write("worker_transitions", [change(TUPLE, 1.5, "ready", "executing")])
+    worker.write(
+        "transfer_ends",
+        [
+            end(1, "outgoing", 6, n_keys=2, compressed_bytes=12),
+            end(2, "incoming", 6, n_keys=2),
+            end(
+                3,
+                "outgoing",
+                7,
+                peer=None,
+                time=T0 + 9 * SECOND,
+                middle=T0 + 6 * SECOND,
+                duration_seconds=1.5,
+                bandwidth=20.0,
+            ),
+        ],
+    )
+    worker.write(
+        "transfer_end_keys",
+        [
+            {"number": n, "key": key, "nbytes": nbytes}
+            for n in (1, 2)
+            for key, nbytes in ((TUPLE, 10), ("only-moved", 20))
+        ],
+    )
+    for process in (scheduler, worker):
+        process.end()
+    return path
+
+
+@pytest.fixture
+def handler(folder: Path) -> TaskHandler:
+    """A handler of that run."""
+    return TaskHandler(open_run(folder))
+
+
+def test_tasks_are_in_order_of_first_appearance(handler: TaskHandler) -> None:
+    """Tasks come in the order of their first events, whatever told of them."""
+    assert handler.return_names() == ["late", X0, "only-moved"]
+    assert [task.name for task in handler.tasks] == handler.return_names()
+    assert [*handler.tasks.keys()] == [name for name, _ in handler.tasks.items()]
+    assert (len(handler.tasks), X0 in handler.tasks, "x" in handler.tasks) == (3, True, False)
+    assert handler.tasks[-1].name == handler.tasks["only-moved"].name == "only-moved"
+    assert [task.name for task in handler.tasks[:2]] == ["late", X0]
+
+
+def test_a_task_has_its_events_in_time_order(handler: TaskHandler) -> None:
+    """Events of scheduler, worker and transfers are merged, with times in UTC."""
+    task = handler.get_task_by_name(X0)
+    assert [(e.e_type, e.t_event) for e in task.events] == [
+        (EventTypeEnum.SCHEDULER, at(0.9)),
+        (EventTypeEnum.SCHEDULER, at(1)),
+        (EventTypeEnum.WORKER, at(1.5)),
+        (EventTypeEnum.SCHEDULER, at(5)),
+        (EventTypeEnum.WORKER_TRANSFER, at(8)),
+        (EventTypeEnum.WORKER_TRANSFER, at(8)),
+    ]
+    assert (task.t_start, task.t_end) == (at(0.9), at(8))
+    assert (task.n_attempts, task.initiated) == (1, True)
+    assert task.workers == ["tcp://w:1", "tcp://w:2"]
+    assert task.events[3] == SchedulerEvent(
+        t_event=at(5),
+        t_begins=at(1),
+        t_ends=at(5),
+        start=TaskState.PROCESSING,
+        finish=TaskState.MEMORY,
+        source=EventSource("tcp://s:1", "s-5"),
+        task_id=X0,
+        action="compute",
+        worker="tcp://w:1",
+        nbytes=8,
+    )
+    assert task.events[2] == WorkerEvent(
+        TaskState.READY, TaskState.EXECUTING, "tcp://w:1", at(1.5), X0
+    )
+
+
+def test_bytes_of_a_task_are_its_own(handler: TaskHandler) -> None:
+    """A task has the bytes of its result, not those of others in the same transfer."""
+    task = handler.get_task_by_name("only-moved")
+    assert (task.bytes_in, task.bytes_out, task.initiated, task.n_attempts) == (20, 20, False, 0)
+    assert [e.total for e in task.return_wxfer_events(TransferTypeEnum.INCOMING)] == [30]
+
+
+def test_transfers_say_what_the_file_said_or_what_follows(handler: TaskHandler) -> None:
+    """Imported figures are given as they are; recorded runs have them worked out."""
+    incoming, outgoing, to_client = sorted(
+        handler.return_all_wxfer_events(), key=lambda e: (e.t_event, e.transfer_type)
+    )
+    assert incoming.transfer_type is TransferTypeEnum.INCOMING
+    assert (incoming.requestor, incoming.fulfiller) == ("tcp://w:2", "tcp://w:1")
+    assert (incoming.middle, incoming.duration, incoming.bandwidth) == (at(7), 2.0, 15.0)
+    assert (incoming.keys, outgoing.compressed) == ({X0: 10, "only-moved": 20}, 12)
+    assert to_client == WXferEvent(
+        start=at(7),
+        stop=at(9),
+        middle=at(6),
+        duration=1.5,
+        keys={},
+        total=30,
+        bandwidth=20.0,
+        compressed=None,
+        requestor=None,
+        fulfiller="tcp://w:1",
+        transfer_type=TransferTypeEnum.OUTGOING,
+        t_event=at(9),
+    )
+    assert [*handler.return_all_wxfer_events(TransferTypeEnum.INCOMING)] == [incoming]
+
+
+def test_each_event_is_returned_once(handler: TaskHandler) -> None:
+    """A transfer of several results, and one of none, is one event among all events."""
+    events = [*handler.return_all_events()]
+    assert len(events) == len(set(events)) == handler.n_events == 8
+    times = [e.t_event for e in events]
+    assert times == sorted(times)
+
+
+def test_a_task_prints_as_the_older_tool_had_it(handler: TaskHandler) -> None:
+    """The text block is the older one, with zone, and the figures of the task at its end."""
+    assert str(handler.get_task_by_name("only-moved")).splitlines()[10:] == [
+        "\t\tWorker Transfer Event (Type: TransferTypeEnum.INCOMING)",
+        "\t\t\tEvent time: 2026-11-18 11:06:48.000000+00:00",
+        "\t\t\tRequestor (Them): tcp://w:2\tFulfiller (Me): tcp://w:1",
+        (
+            "\t\t\tStart: 2026-11-18 11:06:46.000000+00:00"
+            "\tMiddle: 2026-11-18 11:06:47.000000+00:00"
+            "\tEnd: 2026-11-18 11:06:48.000000+00:00\t(Duration: 2.0)"
+        ),
+        "\t\t\tTotal Transfer: 30",
+        "\t\t\tAffiliated Keys:",
+        "\t\t\t\t('x', 0)",
+        "\t\t\t\tonly-moved",
+        (
+            "\tStart time: 2026-11-18 11:06:48.000000+00:00"
+            "\tEnd time: 2026-11-18 11:06:48.000000+00:00"
+        ),
+        "\tWorkers: tcp://w:1, tcp://w:2",
+        "\tAttempts: 0\tBytes in: 20\tBytes out: 20",
+    ]
+    assert str(handler.get_task_by_name("late")) == (
+        "Task object for task late:\n"
+        "\tEvent objects:\n"
+        "\t\tScheduler Event for task late\n"
+        "\t\t\tEvent time: 2026-11-18 11:06:40.500000+00:00\tBegin time: None\tEnd time: None\n"
+        "\t\t\tStart: released\t\t\t\tFinish: teleported\n"
+        "\t\t\tSource: \n"
+        "\t\t\t\ttcp://s:1\n"
+        "\tStart time: 2026-11-18 11:06:40.500000+00:00"
+        "\tEnd time: 2026-11-18 11:06:40.500000+00:00\n"
+        "\tWorkers: \n"
+        "\tAttempts: 0\tBytes in: 0\tBytes out: 0\n"
+    )
+
+
+def test_a_transfer_is_not_called_work(tmp_path: Path) -> None:
+    """An interval that is of a transfer says so; work is preferred where both were reported."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
+    fetch = ["transfer", T0, SECOND, "tcp://w:2"]
+    scheduler.write(
+        "scheduler_transitions",
+        [
+            *moves("one", (3, "processing", "memory"), startstops=[fetch]),
+            *moves(
+                "two",
+                (3, "processing", "memory"),
+                startstops=[fetch, ["compute", T0 + SECOND, SECOND, None]],
+            ),
+        ],
+    )
+    scheduler.end()
+    one, two = (task.events[0] for task in TaskHandler(open_run(folder)).tasks)
+    assert (one.action, one.t_begins, two.action, two.t_begins) == (
+        "transfer",
+        at(0),
+        "compute",
+        at(1),
+    )
+    assert "End time: 2026-11-18 11:06:41.000000+00:00 (of a transfer)\n" in str(one)
+
+
+def test_an_unknown_state_is_kept_and_counted(handler: TaskHandler) -> None:
+    """A state that Dask is not known to have is text, never an error."""
+    assert handler.get_task_by_name("late").events[0].finish == "teleported"
+    assert handler.unknown_states() == {"teleported": 1}
+
+
+def test_all_of_dasks_states_are_known() -> None:
+    """Every state that this version of Dask has is a member."""
+    on_scheduler, on_workers = get_args(scheduler.TaskStateState), get_args(machine.TaskStateState)
+    assert "processing" in on_scheduler
+    assert "executing" in on_workers
+    assert {*on_scheduler, *on_workers} <= {state.value for state in TaskState}
+
+
+@given(st.text())
+def test_no_state_is_refused(text: str) -> None:
+    """Any text is a state: the member that is equal to it, or itself."""
+    assert TaskState.of(text) == text
+
+
+def test_a_task_that_is_not_there_is_named(handler: TaskHandler) -> None:
+    """Asking for a task that is not on record says so."""
+    with pytest.raises(UnknownTaskError, match="No task nowhere"):
+        handler.get_task_by_name("nowhere")
+
+
+def test_two_keys_with_one_text_are_two_tasks(tmp_path: Path) -> None:
+    """A text key and a tuple key that look alike stay apart, and have to be told apart."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1")
+    for key, start in ((TUPLE, 1), (X0, 2)):
+        scheduler.write("scheduler_transitions", life(key, start, 5, "tcp://w:1"))
+    scheduler.end()
+    handler = TaskHandler(open_run(folder))
+    assert handler.return_names() == [X0, X0]
+    with pytest.raises(UnknownTaskError, match="More than one"):
+        handler.get_task_by_name(X0)
+    assert handler.get_task_by_name(X0, key_type="str").t_start == at(1.9)
+    with pytest.raises(UnknownTaskError, match="More than one"):
+        handler.add_event(WorkerEvent("a", "b", None, at(1), X0))
+
+
+def test_added_events_are_the_handlers_own(folder: Path, handler: TaskHandler) -> None:
+    """An event that is added is in its tasks, in time order, and not in the run."""
+    moved = WXferEvent(
+        at(2), at(3), at(2), 1.0, {X0: 1, "new": 2}, 3, 3.0, None, "a", "b",
+        TransferTypeEnum.INCOMING, at(3),
+    )  # fmt: skip
+    handler.add_event(moved)
+    handler.add_event(WorkerEvent(TaskState.READY, "odd", "w", at(4), "new"))
+    assert handler.return_names() == ["late", X0, "only-moved", "new"]
+    assert handler.get_task_by_name(X0).events[3] is moved
+    assert [e.t_event for e in handler.tasks[3].events] == [at(3), at(4)]
+    events = [*handler.return_all_events()]
+    assert len(events) == handler.n_events == 10
+    assert [e.t_event for e in events] == sorted(e.t_event for e in events)
+    assert len(handler.to_df()[EventTypeEnum.WORKER_TRANSFER]) == 4
+    assert TaskHandler(open_run(folder)).return_names() == ["late", X0, "only-moved"]
+
+
+def test_data_frames_have_one_row_an_event(handler: TaskHandler) -> None:
+    """Frames have the older columns, times and states as objects, and count bytes once."""
+    found = handler.to_df()
+    transfers = found[EventTypeEnum.WORKER_TRANSFER]
+    assert transfers["total"].sum() == 90
+    assert transfers["key"].tolist()[:2] == [X0, X0]
+    assert json.loads(transfers["keys"][0]) == {X0: 10, "only-moved": 20}
+    assert transfers["transfer_type"][0] is TransferTypeEnum.OUTGOING
+    scheduler = found[EventTypeEnum.SCHEDULER]
+    assert scheduler["finish"].tolist()[0] == "teleported"
+    assert scheduler["finish"].tolist()[-1] is TaskState.MEMORY
+    assert scheduler["t_event"].tolist() == [at(0.5), at(0.9), at(1), at(5)]
+    assert found[EventTypeEnum.WORKER]["ip"].tolist() == ["tcp://w:1"]
+
+
+def test_times_can_be_in_another_zone(folder: Path) -> None:
+    """A handler with a zone gives the same moments in that zone."""
+    handler = TaskHandler(open_run(folder), tz=ZoneInfo("Asia/Kathmandu"))
+    task = handler.get_task_by_name(X0)
+    assert task.t_start == at(0.9)
+    assert "Start time: 2026-11-18 16:51:40.900000+05:45\t" in str(task)
+    times = handler.to_df()[EventTypeEnum.WORKER]["t_event"]
+    assert str(times[0]) == "2026-11-18 16:51:41.500000+05:45"
+
+
+def test_an_empty_run_has_no_tasks(tmp_path: Path) -> None:
+    """Without any event all answers are empty, and every file is whole."""
+    folder = new_run(tmp_path / "r")
+    Process(folder, "scheduler-1").end()
+    handler = TaskHandler(open_run(folder))
+    assert (len(handler.tasks), [*handler.tasks], [*handler.return_all_events()]) == (0, [], [])
+    for form, write in WRITERS.items():
+        write(handler, tmp_path / form)
+    assert (tmp_path / "txt").read_text() == ""
+    assert json.loads((tmp_path / "json").read_text()) == []
+    assert pq.read_table(tmp_path / "parquet").num_rows == 0
+
+
+def test_every_form_has_every_event(handler: TaskHandler, tmp_path: Path) -> None:
+    """JSON, CSV and Parquet have the same events as the objects."""
+    for form, write in WRITERS.items():
+        write(handler, tmp_path / form)
+    tasks = json.loads((tmp_path / "json").read_text())
+    assert [task["name"] for task in tasks] == handler.return_names()
+    assert [len(task["events"]) for task in tasks] == [len(t.events) for t in handler.tasks]
+    assert tasks[2]["events"][0]["keys"] == {X0: 10, "only-moved": 20}
+    with (tmp_path / "csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == handler.n_events
+    assert sum(int(row["total"] or 0) for row in rows) == 90
+    table = pq.read_table(tmp_path / "parquet")
+    assert table["t_event"].to_pylist() == [e.t_event for e in handler.return_all_events()]
+    assert table["kind"].to_pylist() == [row["kind"] for row in rows]
+    assert (tmp_path / "txt").read_text() == "".join(map(str, handler.tasks))
+
+
+keys = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(keys, st.integers(0, 10**7)), min_size=1, max_size=40))
+def test_any_keys_and_times_come_back(tmp_path_factory, changes: list[tuple[str, int]]) -> None:
+    """Whatever the keys and the order of rows, each task gets its own events in time order."""
+    tmp_path = tmp_path_factory.mktemp("any")
+    folder = new_run(tmp_path / "r")
+    worker = Process(folder, "worker-1")
+    worker.write("worker_transitions", [change(k, t / 1e6, "ready", "memory") for k, t in changes])
+    worker.end()
+    handler = TaskHandler(open_run(folder))
+    expected: dict[str, list[int]] = {}
+    for key, micro in changes:
+        expected.setdefault(key, []).append(T0 // 1000 + int(micro / 1e6 * SECOND) // 1000)
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    found = {
+        task.name: [(e.t_event - epoch) // timedelta(microseconds=1) for e in task.events]
+        for task in handler.tasks
+    }
+    assert found.keys() == expected.keys()
+    for key, times in expected.items():
+        assert found[key] == pytest.approx(sorted(times), abs=1)
+        assert handler.get_task_by_name(key).name == key
+    WRITERS["json"](handler, tmp_path / "json")
+    written = json.loads((tmp_path / "json").read_text(encoding="utf-8"))
+    assert {task["name"] for task in written} == expected.keys()
+    WRITERS["csv"](handler, tmp_path / "csv")
+    with (tmp_path / "csv").open(newline="", encoding="utf-8") as file:
+        assert sorted(r["key"] for r in csv.DictReader(file)) == sorted(k for k, _ in changes)
+
+
+def test_a_key_cannot_begin_a_block_of_its_own(tmp_path: Path) -> None:
+    """Only the blocks of tasks begin at the beginning of a line, whatever is in the keys."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1")
+    evil = "a\nTask object for task b:"
+    scheduler.write("scheduler_transitions", life(evil, 1, 2, "tcp://w:1"))
+    scheduler.end()
+    (task,) = TaskHandler(open_run(folder)).tasks
+    assert [line for line in str(task).splitlines() if not line.startswith("\t")] == [
+        "Task object for task a"
+    ]
+
+
+def test_pages_do_not_show(tmp_path: Path) -> None:
+    """With more events than are made at a time, each task still has its own."""
+    folder = new_run(tmp_path / "r")
+    worker = Process(folder, "worker-1")
+    hot = [change("hot", 1 + i / 1e3, "ready", "memory") for i in range(5000)]
+    few = [
+        change(f"t-{i}", i / 100 + j / 1e4, "ready", "memory") for i in range(3000) for j in (0, 1)
+    ]
+    worker.write("worker_transitions", hot + few)
+    worker.end()
+    handler = TaskHandler(open_run(folder))
+    sizes = {task.name: len(task.events) for task in handler.tasks}
+    assert sizes.pop("hot") == 5000
+    assert set(sizes.values()) == {2}
+    assert len(sizes) == 3000
+    assert all({e.key for e in task.events} == {task.name} for task in handler.tasks)
+
+
+def test_data_frames_without_pandas_say_what_to_install(tmp_path: Path) -> None:
+    """Where pandas is not installed, the error names it; all else works."""
+    folder = small_run(tmp_path / "r")
+    (tmp_path / "pandas.py").write_text("raise ImportError('No module named pandas')\n")
+    code = (
+        "from dask_strata import open_run, StrataError\n"
+        "from dask_strata.capture import TaskHandler\n"
+        f"handler = TaskHandler(open_run({str(folder)!r}))\n"
+        "print(len(handler.tasks))\n"
+        "try:\n    handler.to_df()\nexcept StrataError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[0] == "2"
+    assert "needs pandas" in done.stdout

@@ -1,0 +1,182 @@
+"""Redaction: secrets go, everything else stays."""
+
+from __future__ import annotations
+
+import string
+import time
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_strata.recorder.pipeline.redact import (
+    REDACTED,
+    is_secret_name,
+    redact_arguments,
+    redact_text,
+)
+
+SECRET_NAMES = [
+    "password", "PGPASSWORD", "db.passwd", "secret", "client-secret", "AWS_SECRET_ACCESS_KEY",
+    "token", "HF_TOKEN", "accessToken", "apikey", "api-key", "API_KEY", "apiKey", "credential",
+    "credentials", "private-key", "access-key", "auth", "basic_auth", "oauth2", "cookie",
+    "PBS_JOBCOOKIE", "session-key", "SLURM_JWT", "DB_PWD", "smtp.pass",
+    "DASK_INTERNAL_INHERIT_CONFIG", "internal_inherit_config",
+]  # fmt: skip
+PLAIN_NAMES = [
+    "author", "authority", "authenticate-timeouts", "distributed.comm.timeouts", "tokenize",
+    "tokenize.ensure-deterministic", "TOKENIZERS_PARALLELISM", "key", "distributed.comm.tls.key",
+    "keys", "PWD", "OLDPWD", "pass", "bypass-limit", "passes", "secretary", "monkey", "", "-",
+    "temporary-directory", "distributed.worker.memory.target",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_secret_name(name):
+    """A name that promises a secret is recognised, in any case and spelling."""
+    assert is_secret_name(name)
+    assert is_secret_name(name.upper())
+
+
+@pytest.mark.parametrize("name", PLAIN_NAMES)
+def test_plain_name(name):
+    """A name that only resembles one is left alone."""
+    assert not is_secret_name(name)
+
+
+def test_no_default_setting_counts_as_secret():
+    """None of Dask's own settings is hidden by its name."""
+    import dask.config
+    import distributed
+
+    assert distributed.__version__
+
+    def names(config, prefix=""):
+        for name, value in config.items():
+            yield prefix + name
+            if isinstance(value, dict):
+                yield from names(value, f"{prefix}{name}.")
+
+    found = list(names(dask.config.merge(*dask.config.defaults)))
+    assert len(found) > 100
+    assert [name for name in found if is_secret_name(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://user:pass@host/x", "https://***@host/x"),
+        ("redis://:pa@ss@host:6379/0", "redis://***@host:6379/0"),
+        ("redis://:pa/s#s@host:6379/0", "redis://***@host:6379/0"),
+        ("git+https://ghost@host/x.git and b", "git+https://***@host/x.git and b"),
+        ("http://a:b@c/?next=http://d:e@f/", "http://***@c/?next=http://***@f/"),
+        ("https://h/?token=abc&page=2", f"https://h/?token={REDACTED}&page=2"),
+        (
+            "https://h/k?X-Amz-Date=1&X-Amz-Signature=af03&X-Amz-Credential=AB%2F1#top",
+            f"https://h/k?X-Amz-Date=1&X-Amz-Signature={REDACTED}&X-Amz-Credential={REDACTED}#top",
+        ),
+        ("Authorization: Bearer abc.def", f"Authorization: {REDACTED}"),
+        ("{'Authorization': 'Basic dTpw', 'a': 1}", f"{{'Authorization': '{REDACTED}', 'a': 1}}"),
+        ("use Bearer abcdef0123456789 now", f"use Bearer {REDACTED} now"),
+        ("AKIAIOSFODNN7EXAMPLE", REDACTED),
+        ("x ghp_0123456789abcdefghij0123456789abcdef y", f"x {REDACTED} y"),
+        ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", REDACTED),
+        ("'sk-proj-abcdefgh0123456789ABCDEFGH'", f"'{REDACTED}'"),
+        ("(eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc_-1)", f"({REDACTED})"),
+        ("export DB_PASSWORD=hunter2; run", f"export DB_PASSWORD={REDACTED}; run"),
+        ("run --password hunter2 --n 3", f"run --password {REDACTED} --n 3"),
+        ("run --api-key='hunter two' -v", f"run --api-key='{REDACTED}' -v"),
+        ('api_key = "hunter2"', f'api_key = "{REDACTED}"'),
+        (
+            "a\n-----BEGIN RSA PRIVATE KEY-----\nDEK: A-B\nMII=\n-----END RSA PRIVATE KEY-----\nb",
+            f"a\n{REDACTED}\nb",
+        ),
+    ],
+)
+def test_secret_in_text(text, expected):
+    """A secret inside a text is replaced, and nothing else of that text."""
+    assert redact_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tcp://10.0.0.1:8786",
+        "tls://[fe80::1%eth0]:8786/a@b",
+        "http://host:8787/status/x@2?page=1&keys=3",
+        "s3://bucket/key/task-sk-image/x.zarr",
+        "mail me@example.org about the bearer of this letter",
+        "connect(url, token=token, auth=None)",
+        "password = getpass()",
+        "#SBATCH --nodes=2 --partition=debug # by the author",
+        "sk-learn-contrib-is-a-rather-long-name",
+        "tokens = tokenize(text)  # keys: 'a', \"b\"",
+        "PASSWORD=$FROM_ELSEWHERE",
+    ],
+)
+def test_no_secret_in_text(text):
+    """A text that only resembles one with secrets is unchanged."""
+    assert redact_text(text) == text
+
+
+@given(st.text(alphabet=string.ascii_lowercase + string.digits + " \n.,_/", max_size=300))
+def test_plain_text_is_unchanged(text):
+    """A text without any of the marks of a secret is unchanged."""
+    assert redact_text(text) == text
+
+
+@given(
+    st.text(string.ascii_letters, min_size=1, max_size=8),
+    st.text(min_size=1, max_size=30),
+    st.sampled_from(["https", "s3", "postgresql+psycopg", "tcp"]),
+    st.text(" \n\"'(,;x", max_size=5),
+)
+def test_url_password_never_survives(user, password, scheme, around):
+    """Whatever the password in a URL is, it is not in the text any more."""
+    encoded = f"<{quote(password, safe='')}>".replace("<", "q7").replace(">", "7q")
+    text = redact_text(f"{around}{scheme}://{user}:{encoded}@host.example/path{around}")
+    assert encoded not in text
+    assert f"{scheme}://***@host.example/path" in text
+
+
+MARKS = st.sampled_from(
+    ["://", "@", ":", "=", "?", "&", "token", "--", "Bearer ", "Authorization", "eyJ", "a", " ",
+     "'", '"', "(", "sk-", ".", "0", "-----BEGIN PRIVATE KEY-----", "password", "\ud800", "\n"],
+)  # fmt: skip
+
+
+@given(st.one_of(st.text(), st.lists(MARKS, max_size=40).map("".join)))
+def test_redacting_twice_is_redacting_once(text):
+    """Any text can be redacted, and a redacted text stays as it is."""
+    once = redact_text(text)
+    assert redact_text(once) == once
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a", "://", "://a:b", "eyJ", "-eyJa", "eyJa.", "-----BEGIN PRIVATE KEY-----", 'a="', "a='",
+     "token=", "--a", "--token ", "Bearer ", "?a", "&token", "sk-", "a.", "authorization", " ", "@",
+     "-", "authorization:digest ", "\\"],
+)  # fmt: skip
+def test_time_is_linear(piece):
+    """A hundred thousand repetitions of any mark take well under the second they may take."""
+    text = piece * (400_000 // len(piece))
+    before = time.perf_counter()
+    redact_text(text)
+    assert time.perf_counter() - before < 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clean"),
+    [
+        (["x.py", "--password", "hunter2"], ["x.py", "--password", "(redacted)"]),
+        (["x.py", "--api-key=abc", "-v"], ["x.py", "--api-key=(redacted)", "-v"]),
+        (["x.py", "--password", "--verbose"], ["x.py", "--password", "--verbose"]),
+        (["x.py", "s3://me:pw@host/a"], ["x.py", "s3://***@host/a"]),
+        (["x.py", "--input", "data"], ["x.py", "--input", "data"]),
+    ],
+)
+def test_secrets_on_a_command_line_are_left_out(arguments: list[str], clean: list[str]) -> None:
+    """A secret that follows its option, or stands behind it, is not recorded."""
+    assert redact_arguments(arguments) == clean

@@ -1,0 +1,232 @@
+"""What a thread used, from samples: of this kernel, of others, and of none."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dask_strata.recorder.pipeline import resource_usage
+from dask_strata.recorder.pipeline.resource_usage import Sample, begin, close_files, end
+
+on_linux = pytest.mark.skipif(
+    not Path("/proc/thread-self/io").exists(), reason="only Linux accounts for threads"
+)
+
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class Usage(NamedTuple):
+    """What `getrusage` says, as far as it is looked at."""
+
+    ru_minflt: int = 0
+    ru_majflt: int = 0
+    ru_nvcsw: int = 0
+    ru_nivcsw: int = 0
+    ru_maxrss: int = 0
+
+
+def io(*numbers: int) -> bytes:
+    """Return the text of /proc/thread-self/io."""
+    names = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes")
+    lines = [f"{n}: {v}\n" for n, v in zip(names, numbers, strict=True)]
+    return ("".join(lines) + "cancelled_write_bytes: 0\n").encode()
+
+
+def statm(pages: int) -> bytes:
+    """Return the text of /proc/self/statm."""
+    return f"99999 {pages} 10 1 0 50 0\n".encode()
+
+
+def status(kilobytes: int) -> bytes:
+    """Return a part of the text of /proc/self/status."""
+    return f"Name:\tpython\nVmPeak:\t  999 kB\nVmHWM:\t  {kilobytes} kB\nVmRSS:\t  1 kB\n".encode()
+
+
+def sample(time: int = 0, cpu: int = 0, usage: Any = None, **raw: Any) -> Sample:
+    """Return a sample in which the kernel says nothing but what is given."""
+    return Sample(time, cpu, usage, raw.get("io"), raw.get("statm"), raw.get("status"))
+
+
+@pytest.fixture
+def files() -> Iterator[None]:
+    """Have all files of the accounting closed in the end."""
+    yield
+    close_files()
+
+
+def used(before: Sample, after: Sample) -> dict[str, Any]:
+    """Return what was used by column."""
+    return dict(zip(resource_usage.MEASURES, resource_usage.used(before, after), strict=True))
+
+
+def test_differences_of_everything() -> None:
+    """Each column is the difference of its own counter."""
+    first = io(1000, 2000, 30, 40, 5, 6)
+    found = used(
+        sample(10, 1_000, Usage(1, 2, 3, 4, 5), io=first, statm=statm(7)),
+        sample(
+            25,
+            2_001_000,
+            Usage(11, 22, 33, 44, 5),
+            io=io(11000, 2200, 330, 440, 55, 66),
+            statm=statm(9),
+        ),
+    )
+    assert found == {
+        "start": 10,
+        "stop": 25,
+        "cpu_seconds": 0.002,
+        "minor_faults": 10,
+        "major_faults": 20,
+        "voluntary_switches": 30,
+        "involuntary_switches": 40,
+        "read_bytes": 10000 - len(first),
+        "write_bytes": 200,
+        "read_calls": 299,
+        "write_calls": 400,
+        "storage_read_bytes": 50,
+        "storage_write_bytes": 60,
+        "rss_before_bytes": 7 * PAGE,
+        "rss_after_bytes": 9 * PAGE,
+        "rss_peak_bytes": 9 * PAGE,
+    }
+
+
+def test_what_the_kernel_does_not_say_is_not_there() -> None:
+    """Without readings there are times and CPU time, and no column that would say 0."""
+    found = {k: v for k, v in used(sample(1, 5), sample(2, 5)).items() if v is not None}
+    assert found == {"start": 1, "stop": 2, "cpu_seconds": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (None, io(1, 2, 3, 4, 5, 6)),
+        (io(1, 2, 3, 4, 5, 6), None),
+        (b"", io(1, 2, 3, 4, 5, 6)),
+        (io(1, 2, 3, 4, 5, 6), b"rchar: 1\n"),
+        (b"rchar: 1\nwchar: 2\n", b"rchar: 1\nwchar: 2\n"),
+        (io(1, 2, 3, 4, 5, 6).replace(b"rchar", b"other"),) * 2,
+    ],
+)
+def test_io_that_is_not_as_known(first: bytes | None, last: bytes | None) -> None:
+    """One reading alone, half a reading or other lines give no bytes, and no exception."""
+    found = used(sample(io=first), sample(io=last))
+    names = ("read_bytes", "write_bytes", "read_calls", "write_calls")
+    assert [found[name] for name in names] == [None] * len(names)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "before", "after", "peak"),
+    [
+        (3, 4, Usage(), Usage(), 4),
+        (4, 3, Usage(), Usage(), 4),
+        (3, 3, Usage(ru_maxrss=900 * PAGE // 1024), Usage(ru_maxrss=900 * PAGE // 1024), 3),
+        (3, 3, Usage(ru_maxrss=900 * PAGE // 1024), Usage(ru_maxrss=901 * PAGE // 1024), 901),
+        (3, 3, None, None, 3),
+        (None, 3, Usage(), Usage(), None),
+        (3, None, Usage(), Usage(), None),
+    ],
+)
+def test_peaks(first: Any, last: Any, before: Any, after: Any, peak: Any) -> None:
+    """A peak counts only if it was reached between the samples."""
+    found = used(
+        sample(usage=before, statm=None if first is None else statm(first)),
+        sample(usage=after, statm=None if last is None else statm(last)),
+    )
+    assert found.get("rss_peak_bytes") == (None if peak is None else peak * PAGE)
+
+
+@pytest.mark.parametrize(("first", "last", "peak"), [(900, 900, 3 * PAGE), (900, 901, 901 * 1024)])
+def test_peaks_of_a_process_with_a_larger_parent(first: int, last: int, peak: int) -> None:
+    """Where `usage` has the parent's peak, the process's own is looked at."""
+    usage = Usage(ru_maxrss=10**9)
+    found = used(
+        sample(usage=usage, statm=statm(3), status=status(first)),
+        sample(usage=usage, statm=statm(3), status=status(last)),
+    )
+    assert found["rss_peak_bytes"] == peak
+
+
+@pytest.mark.parametrize("raw", [b"", b"Name:\tpython\n", b"VmHWM:", b"VmHWM:\t1 MB\n"])
+def test_status_without_a_peak(raw: bytes) -> None:
+    """A status that does not tell the peak is as none."""
+    found = used(sample(statm=statm(3), status=raw), sample(statm=statm(3), status=raw))
+    assert found["rss_peak_bytes"] == 3 * PAGE
+
+
+@on_linux
+@pytest.mark.usefixtures("files")
+def test_own_reading_is_not_counted() -> None:
+    """Between two samples of our own nothing is read; what else is read is counted exactly."""
+    for _ in range(50):
+        found = used(begin(), end())
+        assert (found["read_bytes"], found["read_calls"]) == (0, 0)
+        assert (found["write_bytes"], found["write_calls"]) == (0, 0)
+    zero = os.open("/dev/zero", os.O_RDONLY)
+    for size in (1, 4096, 1_000_000):
+        before = begin()
+        os.read(zero, size)
+        os.read(zero, size)
+        found = used(before, end())
+        assert (found["read_bytes"], found["read_calls"]) == (2 * size, 2)
+    os.close(zero)
+
+
+@on_linux
+@pytest.mark.usefixtures("files")
+def test_threads_are_apart() -> None:
+    """A thread's sample has nothing of what another one reads meanwhile."""
+
+    def read() -> None:
+        with Path("/dev/zero").open("rb", buffering=0) as file:
+            file.read(1000)
+
+    before = begin()
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert used(before, end())["read_bytes"] == 0
+
+
+def descriptors() -> list[str]:
+    """Return the accounting files that this process has open."""
+    names = [link.resolve().name for link in Path("/proc/self/fd").iterdir()]
+    return sorted(name for name in names if name in ("io", "statm", "status"))
+
+
+@on_linux
+def test_files_are_closed() -> None:
+    """Files close at once where no task runs, else when it ends, and with their thread."""
+    close_files()
+    assert not descriptors()
+    begin()
+    assert {"io", "statm"} <= set(descriptors())
+    close_files()
+    assert {"io", "statm"} <= set(descriptors()), "a task still runs"
+    assert end().io is not None
+    assert not descriptors()
+    begin(), end()
+    close_files()
+    assert not descriptors()
+    assert begin().io is not None, "files are opened again"
+    end()
+    close_files()
+    thread = threading.Thread(target=lambda: (begin(), end()))
+    thread.start()
+    thread.join()
+    assert not descriptors()
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    """A file that is missing or not readable gives no reading."""
+    assert resource_usage._open(str(tmp_path / "missing")) is None
+    assert resource_usage._read(None) is None
+    directory = os.open(tmp_path, os.O_RDONLY)
+    assert resource_usage._read(directory) is None
+    os.close(directory)

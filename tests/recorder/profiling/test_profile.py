@@ -1,0 +1,336 @@
+"""Profiles by choice: functions, coroutines and threads of chosen processes, and no trace left."""
+
+from __future__ import annotations
+
+import json
+import os
+import pstats
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from distributed import Client  # noqa: TC002  as in the other tests
+
+import dask_strata
+from dask_strata import Run, open_run
+from dask_strata.importers.profiles.yappi_files import read_profile
+from tests.conftest import assert_whole, rows, runs_in
+
+Strata = Callable[..., "subprocess.CompletedProcess[str]"]
+Script = Callable[..., Path]
+
+PIPELINE = """
+    import asyncio
+    from distributed import Client  # noqa: TC002  as in the other tests
+
+    def spin(n):
+        return sum(square(i) for i in range(20_000))
+
+    def square(i):
+        return i * i
+
+    async def wait_a_little(n):
+        await asyncio.sleep(0.01)
+        return n
+
+    if __name__ == "__main__":
+        with Client(n_workers=2, threads_per_worker=2, dashboard_address=":0") as client:
+            client.gather(client.map(spin, range(8), pure=False))
+            client.gather(client.map(wait_a_little, range(4), pure=False))
+        print("done")
+"""
+
+
+def only_run(runs: Path) -> Run:
+    """Return the one run in a folder."""
+    found = runs_in(runs)
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("clock", ["wall", "cpu"])
+def test_functions_coroutines_and_threads_of_workers_are_on_record(
+    strata: Strata, script: Script, runs: Path, clock: str
+) -> None:
+    """Each call of the user's functions is counted, by thread, clock, kind and owner."""
+    done = strata("record", "--yappi", clock, "-o", runs, script(PIPELINE), check=True)
+    run = only_run(runs)
+    assert_whole(run)
+    found = {
+        row["name"]: row
+        for row in rows(
+            run,
+            "select name, any_value(owner) as owner, bool_or(is_coroutine) as coroutine, "
+            "bool_or(waiting) as waiting, any_value(clock) as clock, sum(ncall) as n "
+            "from functions where module like '%script.py' group by 1",
+        )
+    }
+    assert found["spin"] == {
+        "name": "spin",
+        "owner": "user",
+        "coroutine": False,
+        "waiting": False,
+        "clock": clock,
+        "n": 8,
+    }
+    assert found["square"]["n"] == 160_000
+    assert (found["wait_a_little"]["coroutine"], found["wait_a_little"]["n"]) == (True, 4)
+    # Dask's name for a thread is the profile's, too.
+    ran = rows(run, "select distinct process, thread from executions where kind = 'thread'")
+    seen = rows(run, "select distinct process, thread from functions where name = 'spin'")
+    assert sorted(map(str, seen)) == sorted(map(str, ran))
+    assert rows(run, "select thread_name from functions where name = 'spin'")[0]["thread_name"]
+    roles = rows(run, "select distinct role from functions join processes using (process)")
+    assert roles == [{"role": "worker"}]
+    assert len(run.profile_threads) > 0
+    waits = rows(run, "select bool_and(waiting) as w from functions where name = 'TCP.read'")
+    assert waits == [{"w": clock == "wall"}]
+    assert f"{clock} clock, 2 processes" in done.stderr
+    assert f"dask-strata profile {run.path.relative_to(runs.parent)}" in done.stderr
+
+
+def test_other_tools_get_files_that_agree_with_the_record(
+    strata: Strata, script: Script, runs: Path
+) -> None:
+    """Each process leaves a pstat and a callgrind file with the calls that are on record."""
+    strata("record", "--yappi", "cpu", "-o", runs, script(PIPELINE), check=True)
+    run = only_run(runs)
+    calls = {
+        row["process"]: int(row["n"])
+        for row in rows(
+            run, "select process, sum(ncall) as n from functions where name = 'spin' group by 1"
+        )
+    }
+    folder = run.path / "profiles"
+    assert len(list(folder.iterdir())) == 4
+    for process, n in calls.items():
+        by_python = pstats.Stats(str(folder / f"{process}.pstat")).stats
+        assert next(v[0] for (_, _, name), v in by_python.items() if name == "spin") == n
+        for form in ("pstat", "callgrind"):
+            read = read_profile(folder / f"{process}.{form}")
+            # A callgrind file has calls only where Yappi knows who made them.
+            found = next(row["ncall"] for row in read if row["name"] == "spin")
+            assert found == n or (form == "callgrind" and found is None)
+    assert not [f for f in run.check().findings if "profiles has no" in f.text]
+    gone = min(folder.iterdir())
+    gone.unlink()
+    check = open_run(run.path).check()
+    [said] = [f for f in check.findings if "profiles has no" in f.text]
+    assert (check.ok, said.process, gone.name in said.text) == (True, gone.stem, True)
+
+
+def test_the_profile_is_answered_from_the_command_line(
+    strata: Strata, script: Script, runs: Path
+) -> None:
+    """`profile` adds up by function, module, owner and thread; `map` counts its cell."""
+    strata("record", "--yappi", "cpu", "-o", runs, script(PIPELINE), check=True)
+    run = only_run(runs)
+    done = strata("profile", run.path, "--format", "json", "--limit", "0", check=True)
+    table = json.loads(done.stdout)
+    assert next(row["ncall"] for row in table if row["name"] == "spin") == 8
+    assert sum(row["share"] for row in table) == pytest.approx(1)
+    owners = json.loads(
+        strata("profile", run.path, "--by", "owner", "--format", "json", check=True).stdout
+    )
+    assert {"user", "python", "dask", "recorder"} <= {row["owner"] for row in owners}
+    for by in ("module", "thread"):
+        assert strata("profile", run.path, "--by", by, "--sort", "-ncall", check=True).stdout
+    worker = rows(run, "select address, process from processes where role = 'worker' limit 1")[0]
+    part = json.loads(
+        strata("profile", run.path, "--process", worker["address"], "--format", "json").stdout
+    )
+    assert 0 < sum(row["ncall"] for row in part) < sum(row["ncall"] for row in table)
+    assert strata("profile", run.path, "--process", "nobody").returncode == 2
+    cells = json.loads(strata("map", run.path, "--format", "json", check=True).stdout)
+    cell = next(c for c in cells if c["level"] == "coroutine")
+    assert cell["rows"]["functions"] > 0
+
+
+def test_a_run_without_a_profile_says_how_to_make_one(
+    strata: Strata, script: Script, runs: Path
+) -> None:
+    """`profile` of a run that was not profiled is a sentence with the command to use."""
+    strata("record", "-q", "-o", runs, script(PIPELINE), check=True)
+    done = strata("profile", only_run(runs).path)
+    assert done.returncode == 1
+    assert "record --yappi" in done.stderr
+    assert not (only_run(runs).path / "profiles").exists()
+
+
+def test_a_running_cluster_is_profiled_for_a_while_and_no_trace_is_left(
+    client: Client, runs: Path
+) -> None:
+    """Scheduler, client and workers by choice; each interval adds up; Yappi is stopped, cleared."""
+
+    def present() -> tuple[bool, bool, int]:
+        import yappi
+
+        hook = threading.getprofile()
+        return yappi.is_running(), hook is None, len(yappi.get_func_stats())
+
+    def count(n: int) -> int:
+        return sum(range(n))
+
+    with dask_strata.record(
+        runs,
+        client=client,
+        yappi="cpu",
+        yappi_interval="50ms",
+        yappi_roles=["worker", "scheduler", "client"],
+    ) as run:
+        assert all(running for running, _, _ in client.run(present).values())
+        for _ in range(10):
+            client.gather(client.map(count, range(20), pure=False))
+    assert_whole(run)
+    roles = rows(run, "select distinct role from functions join processes using (process)")
+    # The scheduler and the client are one process here, whose profile is one.
+    assert {"worker"} < {row["role"] for row in roles} <= {"worker", "scheduler", "client"}
+    calls = "select sum(ncall) as n, count(distinct time) as times from functions"
+    found = rows(run, f"{calls} where name like '%count' and module like '%test_profile.py'")
+    assert found[0]["n"] == 200
+    assert rows(run, "select count(distinct time) as n from functions")[0]["n"] > 4
+    assert not rows(run, "select * from functions where ncall < 0 or own_seconds < 0")
+    assert set(client.run(present).values()) == {(False, True, 0)}
+    assert present() == (False, True, 0)
+
+
+def test_too_many_functions_end_the_profile_and_are_a_loss(client: Client, runs: Path) -> None:
+    """A worker whose profile grows beyond the bound keeps what it has; `check` says what to do."""
+
+    def bound(most: int) -> int:
+        from dask_strata.recorder.profiling import yappi_profiler
+
+        before, yappi_profiler.MOST_ENTRIES = yappi_profiler.MOST_ENTRIES, most
+        return before
+
+    def count(n: int) -> int:
+        return sum(range(n))
+
+    before = client.run(bound, 100)
+    try:
+        with dask_strata.record(runs, client=client, yappi="cpu", yappi_interval="50ms") as run:
+            for _ in range(3):
+                client.gather(client.map(count, range(20), pure=False))
+                time.sleep(0.6)  # longer than samples are apart
+    finally:
+        client.run(bound, 50_000)
+    assert set(before.values()) == {50_000}
+    losses = [f.text for f in run.check().missing]
+    assert len(losses) == 2
+    assert all("into a module that workers import" in text for text in losses)
+    assert len(run.functions)
+
+
+def test_the_profiler_of_somebody_else_is_left_alone(client: Client, runs: Path) -> None:
+    """Where another Yappi runs, it goes on; that there is no profile of ours is a loss."""
+
+    def start() -> None:
+        import yappi
+
+        yappi.start()
+
+    def stop() -> bool:
+        import yappi
+
+        running = yappi.is_running()
+        yappi.stop()
+        yappi.clear_stats()
+        return running
+
+    client.run(start)
+    with dask_strata.record(runs, client=client, yappi="cpu") as run:
+        client.submit(abs, -1).result()
+    assert set(client.run(stop).values()) == {True}
+    losses = [f.text for f in run.check().missing]
+    assert len(losses) == 2
+    assert all("a Yappi of somebody else" in text for text in losses)
+    assert not len(run.functions)
+
+
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="from 3.12 on Python's profiler and Yappi share a thread"
+)
+def test_a_profiler_that_takes_a_thread_is_named(client: Client, runs: Path) -> None:
+    """A task that uses Python's own profiler ends ours on its thread, which is a loss."""
+
+    def profiled() -> int:
+        import cProfile
+
+        with cProfile.Profile():
+            return sum(range(10))
+
+    with dask_strata.record(runs, client=client, yappi="cpu") as run:
+        client.submit(profiled).result()
+    losses = [f.text for f in run.check().missing]
+    assert len(losses) == 1
+    assert "cProfile.py" in losses[0]
+
+
+def test_two_recordings_cannot_both_profile(client: Client, runs: Path) -> None:
+    """The second recording goes on without a profile, and says whose there is."""
+    with dask_strata.record(runs, client=client, yappi="cpu") as first:
+        with dask_strata.record(runs, client=client, yappi="cpu") as second:
+            client.submit(abs, -1).result()
+        client.submit(abs, -2).result()
+    assert first.check().ok
+    assert len(first.functions)
+    assert all(first.manifest.run in f.text for f in second.check().missing)
+    assert len(second.check().missing) == 2
+
+
+@pytest.fixture
+def without_yappi(tmp_path: Path) -> dict[str, str]:
+    """Variables of a Python, and all that it starts, in which Yappi is not installed."""
+    folder = tmp_path / "without"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import sys; sys.modules['yappi'] = None\n")
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+def test_what_is_missing_is_said_before_anything_runs(
+    strata: Strata, script: Script, runs: Path, without_yappi: dict[str, str]
+) -> None:
+    """`record --yappi` without Yappi exits 2 with the command that installs it."""
+    path = script("open('ran', 'w')")
+    done = strata("record", "--yappi", "cpu", "-o", runs, path, env=without_yappi)
+    assert done.returncode == 2
+    assert "pip install 'dask-strata[yappi]'" in done.stderr
+    assert not (path.parent / "ran").exists()
+
+
+def test_without_yappi_the_recording_goes_on_and_says_so(
+    script: Script, runs: Path, without_yappi: dict[str, str], strata: Strata
+) -> None:
+    """By preload, where there is no Yappi: told once, everything else is on record."""
+    environment = without_yappi | {
+        "DASK_DASK_STRATA__RUNS": str(runs),
+        "DASK_DASK_STRATA__YAPPI": "cpu",
+        "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "['dask_strata']",
+    }
+    done = subprocess.run(
+        [sys.executable, str(script(PIPELINE))],
+        env=environment,
+        cwd=runs.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stderr.count("pip install 'dask-strata[yappi]'") == 1
+    run = only_run(runs)
+    assert len(run.tasks) == 12
+    checked = strata("check", run.path)
+    assert checked.returncode == 1
+    assert "pip install 'dask-strata[yappi]'" in checked.stdout
+    assert {f.text.partition(":")[0] for f in run.check().missing} == {"profile"}
+
+
+def test_a_wrong_clock_is_a_mistake_of_use(strata: Strata, script: Script) -> None:
+    """An unknown clock or role is named before anything runs."""
+    assert strata("record", "--yappi", "sun", script("")).returncode == 2
+    with pytest.raises(dask_strata.StrataError, match="worker, scheduler, client"):
+        dask_strata.config.read_settings({}, yappi_roles="nanny")

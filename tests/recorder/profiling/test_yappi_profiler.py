@@ -1,0 +1,332 @@
+"""The profiler of a process: what it reads while functions are under way, and whose code it is."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dask_strata.config import SETTINGS
+from dask_strata.importers.profiles.yappi_files import read_profile
+from dask_strata.recorder.profiling.coroutines import is_coroutine, source_lines
+from dask_strata.recorder.profiling.yappi_profiler import CannotProfileError, join
+from dask_strata.schema.owners import owner_of, waits
+
+
+def serve(jobs: queue.Queue[int | None], done: queue.Queue[int]) -> None:
+    while (job := jobs.get()) is not None:
+        done.put(job_of_a_while(job))
+
+
+def job_of_a_while(n: int) -> int:
+    total = 0
+    for i in range(n):
+        total += i
+    return total
+
+
+def test_a_function_under_way_is_not_charged_with_what_it_called() -> None:
+    """However often it is read, a long function's own time is without that of those it called."""
+    me, jobs, done = object(), queue.Queue(), queue.Queue()
+    profiler = join("run", "cpu", me)
+    thread = threading.Thread(target=serve, args=(jobs, done), name="server")
+    found = []
+    try:
+        thread.start()
+        for _ in range(5):
+            jobs.put(200_000)
+            done.get()
+            found += profiler.take()[0]
+        jobs.put(None)
+        thread.join()
+        profiler.stop(me)
+        found += profiler.take()[0]
+    finally:
+        profiler.leave(me, None)
+
+    def total(name: str, column: str) -> float:
+        return sum(row[column] for row in found if row["name"] == name)
+
+    assert (total("serve", "ncall"), total("job_of_a_while", "ncall")) == (1, 5)
+    assert total("job_of_a_while", "own_seconds") > total("serve", "own_seconds")
+    assert {r["thread_name"] for r in found if r["name"] == "serve"} == {"server"}
+
+
+def test_one_profile_lasts_until_the_last_who_shares_it_has_gone(tmp_path: Path) -> None:
+    """Of several recorders in one process one speaks; the next takes over; another run waits."""
+    first, second = object(), object()
+    profiler = join("run", "wall", first)
+    assert join("run", "wall", second) is profiler
+    with pytest.raises(CannotProfileError, match="run run"):
+        join("other", "wall", object())
+    assert (profiler.speaks_for(first), profiler.speaks_for(second)) == (True, False)
+    profiler.stop(first)
+    profiler.leave(first, None)
+    assert profiler.speaks_for(second)
+    job_of_a_while(10)
+    profiler.stop(second)
+    assert any(row["name"] == "job_of_a_while" for row in profiler.take()[0])
+    assert profiler.leave(second, tmp_path / "profiles" / "it") is None
+    assert sorted(p.name for p in (tmp_path / "profiles").iterdir()) == ["it.callgrind", "it.pstat"]
+    again = join("other", "cpu", first)
+    again.stop(first)
+    again.leave(first, None)
+
+
+def test_who_stops_yappi_is_noticed() -> None:
+    """That somebody else stopped the profile is said once."""
+    import yappi
+
+    me = object()
+    profiler = join("run", "cpu", me)
+    try:
+        assert profiler.troubles() == []
+        yappi.stop()
+        assert "stopped" in profiler.troubles()[0]
+        assert profiler.troubles() == []
+    finally:
+        profiler.stop(me)
+        profiler.leave(me, None)
+
+
+def test_who_reads_yappi_does_not_stop_it() -> None:
+    """Yappi pauses while somebody asks it for its statistics: that is no trouble."""
+    import yappi
+
+    me = object()
+    profiler = join("run", "cpu", me)
+    resumed = threading.Timer(0.1, yappi.start)
+    try:
+        yappi.stop()  # which is what a pause is
+        resumed.start()
+        assert profiler.troubles() == []
+    finally:
+        resumed.join()
+        profiler.stop(me)
+        profiler.leave(me, None)
+
+
+SOURCE = """
+import functools
+
+async def plain(): ...
+
+@functools.wraps(
+    plain
+)
+async def decorated(): ...
+
+class C:
+    def method(self): return [x async for x in y]
+    async def generator(self):
+        yield 1
+f = lambda: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "expected"),
+    [
+        (4, "plain", True),
+        (6, "decorated", True),
+        (12, "C.method", False),
+        (13, "C.generator", True),
+        (12, "C.method.<locals>.<listcomp>", None),
+        (15, "<lambda>", False),
+        (4, "another", None),
+        (99, "plain", None),
+        (0, "plain", None),
+    ],
+)
+def test_coroutines_are_known_by_their_definition(
+    tmp_path: Path, line: int, name: str, expected: object
+) -> None:
+    """A function is a coroutine if its line says so; where that cannot be told it is null."""
+    file = tmp_path / "source.py"
+    file.write_text(SOURCE)
+    assert is_coroutine(source_lines(str(file)), line, name) is expected
+
+
+def test_source_that_cannot_be_read_leaves_it_open(tmp_path: Path) -> None:
+    """No file, a file of bytes, or no path at all: null, and no error."""
+    binary = tmp_path / "binary.py"
+    binary.write_bytes(b"\xff\xfe\x00# coding: nonsense")
+    for file in (str(binary), "<string>", str(tmp_path), "a\x00b"):
+        assert is_coroutine(source_lines(file), 1, "f") is None
+
+
+@pytest.mark.parametrize(
+    ("file", "owner", "package"),
+    [
+        ("/v/lib/python3.11/site-packages/distributed/worker.py", "dask", "distributed"),
+        ("/usr/lib/python3/dist-packages/numpy/core/x.py", "library", "numpy"),
+        ("C:\\v\\Lib\\site-packages\\six.py", "library", "six"),
+        ("/v/lib/python3.11/site-packages/dask_strata/run.py", "recorder", "dask_strata"),
+        ("/usr/lib/python3.11/asyncio/events.py", "python", None),
+        ("<frozen importlib._bootstrap>", "python", None),
+        ("<string>", None, None),
+        ("<stdin>", "user", None),
+        ("", None, None),
+        ("/home/me/lib/work.py", "user", None),
+    ],
+)
+def test_whose_code_a_file_is(file: str, owner: str | None, package: str | None) -> None:
+    """The path tells: installed, Python's own, Dask's machinery, ours, or the user's."""
+    assert owner_of(file) == (owner, package)
+
+
+def test_only_machinery_waits() -> None:
+    """A user's coroutine is shown; Dask's idle ones are not, and on the CPU clock nothing waits."""
+    assert waits("/d/comm/tcp.py", "TCP.read", "dask", coroutine=True, clock="wall")
+    assert not waits("/d/comm/tcp.py", "TCP.read", "dask", coroutine=True, clock="cpu")
+    assert not waits("/home/me/a.py", "work", "user", coroutine=True, clock="wall")
+    assert waits("/l/selectors.py", "EpollSelector.select", "python", coroutine=False, clock="wall")
+
+
+def squeeze(data: bytes, n: int) -> None:
+    zlib.compress(data)
+    sorted(range(n), key=backwards)
+
+
+def backwards(n: int) -> int:
+    return -n
+
+
+def again_and_again(data: bytes, depth: int) -> None:
+    zlib.compress(data)
+    if depth:
+        again_and_again(data, depth - 1)
+
+
+def profiled_in_a_thread(
+    task: Callable[[], None], *, every: float | None = None, save: Path | None = None
+) -> list[dict[str, Any]]:
+    """Run a task in a thread that is profiled, and read as often as is said meanwhile."""
+    me, functions = object(), []
+    profiler = join("run", "cpu", me)
+    thread = threading.Thread(target=task, name="profiled")
+    try:
+        thread.start()
+        while thread.is_alive():
+            thread.join(every)
+            functions += profiler.take()[0]
+        profiler.stop(me)
+        functions += profiler.take()[0]
+    finally:
+        assert profiler.leave(me, save) is None
+    return [r for r in functions if r["thread_name"] == "profiled"]
+
+
+def seconds_of(rows: list[dict[str, Any]], *names: str) -> float:
+    return sum(row["own_seconds"] for row in rows if not names or row["name"] in names)
+
+
+@pytest.mark.parametrize("every", [None, 0.02])
+def test_the_time_of_compiled_functions_is_their_callers(tmp_path: Path, every: float) -> None:
+    """However often it is read, own times add up to the whole, those of callbacks left apart."""
+    data = os.urandom(1 << 20) * 4
+
+    def task() -> None:
+        squeeze(data, 50_000)
+
+    rows = profiled_in_a_thread(task, every=every, save=tmp_path / "it")
+    whole = max(row["total_seconds"] for row in rows)  # that of the thread's first function
+    assert seconds_of(rows) == pytest.approx(whole, rel=1e-3)
+    squeezed = sum(row["total_seconds"] for row in rows if row["name"] == "squeeze")
+    called = seconds_of(rows, "backwards")
+    assert 0 < called < squeezed
+    assert seconds_of(rows, "squeeze") == pytest.approx(squeezed - called, rel=1e-3)
+    assert seconds_of(rows, "squeeze") > called
+    for form in ("pstat", "callgrind"):
+        saved = read_profile(tmp_path / f"it.{form}")
+        found = next(row for row in saved if row["name"] == "squeeze")
+        assert found["own_seconds"] == pytest.approx(seconds_of(rows, "squeeze"), rel=1e-3)
+        # A callgrind file has calls by Python functions only: those of `sorted` are not in it.
+        inside = squeezed - (called if form == "callgrind" else 0.0)
+        assert found["total_seconds"] == pytest.approx(inside, rel=1e-3)
+
+
+def test_compiled_functions_below_a_recursive_one_are_its_own() -> None:
+    """A function that calls itself has the time of what is compiled in all of its calls."""
+    data = os.urandom(1 << 20)
+
+    def task() -> None:
+        again_and_again(data, 3)
+
+    rows = profiled_in_a_thread(task)
+    whole = max(row["total_seconds"] for row in rows)
+    assert seconds_of(rows) == pytest.approx(whole, rel=1e-3)
+    assert seconds_of(rows, "again_and_again") > 0.9 * whole
+
+
+SENT = """
+def sent(n):
+    return sent_too(n) + len(str(n))
+
+def sent_too(n):
+    return sum(range(n))
+"""
+
+
+def made_anew(times: int) -> None:
+    """Call functions that are made anew for each call, as Dask does with those of a script."""
+    for _ in range(times):
+        names: dict[str, Any] = {}
+        exec(compile(SENT, "<sent>", "exec"), names)
+        names["sent"](10)
+
+
+def test_functions_that_are_made_anew_are_one(tmp_path: Path) -> None:
+    """A function that is unpickled for each task has one row an interval, and one in a file."""
+    rows = profiled_in_a_thread(lambda: made_anew(200), save=tmp_path / "it")
+    found = [row for row in rows if row["name"] == "sent"]
+    assert sum(row["ncall"] for row in found) == 200
+    assert len(found) <= len({row["time"] for row in found})
+    for form in ("pstat", "callgrind"):
+        saved = [r for r in read_profile(tmp_path / f"it.{form}") if r["module"] == "<sent>"]
+        assert sorted(r["name"] for r in saved) == ["<module>", "sent", "sent_too"]
+        row = next(r for r in saved if r["name"] == "sent_too")
+        assert row["ncall"] == 200
+        assert row["total_seconds"] == pytest.approx(
+            sum(r["total_seconds"] for r in rows if r["name"] == "sent_too"), abs=1e-5
+        )
+
+
+def test_a_profile_with_too_many_functions_ends_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Beyond the bound Yappi is stopped; what it has is kept, and the loss says what to do."""
+    import yappi
+
+    monkeypatch.setattr("dask_strata.recorder.profiling.yappi_profiler.MOST_ENTRIES", 300)
+    me = object()
+    profiler = join("run", "cpu", me)
+    try:
+        assert profiler.take()
+        assert profiler.troubles() == []
+        made_anew(200)
+        rows, _ = profiler.take()
+        assert not yappi.is_running()
+        (trouble,) = profiler.troubles()
+        assert "into a module that workers import" in trouble
+        assert sum(row["ncall"] for row in rows if row["name"] == "sent") == 200
+        made_anew(10)
+        assert profiler.take() == ([], [])
+        assert profiler.troubles() == []
+        profiler.stop(me)
+    finally:
+        assert profiler.leave(me, tmp_path / "it") is None
+    saved = read_profile(tmp_path / "it.pstat")
+    assert next(row["ncall"] for row in saved if row["name"] == "sent") == 200
+
+
+def test_the_interval_says_what_its_least_is() -> None:
+    """A profile is recorded when samples are taken: the setting's meaning tells."""
+    (setting,) = (s for s in SETTINGS if s.name == "yappi.interval")
+    assert "`sample-interval` is the least" in setting.meaning

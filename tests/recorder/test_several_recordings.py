@@ -1,0 +1,190 @@
+"""Several recordings of one cluster, and recordings that not every process takes part in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+from dask_strata import Run, record
+from tests.conftest import assert_whole, rows, runs_in, wait_until
+from tests.support.leftovers import assert_nothing_left
+
+pytestmark = pytest.mark.usefixtures("no_hurry")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of two worker processes with nannies, which no test here may leave a trace on."""
+    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as made:
+        yield made
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def compute(client: Client, tag: str, n: int = 20) -> None:
+    futures = [client.submit(square, i, key=f"{tag}-{i}") for i in range(n)]
+    assert client.gather(futures) == [i * i for i in range(n)]
+
+
+def tags(run: Run) -> set[str]:
+    """Return the prefixes of the tasks that a run saw run."""
+    return {
+        row["prefix"]
+        for row in rows(run, "select distinct split_part(key, '-', 1) as prefix from attempts")
+    }
+
+
+@pytest.mark.parametrize("first", ["inner", "outer"])
+def test_two_clients_record_at_once_and_end_in_either_order(
+    cluster: LocalCluster, client: Client, runs: Path, first: str
+) -> None:
+    """Each run is whole and has what was computed while it lasted; nothing is left of them."""
+    with Client(cluster) as other:
+        outer, inner = record(runs, client=client), record(runs, client=other)
+        ends = {"outer": outer, "inner": inner}
+        with contextlib.ExitStack() as stack:
+            begun = {"outer": stack.enter_context(outer)}
+            compute(client, "one")
+            begun["inner"] = stack.enter_context(inner)
+            compute(other, "two")
+            compute(client, "three")
+            stack.pop_all()
+            ends.pop(first).__exit__(None, None, None)
+            compute(client, "four")
+            (last,) = ends
+            ends[last].__exit__(None, None, None)
+        assert_nothing_left(client, runs)
+        assert "_graph_to_futures" not in vars(other)
+        compute(client, "five")
+    for run in begun.values():
+        assert_whole(run)
+    both, alone = {"two", "three"}, {"four"}
+    assert tags(begun["outer"]) == {"one"} | both | (alone if first == "inner" else set())
+    assert tags(begun["inner"]) == both | (alone if first == "outer" else set())
+
+
+def test_one_client_records_nested_and_twice_the_same(
+    cluster: LocalCluster, client: Client, runs: Path
+) -> None:
+    """A recording inside of another, by the same client, takes nothing from the other."""
+    with record(runs, client=client) as outer:
+        compute(client, "before")
+        with record(runs, client=client) as inner, record(runs, client=client, tap="plugin") as by:
+            compute(client, "within")
+        compute(client, "after")
+    assert_nothing_left(client, runs)
+    for run in (outer, inner, by):
+        assert_whole(run)
+        assert [f.text for f in run.check().findings if "was recorded by" in f.text] == []
+    assert tags(outer) == {"before", "within", "after"}
+    assert tags(inner) == tags(by) == {"within"}
+    lines = [rows(run, "select code from client_submissions") for run in (outer, inner, by)]
+    assert [len(found) for found in lines] == [60, 20, 20]
+
+
+def test_a_preload_and_a_block_record_at_once(runs: Path) -> None:
+    """The block's run has the block, the preload's has all, and it goes on after the block."""
+    with (
+        dask.config.set(
+            {
+                "distributed.scheduler.preload": ["dask_strata"],
+                "distributed.client.preload": ["dask_strata"],
+                "dask_strata.runs": str(runs / "whole"),
+            }
+        ),
+        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        compute(client, "before")
+        with record(runs / "block", client=client) as block:
+            compute(client, "within")
+        compute(client, "after")
+    (whole,) = runs_in(runs / "whole")
+    wait_until(lambda: runs_in(runs / "whole")[0].state == "complete", what="the preload's run")
+    (whole,) = runs_in(runs / "whole")
+    for run in (whole, block):
+        assert_whole(run)
+    assert tags(whole) == {"before", "within", "after"}
+    assert tags(block) == {"within"}
+    assert not [t.name for t in threading.enumerate() if "dask-strata" in t.name]
+
+
+async def ask_again(dask_scheduler: Any = None) -> list[Any]:
+    """Have all workers and nannies set up the plugins once more, as Dask may."""
+    said = []
+    for nanny, operation in ((False, "plugin-add"), (True, "plugin_add")):
+        plugins = dask_scheduler.nanny_plugins if nanny else dask_scheduler.worker_plugins
+        for name, plugin in plugins.items():
+            if name.startswith("dask-strata"):
+                message = {"op": operation, "plugin": plugin, "name": name}
+                answers = await dask_scheduler.broadcast(msg=message, nanny=nanny)
+                said += [answer["status"] for answer in answers.values()]
+    return said
+
+
+def test_a_recorder_that_is_asked_for_twice_is_there_once(client: Client, runs: Path) -> None:
+    """Dask may hand a plugin to a server twice: it is recorded by one at a time, and let go of."""
+    with record(runs, client=client) as run:
+        compute(client, "one")
+        assert client.run_on_scheduler(ask_again) == ["OK"] * 4
+        compute(client, "two")
+    assert_nothing_left(client, runs)
+    assert_whole(run)
+    assert tags(run) == {"one", "two"}
+    found = rows(run, "select role, address, start, stop from processes order by start")
+    assert sum(row["role"] == "nanny" for row in found) == 2
+    by_worker: dict[str, list[Any]] = {}
+    for row in found:
+        if row["role"] == "worker":
+            by_worker.setdefault(row["address"], []).append(row)
+    for first, second in by_worker.values():
+        assert first["stop"] <= second["start"]
+
+
+def test_a_nanny_whose_worker_restarts_while_the_recording_ends_lets_go(
+    client: Client, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler cannot tell it, as it knows nannies by their workers: it finds out itself."""
+    monkeypatch.setattr("dask_strata.recorder.plugins._FORGET_SECONDS", 1)
+    victim = next(iter(client.scheduler_info()["workers"]))
+    pid = client.run(os.getpid, workers=[victim])[victim]
+    with record(runs, client=client) as run:
+        compute(client, "one")
+        os.kill(pid, 9)
+        wait_until(
+            lambda: victim not in client.scheduler_info()["workers"], what="the end of the worker"
+        )
+    client.wait_for_workers(2)
+    assert_nothing_left(client, runs)
+    compute(client, "two")
+    assert tags(run) == {"one"}
+    cut = {f.process for f in run.check().missing if "cut off" in f.text}
+    (process,) = rows(run, f"select process from processes where pid = {pid}")
+    assert cut == {process["process"]}
+
+
+def test_a_restarted_cluster_is_still_announced(client: Client, runs: Path) -> None:
+    """Dask forgets all metadata in a restart: who connects after it finds the run all the same."""
+    with record(runs, client=client) as run:
+        client.restart(wait_for_workers=False)
+        client.wait_for_workers(1)
+        compute(client, "after")
+        with (
+            dask.config.set({"distributed.client.preload": ["dask_strata"]}),
+            Client(client.scheduler.address) as late,
+        ):
+            compute(late, "late")
+            name = late.id
+    assert_nothing_left(client, runs)
+    assert tags(run) == {"after", "late"}
+    assert name in {row["address"] for row in rows(run, "select address from processes")}

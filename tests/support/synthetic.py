@@ -1,0 +1,93 @@
+"""Runs made by hand, of which the test knows every row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dask_strata.store.frames import Batch, Encoder
+from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest
+from dask_strata.store.sinks import FileSink
+
+SECOND = 1_000_000_000
+T0 = 1_795_000_000 * SECOND
+
+
+class Process:
+    """One process of a synthetic run: a frame for each call of `write`."""
+
+    def __init__(self, folder: Path, name: str, /, **facts: Any) -> None:
+        self.encoder = Encoder(name, {"role": name.partition("-")[0], "run": "synth", "pid": 0})
+        self.sink = FileSink(folder / SEGMENTS / f"{name}{SUFFIX}", self.encoder.header())
+        self.write(
+            "processes",
+            [{"role": name.partition("-")[0], "host": "elsewhere", "start": T0, **facts}],
+        )
+
+    def write(self, table: str, rows: list[dict[str, Any]]) -> None:
+        """Write rows of one table as a frame."""
+        self.sink.write(self.encoder.frame([Batch.of_rows(table, rows)]), len(rows))
+
+    def end(self, reason: str = "closed", at: int = T0 + 10 * SECOND) -> None:
+        """Write the last row."""
+        self.write("processes", [{"stop": at, "exit_reason": reason}])
+        self.sink.close()
+
+
+def new_run(folder: Path) -> Path:
+    """Make an empty run."""
+    Manifest("synth", "synthetic", T0, "0").write(folder)
+    return folder
+
+
+def moves(key: str, *steps: tuple[float, str, str], **details: Any) -> list[dict[str, Any]]:
+    """Return transitions of a key: seconds, state before, state after; details on the last."""
+    rows = [
+        {
+            "time": T0 + int(t * SECOND),
+            "key": key,
+            "start_state": a,
+            "finish_state": b,
+            "stimulus_id": f"s-{t}",
+        }
+        for t, a, b in steps
+    ]
+    rows[-1].update(details)
+    return rows
+
+
+def life(key: str, start: float, stop: float, worker: str, **details: Any) -> list[dict[str, Any]]:
+    """Return the transitions of a task that computed from start to stop on a worker."""
+    a, b = T0 + int(start * SECOND), T0 + int(stop * SECOND)
+    return moves(
+        key,
+        (start - 0.1, "released", "waiting"),
+        (start, "waiting", "processing"),
+        (stop, "processing", "memory"),
+        worker=worker,
+        thread=1,
+        nbytes=8,
+        typename="int",
+        startstops=[["compute", a, b - a, None]],
+        **details,
+    )
+
+
+def small_run(folder: Path) -> Path:
+    """Make a run of one worker with two threads, 10 s, two tasks of 4 s; all is well."""
+    new_run(folder)
+    scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
+    scheduler.write(
+        "worker_events",
+        [{"time": T0, "worker": "tcp://w:1", "name": "w", "action": "add", "reason": "2 threads"}],
+    )
+    rows = life("a-1", 1, 5, "tcp://w:1") + life("b-1", 2, 6, "tcp://w:1")
+    scheduler.write("scheduler_transitions", sorted(rows, key=lambda r: r["time"]))
+    scheduler.write(
+        "counters",
+        [{"time": T0, "name": "scheduler.transitions", "value": 6, "recorded": 6, "final": True}],
+    )
+    scheduler.end()
+    worker = Process(folder, "worker-1", address="tcp://w:1", name="w", nthreads=2)
+    worker.end()
+    return folder

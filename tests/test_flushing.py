@@ -1,0 +1,265 @@
+"""What `flush` covers is on record whatever happens next; nothing that takes long delays it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+import dask_strata
+from dask_strata import Run, open_run
+from dask_strata.config import read_settings
+from dask_strata.recorder.pipeline.engine import Engine, running
+from dask_strata.recorder.sources.graph import MOST_TASKS
+from dask_strata.store.frames import Encoder
+from dask_strata.store.manifest import Manifest, new_run_id
+from dask_strata.store.sinks import RelaySink
+from tests.conftest import rows, wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+#: With this nothing is flushed because it is time.
+NEVER = "1h"
+
+FRAME = Encoder("worker-0a1b2c3d", {}).header()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of one worker with one thread."""
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as made:
+        yield made
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+    """Make an engine that records into a run of its own; start it yourself."""
+    made: list[Engine] = []
+
+    def make(**settings: Any) -> Engine:
+        run, folder = new_run_id(), tmp_path / f"run-{len(made)}"
+        Manifest(run, "run", 0, "0").write(folder)
+        made.append(Engine("client", run, folder, read_settings(settings)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.finish("done")
+
+
+def keys(run: Run, query: str) -> set[str]:
+    run.refresh()
+    return {row["key"] for row in rows(run, query)}
+
+
+def test_what_a_task_flushed_survives_its_worker(
+    client: Client, runs: Path, tmp_path: Path
+) -> None:
+    """A worker is killed after `flush`: all that it had seen is on record, up to that task."""
+    sign = tmp_path / "flushed"
+
+    def last_words() -> str:
+        if sign.exists():
+            return "again"
+        done = dask_strata.flush(60)
+        sign.write_text(f"{os.getpid()} {done}")
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("it goes on")
+
+    before = [f"before-{i}" for i in range(20)]
+    with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
+        assert client.gather(client.map(abs, range(20), key=before)) == list(range(20))
+        assert client.submit(last_words, key="last-words").result(timeout=120) == "again"
+    pid, done = sign.read_text().split()
+    assert done == "True"
+    [dead] = rows(run, f"select process from processes where role = 'worker' and pid = {pid}")
+    mine = f"process = '{dead['process']}'"
+    assert keys(run, f"from worker_transitions where {mine} and finish_state = 'memory'") == {
+        *before
+    }
+    assert keys(run, f"from executions where {mine}") == {*before}
+    assert "last-words" in keys(
+        run, f"from worker_transitions where {mine} and finish_state = 'executing'"
+    )
+    assert {f.process for f in run.check().missing} == {dead["process"]}
+
+
+def test_a_client_flushes_what_its_process_saw(client: Client, runs: Path) -> None:
+    """Nothing was written before, the submission and what came of it is when it returns."""
+    query = "select first_key as key from client_submissions"
+    finished = "from scheduler_transitions where finish_state = 'memory'"
+    with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
+        assert client.submit(abs, -1, key="seen").result() == 1
+        assert (keys(run, query), keys(run, finished)) == (set(), set())
+        assert dask_strata.flush(60)
+        assert (keys(run, query), keys(run, finished)) == ({"seen"}, {"seen"})
+
+
+def test_without_a_recording_there_is_nothing_to_do(client: Client) -> None:
+    """It returns at once and says yes, in the client, in a task and on an event loop."""
+    assert dask_strata.flush(60)
+    assert client.submit(dask_strata.flush, pure=False).result()
+    assert client.run_on_scheduler(dask_strata.flush)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "5s", None, True])
+def test_a_timeout_that_is_none(timeout: Any) -> None:
+    """It is refused, whether anybody records or not."""
+    with pytest.raises((TypeError, ValueError), match="a number of seconds"):
+        dask_strata.flush(timeout)
+
+
+def test_on_an_event_loop_it_does_not_wait(client: Client, runs: Path) -> None:
+    """A flush that cannot go on does not stop the loop; it is done when it can."""
+
+    async def in_a_thread() -> bool:
+        return await asyncio.to_thread(dask_strata.flush, 60)
+
+    with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
+        [scheduler] = [e for e in running() if (e.role, e.run) == ("scheduler", run.manifest.run)]
+        assert client.submit(abs, -1, key="seen").result() == 1
+        with scheduler._flush_lock:
+            assert client.run_on_scheduler(dask_strata.flush) is False
+        query = "from scheduler_transitions where finish_state = 'memory'"
+        wait_until(lambda: keys(run, query) == {"seen"}, what="the flush that was asked for")
+        assert set(client.run(dask_strata.flush).values()) == {False}
+        assert client.submit(abs, -2, key="more").result() == 2
+        assert client.run_on_scheduler(in_a_thread) is True
+        assert keys(run, query) == {"seen", "more"}
+
+
+def test_a_large_graph_holds_up_nothing(cluster: LocalCluster, client: Client, runs: Path) -> None:
+    """One flush writes all transitions and a part of the graph; the rest is there in the end."""
+    n = 2 * MOST_TASKS + 5_000
+    tasks, nowhere = "select key from graph_tasks", {"a place that is nowhere": 1}
+
+    def submit(prefix: str) -> list[Any]:
+        known = len(cluster.scheduler.unrunnable)
+        names = [f"{prefix}-{i}" for i in range(n)]
+        made = client.map(abs, range(n), key=names, resources=nowhere)
+        wait_until(lambda: len(cluster.scheduler.unrunnable) == known + n, what="all tasks")
+        client.run_on_scheduler(lambda: None)  # the loop has ended its step
+        return made
+
+    with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
+        [scheduler] = [e for e in running() if (e.role, e.run) == ("scheduler", run.manifest.run)]
+        first = submit("first")
+        scheduler.flush()
+        assert scheduler._pump.handed_over(60)
+        moved = keys(run, "select distinct key from scheduler_transitions")
+        assert moved == {f.key for f in first}
+        assert 0 < len(keys(run, tasks)) <= MOST_TASKS
+        assert dask_strata.flush(120)
+        assert keys(run, tasks) == moved
+        second = submit("second")
+    wait_until(lambda: open_run(run.path).state == "complete", what="the end")
+    assert keys(run, tasks) == moved | {f.key for f in second}
+
+
+def test_facts_that_take_long_hold_up_nothing(
+    engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are written while they are gathered; what is not there at the end is named."""
+    monkeypatch.setattr("dask_strata.recorder.pipeline.engine._LAST_WRITE_SECONDS", 60)
+    go, one = threading.Event(), engine(flush_interval="10ms")
+    one.facts.append(lambda: one.add("job", name="slow", value=str(go.wait(60))))
+    one.start(address="c")
+    one.add("script", name="meanwhile", value="")
+    run = open_run(one.folder)
+
+    def names(table: str) -> list[str]:
+        run.refresh()
+        return run[table].to_arrow()["name"].to_pylist()
+
+    wait_until(lambda: "meanwhile" in names("script"), what="a row")
+    assert names("job") == []
+    go.set()
+    one.finish("done")
+    assert names("job") == ["slow"]
+    assert len(run["losses"]) == 0
+
+    monkeypatch.setattr("dask_strata.recorder.pipeline.engine._LAST_FACTS_SECONDS", 0.1)
+    stuck, go = engine(), threading.Event()
+    stuck.facts.append(lambda: go.wait(120))
+    stuck.start(address="c")
+    stuck.finish("done")
+    go.set()
+    [loss] = open_run(stuck.folder)["losses"].to_arrow().to_pylist()
+    assert loss["what"] == "facts"
+
+
+def test_fsync_is_asked_for_on_the_writing_thread(engine: Callable[..., Engine]) -> None:
+    """Never by default; else again and again, and at the end."""
+    calls: list[str] = []
+
+    def watch(_: Any, event: str, argument: Any) -> None:
+        if event == "c_call" and argument is os.fsync:
+            calls.append(threading.current_thread().name)
+
+    def start(**settings: Any) -> Engine:
+        made = engine(**settings)
+        threading.setprofile(watch)
+        try:
+            made.start(address="c")
+        finally:
+            threading.setprofile(None)
+        return made
+
+    without = start(flush_interval="10ms")
+    assert without.flush_all(60)
+    without.finish("done")
+    assert calls == []
+    often = start(flush_interval="10ms", sample_interval="10ms", fsync_interval="10ms")
+    wait_until(lambda: len(calls) > 3, what="the disk to be asked")
+    often.finish("done")
+    seldom = start(fsync_interval=NEVER)
+    assert seldom.flush_all(60)
+    asked = len(calls)
+    seldom.finish("done")
+    assert len(calls) > asked
+    assert {name.rpartition("-")[2] for name in calls} == {"writer"}
+    assert all(len(open_run(one.folder)["losses"]) == 0 for one in (often, seldom))
+
+
+def test_fsync_that_fails_is_counted(
+    engine: Callable[..., Engine], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that cannot be asked for (here a pipe) is told of and on record; nothing is raised."""
+    one = engine(flush_interval=NEVER, fsync_interval="10ms")
+    one.start(address="c")
+    assert one.flush_all(60)
+    reader, writer = os.pipe()
+    kept = os.dup(one.sink._fd)
+    os.dup2(writer, one.sink._fd)
+    try:
+        one.add("script", name="into the pipe", value="")
+        assert one.flush_all(60)
+        wait_until(lambda: one._pump.failed_syncs, what="a failure")
+    finally:
+        os.dup2(kept, one.sink._fd)
+        for fd in (reader, writer, kept):
+            os.close(fd)
+    one.finish("done")
+    [loss] = rows(open_run(one.folder), "from losses where what = 'fsync'")
+    assert loss["count"] >= 1
+    assert "Invalid argument" in loss["reason"]
+    assert [r.getMessage() for r in caplog.records if "the disk may not keep" in r.getMessage()]
+
+
+def test_records_of_others_are_asked_for_too(tmp_path: Path) -> None:
+    """Their files are, and one that is gone is told of."""
+    sink = RelaySink(tmp_path, ".seg")
+    sink.write(RelaySink.address("worker-0a1b2c3d", FRAME), 0)
+    sink.sync()
+    sink.write(RelaySink.address("worker-0a1b2c3d", FRAME), 0)
+    (tmp_path / "worker-0a1b2c3d.seg").unlink()
+    with pytest.raises(FileNotFoundError):
+        sink.sync()
+    sink.sync()
