@@ -101,7 +101,7 @@ def sources(tasks: int) -> dict[str, dict[str, float]]:
     from distributed import Client, LocalCluster
 
     import dask_strata
-    from dask_strata.recorder.pipeline.engine import running
+    from dask_strata.flushing import recorders as running
 
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     with (
@@ -119,7 +119,9 @@ def sources(tasks: int) -> dict[str, dict[str, float]]:
         for _ in range(tasks // A_FLUSH):
             client.gather(client.map(abs, range(A_FLUSH), pure=False))
             for role, engine in recorders.items():
-                for source in [*engine.sources, *engine.slow_sources]:
+                for source in [
+                    take for source in engine.sources for take in (source.rows, source.slow_rows)
+                ]:
                     ask(source, engine, found[role], tasks)
     return found
 

@@ -16,7 +16,9 @@ from distributed import Client, LocalCluster
 import dask_strata
 from dask_strata import Run, open_run
 from dask_strata.config import read_settings
-from dask_strata.recorder.pipeline.engine import Engine, running
+from dask_strata.flushing import recorders
+from dask_strata.recorder.pipeline.engine import Engine
+from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.sources.graph import MOST_TASKS
 from dask_strata.store.frames import Encoder
 from dask_strata.store.manifest import Manifest, new_run_id
@@ -123,7 +125,9 @@ def test_on_an_event_loop_it_does_not_wait(client: Client, runs: Path) -> None:
         return await asyncio.to_thread(dask_strata.flush, 60)
 
     with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
-        [scheduler] = [e for e in running() if (e.role, e.run) == ("scheduler", run.manifest.run)]
+        [scheduler] = [
+            e for e in recorders() if (e.role, e.run_id) == ("scheduler", run.manifest.run)
+        ]
         assert client.submit(abs, -1, key="seen").result() == 1
         with scheduler._flush_lock:
             assert client.run_on_scheduler(dask_strata.flush) is False
@@ -149,10 +153,12 @@ def test_a_large_graph_holds_up_nothing(cluster: LocalCluster, client: Client, r
         return made
 
     with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
-        [scheduler] = [e for e in running() if (e.role, e.run) == ("scheduler", run.manifest.run)]
+        [scheduler] = [
+            e for e in recorders() if (e.role, e.run_id) == ("scheduler", run.manifest.run)
+        ]
         first = submit("first")
         scheduler.flush()
-        assert scheduler._pump.handed_over(60)
+        assert scheduler._writer.handed_over(60)
         moved = keys(run, "select distinct key from scheduler_transitions")
         assert moved == {f.key for f in first}
         assert 0 < len(keys(run, tasks)) <= MOST_TASKS
@@ -163,14 +169,23 @@ def test_a_large_graph_holds_up_nothing(cluster: LocalCluster, client: Client, r
     assert keys(run, tasks) == moved | {f.key for f in second}
 
 
+class Facts(Source):
+    """A source of one action that gathers facts."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+
+    def facts(self) -> list[Callable[[], object]]:
+        return [self._action]
+
+
 def test_facts_that_take_long_hold_up_nothing(
     engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are written while they are gathered; what is not there at the end is named."""
     monkeypatch.setattr("dask_strata.recorder.pipeline.engine._LAST_WRITE_SECONDS", 60)
     go, one = threading.Event(), engine(flush_interval="10ms")
-    one.facts.append(lambda: one.add("job", name="slow", value=str(go.wait(60))))
-    one.start(address="c")
+    one.start(Facts(lambda: one.add("job", name="slow", value=str(go.wait(60)))), address="c")
     one.add("script", name="meanwhile", value="")
     run = open_run(one.folder)
 
@@ -187,8 +202,7 @@ def test_facts_that_take_long_hold_up_nothing(
 
     monkeypatch.setattr("dask_strata.recorder.pipeline.engine._LAST_FACTS_SECONDS", 0.1)
     stuck, go = engine(), threading.Event()
-    stuck.facts.append(lambda: go.wait(120))
-    stuck.start(address="c")
+    stuck.start(Facts(lambda: go.wait(120)), address="c")
     stuck.finish("done")
     go.set()
     [loss] = open_run(stuck.folder)["losses"].to_arrow().to_pylist()
@@ -241,7 +255,7 @@ def test_fsync_that_fails_is_counted(
     try:
         one.add("script", name="into the pipe", value="")
         assert one.flush_all(60)
-        wait_until(lambda: one._pump.failed_syncs, what="a failure")
+        wait_until(lambda: one._writer.failed_syncs, what="a failure")
     finally:
         os.dup2(kept, one.sink._fd)
         for fd in (reader, writer, kept):

@@ -48,7 +48,11 @@ def test_links_in_the_documentation_lead_somewhere() -> None:
 def test_importing_the_package_is_cheap() -> None:
     """What is preloaded into every worker imports none of the heavy libraries."""
     heavy = ["pyarrow", "pandas", "rich", "jinja2", "bokeh", "duckdb", "polars"]
-    ours = ["schema", "recorder.worker", "recorder.scheduler", "recorder.client", "recorder.nanny"]
+    ours = [
+        "schema",
+        "recorder.plugins",
+        *(f"recorder.roles.{r}" for r in ("worker", "scheduler", "client", "nanny")),
+    ]
 
     def imported(*modules: str) -> str:
         code = f"import sys, {', '.join(modules)}; print([m for m in {heavy} if m in sys.modules])"

@@ -8,10 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "security.md"
 
-SECURITY = "tests/integration/test_security.py::"
-LEFT_OUT = "tests/unit/test_left_out.py::"
-SERVE = "tests/integration/test_serve.py::"
-REDACT = "tests/unit/test_redact.py::"
+SECURITY = "tests/docs/test_security.py::"
+LEFT_OUT = "tests/recorder/pipeline/test_anonymize.py::"
+SERVE = "tests/server/test_serve.py::"
+REDACT = "tests/recorder/pipeline/test_redact.py::"
 
 #: The beginning of each sentence, and what holds it.
 HELD_BY = {
@@ -22,7 +22,7 @@ HELD_BY = {
     "Host names,": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Of the environment,": (
         f"{SECURITY}test_what_is_recorded_by_default",
-        "tests/unit/test_job.py::test_slurm",
+        "tests/recorder/environment/test_job.py::test_slurm",
     ),
     "Dask's configuration and": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Arguments and results": (f"{SECURITY}test_what_is_recorded_by_default",),
@@ -32,8 +32,8 @@ HELD_BY = {
         f"{SECURITY}test_the_script_is_recorded",
     ),
     "A setting or variable": (
-        "tests/unit/test_settings.py::test_secrets",
-        "tests/unit/test_job.py::test_secrets_of_the_environment_are_not_recorded",
+        "tests/recorder/environment/test_dask_config.py::test_secrets",
+        "tests/recorder/environment/test_job.py::test_secrets_of_the_environment_are_not_recorded",
     ),
     "A secret that looks": (f"{SECURITY}test_what_looks_like_no_secret_is_recorded",),
     "Keys of tasks are not": (f"{SECURITY}test_what_looks_like_no_secret_is_recorded",),
@@ -65,15 +65,15 @@ HELD_BY = {
     "Nothing that is in": (f"{SECURITY}test_nothing_in_a_run_folder_is_executed",),
     "Its texts are shown": (
         f"{SERVE}test_every_page_of_a_run",
-        "tests/unit/test_cli.py::test_odd_keys_are_exact_in_data_and_harmless_on_a_terminal",
+        "tests/cli/test_cli.py::test_odd_keys_are_exact_in_data_and_harmless_on_a_terminal",
     ),
     "A query can only read,": (
         f"{SERVE}test_a_query_that_does_more_than_read_is_refused",
-        "tests/unit/test_cli.py::test_sql_that_is_wrong_or_does_more_than_read_is_refused",
+        "tests/cli/test_cli.py::test_sql_that_is_wrong_or_does_more_than_read_is_refused",
     ),
     "A run is not signed:": (f"{SECURITY}test_a_run_is_what_its_folder_says",),
     "Recording opens no port:": (f"{SECURITY}test_recording_opens_no_port",),
-    "What Dask carries": ("tests/unit/test_plugins.py::test_a_pickle_has_names_only",),
+    "What Dask carries": ("tests/recorder/test_plugins.py::test_a_pickle_has_names_only",),
     "What is sent to the scheduler": (f"{SECURITY}test_records_go_to_segments_only",),
     "`dask-strata serve` listens": (f"{SECURITY}test_the_server_listens_on_loopback",),
     "It answers to": (f"{SERVE}test_foreign_names_are_turned_away",),

@@ -16,6 +16,7 @@ from dask_strata import open_run
 from dask_strata.config import read_settings
 from dask_strata.errors import NewerRunError, NotARunError, StrataError
 from dask_strata.recorder.pipeline.engine import Engine
+from dask_strata.recorder.pipeline.source import Source
 from dask_strata.schema import RECORDED, TABLES
 from dask_strata.store import compact as compact_module
 from dask_strata.store.arrow import arrow_schema
@@ -502,7 +503,12 @@ def test_many_intervals_at_once_are_read_again(tmp_path: Path) -> None:
     n, intervals = 160_000, [["compute", 1, 1, None]] * 7
     batch = Batch("scheduler_transitions", n, {"startstops": [intervals] * n})
     waiting = [batch]
-    engine.sources.append(lambda: [waiting.pop()] if waiting else [])
+
+    class Waiting(Source):
+        def rows(self) -> list[Batch]:
+            return [waiting.pop()] if waiting else []
+
+    engine.sources.append(Waiting())
     engine.flush()
     engine.finish("done")
     run = open_run(folder)
@@ -516,13 +522,16 @@ def test_a_counter_is_not_on_record_before_what_it_counts(tmp_path: Path) -> Non
     engine = Engine("client", "synth", folder, read_settings({}))
     n = iter(range(20, 10_000, 10))  # with the ten that are taken next
 
-    def taken() -> list[Batch]:
-        value = next(n)
-        engine.count("scheduler.transitions", value, recorded=value - 10, final=False)
-        return [Batch("scheduler_transitions", 10, {"key": ["x"] * 10})]
+    class Counted(Source):
+        def rows(self) -> list[Batch]:
+            value = next(n)
+            engine.count("scheduler.transitions", value, recorded=value - 10, final=False)
+            return [Batch("scheduler_transitions", 10, {"key": ["x"] * 10})]
 
-    engine.sources.append(taken)
-    engine.slow_sources.append(lambda: [Batch("job", 1, {"name": ["slow"]})])
+        def slow_rows(self) -> list[Batch]:
+            return [Batch("job", 1, {"name": ["slow"]})]
+
+    engine.sources.append(Counted())
     engine.start(address="c")
     for _ in range(3):
         assert engine.flush_all(10)

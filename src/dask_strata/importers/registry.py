@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -41,33 +40,57 @@ class Adder(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: endings of its names, what adds it, how its contents begin.
+    """A kind of file that can be added to a run.
 
-    ``adder`` is module and name, imported when there is such a file; ``extra`` is what to
-    install if that fails.
+    Attributes
+    ----------
+    suffixes : tuple of str
+        Endings of its names.
+    load : callable
+        Imports and returns the function that adds such files.
+    extra : str
+        Optional extra to install if that import fails.
+    recognise : callable
+        Returns whether the first bytes of a file are of this kind.
     """
 
     suffixes: tuple[str, ...]
-    adder: tuple[str, str]
+    load: Callable[[], Adder]
     extra: str
     recognise: Callable[[bytes], bool] = lambda _head: False
 
     def add(self) -> Adder:
-        """Return what adds such files. Raises StrataError if something is not installed."""
-        module, name = self.adder
+        """Return the function that adds such files.
+
+        Raises
+        ------
+        StrataError
+            A package that it needs is not installed.
+        """
         try:
-            found: Adder = getattr(import_module(f"{__package__}.{module}"), name)
+            return self.load()
         except ModuleNotFoundError as error:
             raise StrataError(
                 f"These files need {error.name}, which is not installed here.",
                 hint=f"pip install 'dask-strata[{self.extra}]'",
             ) from error
-        return found
+
+
+def _darshan() -> Adder:
+    from dask_strata.importers.darshan.importer import add_logs
+
+    return add_logs
+
+
+def _profiles() -> Adder:
+    from dask_strata.importers.profiles.importer import add_profiles
+
+    return add_profiles
 
 
 KINDS: dict[str, Kind] = {
-    "darshan": Kind((".darshan",), ("darshan", "add_logs"), "darshan", is_log),
-    "profile": Kind(ENDINGS, ("profiles", "add_profiles"), "yappi", is_profile_head),
+    "darshan": Kind((".darshan",), _darshan, "darshan", is_log),
+    "profile": Kind(ENDINGS, _profiles, "yappi", is_profile_head),
 }
 
 

@@ -246,27 +246,27 @@ def test_variables_that_the_user_changed_meanwhile_are_his(
     for name in ours:
         monkeypatch.setenv(name, "before")
     settings = read_settings({}, darshan="auto")
-    engine = SimpleNamespace(settings=settings, folder=tmp_path, sources=[], on_finish=[])
+    engine = SimpleNamespace(settings=settings, folder=tmp_path, sources=[])
     loop = SimpleNamespace(add_callback=lambda call: call())
     process = SimpleNamespace(process=SimpleNamespace(pid=1))
     nanny = SimpleNamespace(pre_spawn_env={"LD_PRELOAD": "dask's"}, process=process, loop=loop)
     preparation = darshan_worker.Preparation(nanny, engine)  # type: ignore[arg-type]
     asyncio.run(preparation.begin())
-    (tidy,), (end,) = engine.sources, engine.on_finish
+    assert engine.sources == [preparation]
 
     os.environ.update(nanny.pre_spawn_env)  # as a nanny does
-    tidy()
+    preparation.rows()
     assert {os.environ[name] for name in ours} == {"before"}
     os.environ["DARSHAN_MODMEM"] = "mine"
-    tidy()
+    preparation.rows()
     os.environ.update(nanny.pre_spawn_env)
     os.environ["LD_PRELOAD"] = "mine, too"
     nanny.pre_spawn_env["DARSHAN_LOGPATH"] = "elsewhere"
-    tidy()
+    preparation.rows()
     assert os.environ["DARSHAN_MODMEM"] == "mine"
     os.environ.update(nanny.pre_spawn_env)
     os.environ["LD_PRELOAD"] = "mine, too"
-    end()
+    preparation.detach()
     assert os.environ["LD_PRELOAD"] == "mine, too"
     assert os.environ["DARSHAN_MODMEM"] == "mine"
     assert nanny.pre_spawn_env == {"LD_PRELOAD": "dask's", "DARSHAN_LOGPATH": "elsewhere"}

@@ -191,7 +191,7 @@ def test_one_odd_run_costs_no_other() -> None:
         for number, sample in enumerate((None, odd, None)):
             run = Execution(f"x-{number}", 1, "thread", 1, number, before=sample, after=sample)
             tap._runs.append(run)
-        batches = list(tap())
+        batches = list(tap.rows())
     finally:
         tap.remove()
     written = [b.columns["execution"] for b in batches if b.table == "executions"]

@@ -18,6 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from dask_strata.importers.darshan import counters_child
+
 #: How long the child may take to begin, and for a log: a second more for each so many bytes.
 _BEGIN_SECONDS = 60.0
 _LOG_SECONDS = 60.0
@@ -85,7 +87,7 @@ class _Child:
         self._errors = (folder / "errors").open("w+b")
         # Elsewhere than here, so that no module of this folder is taken for one of Python's.
         self._process = subprocess.Popen(  # noqa: S603  it is ourselves
-            [sys.executable, "-m", f"{__package__}.darshan_child"],
+            [sys.executable, "-m", counters_child.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
