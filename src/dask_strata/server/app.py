@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
@@ -84,7 +85,7 @@ class ServerContext:
 def make_templates() -> jinja2.Environment:
     """Return the templates; everything that is put into them is escaped."""
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("dask_strata.server"),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

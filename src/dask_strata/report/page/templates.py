@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dask_strata.analysis.critical_path.walk import CAUSES
@@ -24,19 +24,22 @@ if TYPE_CHECKING:
 _ROWS = 200
 
 
+_ASSETS = Path(__file__).parent / "assets"
+
+
 @cache
 def asset(name: str) -> str:
     """Return the text of a file that belongs to the page."""
-    return (files("dask_strata.report") / "assets" / name).read_text(encoding="utf-8")
+    return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 @cache
 def environment() -> Environment:
     """Return what renders templates: it escapes everything, and fails on what is undefined."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
-        loader=PackageLoader("dask_strata.report", "assets"),
+        loader=FileSystemLoader(_ASSETS),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
