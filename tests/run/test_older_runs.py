@@ -1,0 +1,64 @@
+"""Runs that version 0.1 recorded are read, and every table is the same as it was then."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dask_strata
+from dask_strata.schema import DERIVED, TABLES
+from dask_strata.store.compact import compact
+
+RECORDED_BY_0_1 = Path(__file__).parents[1] / "fixtures" / "version_0_1"
+
+
+def as_then(table: pa.Table, then: pa.Table) -> pa.Table:
+    """Return the columns that the table had then; a later version may have added others."""
+    return table.select(then.column_names).cast(then.schema).combine_chunks()
+
+
+@pytest.fixture(params=["segments", "compacted", "compacted now"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of the run: as segments, as Parquet of version 0.1, as Parquet of this version."""
+    then = "segments" if request.param == "compacted now" else request.param
+    copy = tmp_path / "run"
+    shutil.copytree(RECORDED_BY_0_1 / then, copy)
+    if request.param == "compacted now":
+        compact(copy)
+    return copy
+
+
+def test_every_table_is_equal(folder: Path) -> None:
+    """Recorded and derived tables, row for row and column for column."""
+    run = dask_strata.open_run(folder)
+    compared = 0
+    for path in sorted((RECORDED_BY_0_1 / "tables").glob("*.parquet")):
+        then = pq.read_table(path).combine_chunks()
+        now = as_then(run[path.stem].to_arrow(), then)
+        assert now.equals(then), path.stem
+        compared += len(then)
+    assert compared > 1000
+
+
+def test_no_table_is_missing() -> None:
+    """Each table of version 0.1 is still there, and is read by the name that it had."""
+    names = {path.stem for path in (RECORDED_BY_0_1 / "tables").glob("*.parquet")}
+    assert names <= TABLES.keys()
+    assert {"tasks", "attempts", "transfers", "workers"} <= names & DERIVED.keys()
+
+
+def test_its_answers_are_the_same(folder: Path) -> None:
+    """The record is whole, and tasks end as version 0.1 reported them."""
+    run = dask_strata.open_run(folder)
+    check = run.check()
+    assert check.ok
+    assert sum(finding.counted for finding in check.findings) == 3
+    assert run.manifest.name == "older"
+    assert run.state == "complete"
+    failed = run.task("failed")
+    assert [a["outcome"] for a in failed.attempts] == ["retried", "erred"]
+    assert run.task(("part", 3)).state == "memory"
