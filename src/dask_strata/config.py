@@ -1,7 +1,8 @@
-"""Our settings in Dask's configuration, under ``dask_strata``: typed, documented, checked.
+"""The settings of dask-strata in Dask's configuration, under ``dask_strata``.
 
-They can be set like any of Dask's: in a YAML file, as ``DASK_DASK_STRATA__…`` variables,
-with ``dask.config.set`` or as options of ``dask-strata record``.
+Users set them like any setting of Dask: in a YAML file, as environment variables
+(``DASK_DASK_STRATA__FLUSH_INTERVAL=50ms``), with ``dask.config.set``, or as options of
+``dask-strata record``. `Settings` lists them all; `read_settings` checks and converts values.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -24,7 +25,11 @@ except PackageNotFoundError:  # a source tree that is not installed
 
 logger = logging.getLogger(NAMESPACE)
 
-_told: set[str] = set()
+#: Unknown settings that this process has warned of.
+_warned: set[str] = set()
+
+_MIN_SECONDS, _MAX_SECONDS = 0.01, 3600
+_MAX_COUNT = 1_000_000
 
 
 def _seconds(value: Any) -> float:
@@ -33,8 +38,8 @@ def _seconds(value: Any) -> float:
     try:
         seconds = float(parse_timedelta(value, default="s"))
     except (ValueError, TypeError, KeyError, IndexError):
-        raise ValueError("is no time; examples: 100ms, 1s") from None
-    if not 0.01 <= seconds <= 3600:  # noqa: PLR2004
+        raise ValueError("is not a duration; examples: 100ms, 1s") from None
+    if not _MIN_SECONDS <= seconds <= _MAX_SECONDS:
         raise ValueError("must be between 10 ms and 1 hour")
     return seconds
 
@@ -81,12 +86,12 @@ def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",")]
     if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
-        raise ValueError("must be texts: a list, or with commas between them")
+        raise ValueError("must be a list of strings, or one string with commas in between")
     return tuple(text for text in value if text)
 
 
 def _patterns(value: Any) -> tuple[str, ...]:
-    # A comma may be part of a regular expression, as in a{1,3}.
+    # Do not split at commas: a regular expression may contain one, as in a{1,3}.
     return _texts([value] if isinstance(value, str) else value)
 
 
@@ -97,14 +102,14 @@ def _roles(value: Any) -> tuple[str, ...]:
     return roles
 
 
-#: What the setting `leave-out` knows.
+#: Values of the setting `leave-out`.
 LEAVE_OUT = ("arguments", "code", "environment", "errors", "hosts", "paths", "settings", "users")
 
 
 def _left_out(value: Any) -> tuple[str, ...]:
     names = _texts(value)
     if unknown := sorted(set(names) - set(LEAVE_OUT)):
-        raise ValueError(f"has {', '.join(unknown)}; known are {', '.join(LEAVE_OUT)}")
+        raise ValueError(f"contains {', '.join(unknown)}; allowed are {', '.join(LEAVE_OUT)}")
     return tuple(sorted(set(names)))
 
 
@@ -119,14 +124,217 @@ def _count(value: Any) -> int:
         number = int(value)
     except (ValueError, TypeError):
         raise ValueError("must be a whole number") from None
-    if not 1 <= number <= 1_000_000:  # noqa: PLR2004
+    if not 1 <= number <= _MAX_COUNT:
         raise ValueError("must be between 1 and 1,000,000")
     return number
 
 
+def _setting(read: Callable[[Any], Any], *, default: Any, meaning: str) -> dict[str, Any]:
+    """Return the metadata of a field of `Settings`; see `Setting`."""
+    return {"read": read, "default": default, "meaning": meaning}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings with their values; intervals are in seconds.
+
+    This is the only list of settings. `SETTINGS` describes its fields.
+    """
+
+    enabled: bool = field(
+        metadata=_setting(_flag, default=True, meaning="Whether the preload records anything.")
+    )
+    runs: str = field(
+        metadata=_setting(_text, default="runs", meaning="Folder in which runs are created.")
+    )
+    name: str | None = field(
+        metadata=_setting(
+            _text, default=None, meaning="Name of the run; by default the name of the script."
+        )
+    )
+    flush_interval: float = field(
+        metadata=_setting(
+            _seconds,
+            default="80ms",
+            meaning="How often records are written to the operating system: a process that is "
+            "killed loses the records since its last flush.",
+        )
+    )
+    fsync_interval: float | None = field(
+        metadata=_setting(
+            _seconds_or_never,
+            default=None,
+            meaning="How often, at most, written records are synced to disk (fsync); also once "
+            "at the end. A node that dies loses the records since its last sync. Never by default.",
+        )
+    )
+    sample_interval: float = field(
+        metadata=_setting(
+            _seconds, default="500ms", meaning="How often state over time is sampled."
+        )
+    )
+    code: bool = field(
+        metadata=_setting(
+            _flag, default=True, meaning="Whether script text and source lines are recorded."
+        )
+    )
+    settings: bool = field(
+        metadata=_setting(
+            _flag,
+            default=True,
+            meaning="Whether Dask's configuration and package versions are recorded.",
+        )
+    )
+    leave_out: tuple[str, ...] = field(
+        metadata=_setting(
+            _left_out,
+            default=(),
+            meaning="Classes of facts that are not recorded: any of "
+            + ", ".join(LEAVE_OUT)
+            + ". See `docs/security.md`.",
+        )
+    )
+    leave_out_secret: str | None = field(
+        metadata=_setting(
+            _text,
+            default=None,
+            meaning="Key of the hashes that replace left-out names. The scheduler's recorder "
+            "sets it, in memory only.",
+        )
+    )
+    attempts: bool = field(
+        metadata=_setting(
+            _flag,
+            default=True,
+            meaning="Whether CPU time, I/O, memory and page faults of each task execution are "
+            "recorded.",
+        )
+    )
+    inputs: bool = field(
+        metadata=_setting(
+            _flag,
+            default=True,
+            meaning="Whether the inputs that tasks declare and the files that they open are "
+            "recorded.",
+        )
+    )
+    tap: str = field(
+        metadata=_setting(
+            _tap,
+            default="auto",
+            meaning="How transitions are recorded: auto (from Dask's own logs if their format is "
+            "the expected one; costs least) or plugin (public plugin calls only).",
+        )
+    )
+    compact: bool = field(
+        metadata=_setting(
+            _flag, default=True, meaning="Whether `dask-strata record` writes Parquet at its end."
+        )
+    )
+    yappi_clock: str | None = field(
+        metadata=_setting(
+            _clock,
+            default=None,
+            meaning="Profile with Yappi, on the wall or cpu clock; `yappi: wall` is short for "
+            "`yappi: {clock: wall}`.",
+        )
+    )
+    yappi_roles: tuple[str, ...] = field(
+        metadata=_setting(
+            _roles,
+            default=("worker",),
+            meaning="Processes to profile: worker, scheduler, client.",
+        )
+    )
+    yappi_interval: float = field(
+        metadata=_setting(
+            _seconds,
+            default="10s",
+            meaning="How often the cumulative profile is recorded; `sample-interval` is its "
+            "lower bound.",
+        )
+    )
+    darshan_library: str | None = field(
+        metadata=_setting(
+            _library,
+            default=None,
+            meaning="Path of Darshan's runtime library, or auto to search for it. It is loaded "
+            "into workers that have a nanny; `darshan: auto` is short for "
+            "`darshan: {library: auto}`.",
+        )
+    )
+    darshan_log_dir: str | None = field(
+        metadata=_setting(
+            _text,
+            default=None,
+            meaning="Folder for Darshan's logs; by default `darshan` in the run's folder.",
+        )
+    )
+    darshan_dxt: bool = field(
+        metadata=_setting(_flag, default=True, meaning="Whether Darshan traces single operations.")
+    )
+    darshan_exclude: tuple[str, ...] = field(
+        metadata=_setting(
+            _patterns,
+            default=(),
+            meaning="Regular expressions of files that Darshan ignores, in addition to files of "
+            "Python and of the system.",
+        )
+    )
+    darshan_memory: int = field(
+        metadata=_setting(
+            _count, default=64, meaning="Memory for Darshan's records in a worker, in MiB."
+        )
+    )
+    darshan_records: int = field(
+        metadata=_setting(
+            _count, default=4096, meaning="How many files Darshan keeps records of in a worker."
+        )
+    )
+    session: str | None = field(
+        metadata=_setting(
+            _text, default=None, meaning="Set by `dask-strata record` to find its runs."
+        )
+    )
+
+    def as_config(self) -> dict[str, Any]:
+        """Return all values by the settings' names in Dask's configuration.
+
+        >>> read_settings({"yappi": "cpu"}).as_config()["yappi.clock"]
+        'cpu'
+        """
+        return {s.name: getattr(self, s.field) for s in SETTINGS}
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the values that differ from the defaults, by name in Dask's configuration.
+
+        Only these travel to other processes, whose version may lack some of the settings.
+
+        >>> read_settings({"flush-interval": "1s"}).chosen()
+        {'flush-interval': 1.0}
+        """
+        return {
+            name: value
+            for (name, value), setting in zip(self.as_config().items(), SETTINGS, strict=True)
+            if value != setting.read(setting.default)
+        }
+
+
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its name in Dask's configuration, default, reader and meaning."""
+    """The description of one setting.
+
+    Parameters
+    ----------
+    name : str
+        Name in Dask's configuration, under ``dask_strata``.
+    default : object
+        Default value, as a user would write it.
+    read : callable
+        Returns the typed value of a given one; raises ValueError, TypeError or LookupError.
+    meaning : str
+        One or two sentences for the user.
+    """
 
     name: str
     default: Any
@@ -135,167 +343,46 @@ class Setting:
 
     @property
     def field(self) -> str:
-        """Its name in Python: in `Settings`, and as a keyword."""
-        return self.name.replace(".", "_").replace("-", "_")
+        """Name in Python: as a field of `Settings`, and as a keyword of `dask_strata.record`."""
+        return _in_python(self.name)
 
 
-SETTINGS: tuple[Setting, ...] = (
-    Setting("enabled", default=True, read=_flag, meaning="Whether a preload records at all."),
-    Setting("runs", "runs", _text, "Folder that runs are made in."),
-    Setting("name", None, _text, "Name of the run; the script's name by default."),
-    Setting(
-        "flush-interval",
-        "80ms",
-        _seconds,
-        "How often records reach the operating system: a killed process loses what it saw since.",
-    ),
-    Setting(
-        "fsync-interval",
-        None,
-        _seconds_or_never,
-        "How often the disk is asked, at most, to keep what was written, and at the end: what a "
-        "node that dies loses of it. Never by default.",
-    ),
-    Setting("sample-interval", "500ms", _seconds, "How often state over time is sampled."),
-    Setting(
-        "code",
-        default=True,
-        read=_flag,
-        meaning="Whether script text and source lines are recorded.",
-    ),
-    Setting(
-        "settings",
-        default=True,
-        read=_flag,
-        meaning="Whether Dask's configuration and package versions are recorded.",
-    ),
-    Setting(
-        "leave-out",
-        (),
-        _left_out,
-        "What is not recorded, as `docs/security.md` says: any of " + ", ".join(LEAVE_OUT) + ".",
-    ),
-    Setting(
-        "leave-out-secret",
-        None,
-        _text,
-        "Set by the scheduler's recorder, in memory: names for what is left out come from it.",
-    ),
-    Setting(
-        "attempts",
-        default=True,
-        read=_flag,
-        meaning="Whether CPU, I/O, memory and faults of each run of a task are recorded.",
-    ),
-    Setting(
-        "inputs",
-        default=True,
-        read=_flag,
-        meaning="Whether it is recorded what tasks say they read, and which files they open.",
-    ),
-    Setting(
-        "tap",
-        "auto",
-        _tap,
-        "How transitions are taken: auto (from Dask's own logs where they are as expected, "
-        "which costs least) or plugin (public plugin calls only).",
-    ),
-    Setting(
-        "compact",
-        default=True,
-        read=_flag,
-        meaning="Whether `dask-strata record` ends by writing Parquet.",
-    ),
-    Setting(
-        "yappi.clock",
-        None,
-        _clock,
-        "Profile with Yappi, by wall or cpu clock; `yappi: wall` says the same.",
-    ),
-    Setting("yappi.roles", ("worker",), _roles, "Processes to profile: worker, scheduler, client."),
-    Setting(
-        "yappi.interval",
-        "10s",
-        _seconds,
-        "How often the profile so far is recorded: at samples, so `sample-interval` is the least.",
-    ),
-    Setting(
-        "darshan.library",
-        None,
-        _library,
-        "Darshan's runtime library, to be loaded into workers that have a nanny: a path, or auto "
-        "to look for it; `darshan: auto` says the same.",
-    ),
-    Setting(
-        "darshan.log-dir", None, _text, "Folder for Darshan's logs; `darshan` in the run's folder."
-    ),
-    Setting("darshan.dxt", default=True, read=_flag, meaning="Whether Darshan traces operations."),
-    Setting(
-        "darshan.exclude",
-        (),
-        _patterns,
-        "Regular expressions of files to leave out, beside Python's own and the system's.",
-    ),
-    Setting("darshan.memory", 64, _count, "Memory for Darshan's records in a worker, in MiB."),
-    Setting("darshan.records", 4096, _count, "Files that Darshan keeps records of in a worker."),
-    Setting("session", None, _text, "Set by `dask-strata record` to find its runs again."),
+#: Groups of settings, each with the setting that a plain value of the group stands for.
+GROUPS = {"yappi": "yappi.clock", "darshan": "darshan.library"}
+
+
+def _in_python(name: str) -> str:
+    return name.replace(".", "_").replace("-", "_")
+
+
+def _in_configuration(name: str) -> str:
+    group, _, rest = name.partition("_")
+    return f"{group}.{rest}".replace("_", "-") if group in GROUPS else name.replace("_", "-")
+
+
+#: The settings, in the order of `Settings`.
+SETTINGS: tuple[Setting, ...] = tuple(
+    Setting(_in_configuration(field.name), **field.metadata) for field in fields(Settings)
 )
-
-#: Settings that belong together. A plain value in the place of the group is that of its first.
-GROUPS = {
-    group: next(s.name for s in SETTINGS if s.name.startswith(f"{group}."))
-    for group in ("yappi", "darshan")
-}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings with their values; intervals are in seconds."""
-
-    enabled: bool
-    runs: str
-    name: str | None
-    flush_interval: float
-    fsync_interval: float | None
-    sample_interval: float
-    code: bool
-    settings: bool
-    leave_out: tuple[str, ...]
-    leave_out_secret: str | None
-    attempts: bool
-    inputs: bool
-    tap: str
-    compact: bool
-    yappi_clock: str | None
-    yappi_roles: tuple[str, ...]
-    yappi_interval: float
-    darshan_library: str | None
-    darshan_log_dir: str | None
-    darshan_dxt: bool
-    darshan_exclude: tuple[str, ...]
-    darshan_memory: int
-    darshan_records: int
-    session: str | None
-
-    def as_config(self) -> dict[str, Any]:
-        """Return them by their names in Dask's configuration."""
-        return {s.name: getattr(self, s.field) for s in SETTINGS}
-
-    def chosen(self) -> dict[str, Any]:
-        """Return those that are not as by default: all that another version has to understand."""
-        return {
-            name: value
-            for (name, value), setting in zip(self.as_config().items(), SETTINGS, strict=True)
-            if value != setting.read(setting.default)
-        }
 
 
 def understood(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what this version knows of the settings of another one, and the names of the rest."""
-    fields = {setting.field for setting in SETTINGS}
+    """Return the settings that this version knows, and the names of the unknown ones.
+
+    Parameters
+    ----------
+    config : mapping
+        Settings by name, perhaps from another version of dask-strata.
+
+    Examples
+    --------
+    >>> understood({"flush-interval": 1.0, "added-later": True})
+    ({'flush-interval': 1.0}, ('added-later',))
+    """
+    in_python = {setting.field for setting in SETTINGS}
     known, unknown = {}, []
-    for field, (name, value) in _flat(config):
-        if field in fields:
+    for field_name, (name, value) in _flat(config):
+        if field_name in in_python:
             known[name] = value
         else:
             unknown.append(name)
@@ -303,21 +390,30 @@ def understood(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
 
 
 def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> Settings:
-    """Return the settings that are in force.
+    """Return the settings in force, checked and converted.
 
     Parameters
     ----------
     config : mapping, optional
-        What stands under ``dask_strata`` in the configuration; Dask's own by default.
+        The part of a configuration under ``dask_strata``; by default that of Dask's own.
     **overrides
-        Settings by name (with ``_`` for ``-``) that win over the configuration; None is
-        no override.
+        Settings by name (with ``_`` for ``-`` and ``.``) that replace those of the configuration.
+        None replaces nothing.
+
+    Returns
+    -------
+    Settings
 
     Raises
     ------
     SettingError
-        A value cannot be used, or a setting is unknown. Of one in Dask's own configuration,
-        which may be meant for another version, there is only a warning.
+        A value is invalid, or a setting is unknown. An unknown setting in Dask's own
+        configuration causes a warning instead, because it may be meant for another version.
+
+    Examples
+    --------
+    >>> read_settings({"flush-interval": "50ms"}, code=False).flush_interval
+    0.05
     """
     lenient = config is None
     if config is None:
@@ -332,29 +428,30 @@ def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> 
             f"{NAMESPACE} in Dask's configuration must be a mapping, not {config!r}."
         )
     known = {setting.field: setting for setting in SETTINGS}
+    named = dict(_flat(overrides))
     given = dict(_flat(config)) | dict(_flat({n: v for n, v in overrides.items() if v is not None}))
-    for field in [field for field in given if field not in known]:
-        _tell_unknown(field, given, lenient=lenient and field not in dict(_flat(overrides)))
+    for name in [name for name in given if name not in known]:
+        _report_unknown(name, given, lenient=lenient and name not in named)
     values = {}
-    for field, setting in known.items():
-        _, value = given.get(field, ("", setting.default))
+    for name, setting in known.items():
+        _, value = given.get(name, ("", setting.default))
         try:
-            values[field] = setting.read(value)
+            values[name] = setting.read(value)
         except (ValueError, TypeError, LookupError) as error:
             raise SettingError(f"{NAMESPACE}.{setting.name}: {value!r} {error}.") from None
     return _consistent(Settings(**values))
 
 
 def _consistent(settings: Settings) -> Settings:
-    """Return the settings with what follows from one for another."""
+    """Return the settings with `leave_out`, `code` and `settings` in agreement."""
     off = {name for name in ("code", "settings") if not getattr(settings, name)}
     out = off | set(settings.leave_out)
     names = sorted(out & {"hosts", "paths", "users"})
     if names and settings.darshan_library is not None:
         raise SettingError(
-            f"{NAMESPACE}.darshan: Darshan's own logs have {', '.join(names)} in them, which "
-            f"{NAMESPACE}.leave-out says to leave out.",
-            hint="Take one of both.",
+            f"{NAMESPACE}.darshan: Darshan's own logs contain {', '.join(names)}, which "
+            f"{NAMESPACE}.leave-out excludes.",
+            hint="Use only one of the two settings.",
         )
     return replace(
         settings,
@@ -375,18 +472,23 @@ def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, Any]]]:
         else:
             pairs = [(GROUPS[name], value)]
         for full, inner in pairs:
-            yield full.replace(".", "_").replace("-", "_"), (full, inner)
+            yield _in_python(full), (full, inner)
 
 
-def _tell_unknown(field: str, given: Mapping[str, tuple[str, Any]], *, lenient: bool) -> None:
+def _report_unknown(
+    field_name: str, given: Mapping[str, tuple[str, Any]], *, lenient: bool
+) -> None:
+    """Raise SettingError for an unknown setting, or warn once a process."""
+    shown = given[field_name][0]
     names = [setting.name for setting in SETTINGS]
-    close = difflib.get_close_matches(given[field][0], names, n=1)
+    close = difflib.get_close_matches(shown, names, n=1)
     hint = (
         f"Did you mean {NAMESPACE}.{close[0]}?" if close else f"Known settings: {', '.join(names)}."
     )
-    problem = f"Unknown setting {NAMESPACE}.{given[field][0]}."
+    problem = f"Unknown setting {NAMESPACE}.{shown}."
     if not lenient:
         raise SettingError(problem, hint=hint)
-    if field not in _told and "session" not in given:  # `dask-strata record` has said it
-        _told.add(field)
-        logger.warning("dask-strata: %s It is left out. %s", problem, hint)
+    # With a session, `dask-strata record` has already warned.
+    if field_name not in _warned and "session" not in given:
+        _warned.add(field_name)
+        logger.warning("dask-strata: %s It is ignored. %s", problem, hint)

@@ -137,7 +137,7 @@ def test_settings_that_stay() -> None:
 def test_a_setting_that_is_unknown_is_refused() -> None:
     """What is to be left out is one of the names that are known; a typo does not record it."""
     assert set(read_settings({}, leave_out=",".join(LEAVE_OUT)).leave_out) == set(LEAVE_OUT)
-    with pytest.raises(SettingError, match="has host; known are arguments, code"):
+    with pytest.raises(SettingError, match="contains host; allowed are arguments, code"):
         read_settings({"leave-out": "host"})
 
 
@@ -151,7 +151,7 @@ def test_switches_say_the_same() -> None:
 
 def test_darshan_is_refused() -> None:
     """Its logs are its own, and tell of paths, hosts and users."""
-    with pytest.raises(SettingError, match="Darshan's own logs have paths in them"):
+    with pytest.raises(SettingError, match="Darshan's own logs contain paths"):
         read_settings({"leave-out": "paths", "darshan": "auto"})
 
 
