@@ -34,7 +34,7 @@ class Task(tables.Task):
 
     def __str__(self) -> str:
         from dask_strata.analysis.story import story
-        from dask_strata.report.terminal import plain_story
+        from dask_strata.report.story import plain_story
 
         return plain_story(story(self))
 

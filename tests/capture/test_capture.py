@@ -30,8 +30,9 @@ from dask_strata.capture import (
     WorkerEvent,
     WXferEvent,
 )
-from dask_strata.capture.writers import WRITERS
+from dask_strata.capture.writers import FORMATS
 from dask_strata.errors import UnknownTaskError
+from dask_strata.report.formats import write
 from tests.support.synthetic import SECOND, T0, Process, life, moves, new_run, small_run
 
 START = datetime(2026, 11, 18, 11, 6, 40, tzinfo=timezone.utc)
@@ -352,8 +353,8 @@ def test_an_empty_run_has_no_tasks(tmp_path: Path) -> None:
     Process(folder, "scheduler-1").end()
     handler = TaskHandler(open_run(folder))
     assert (len(handler.tasks), [*handler.tasks], [*handler.return_all_events()]) == (0, [], [])
-    for form, write in WRITERS.items():
-        write(handler, tmp_path / form)
+    for form in FORMATS:
+        write(handler, form, tmp_path / form)
     assert (tmp_path / "txt").read_text() == ""
     assert json.loads((tmp_path / "json").read_text()) == []
     assert pq.read_table(tmp_path / "parquet").num_rows == 0
@@ -361,8 +362,8 @@ def test_an_empty_run_has_no_tasks(tmp_path: Path) -> None:
 
 def test_every_form_has_every_event(handler: TaskHandler, tmp_path: Path) -> None:
     """JSON, CSV and Parquet have the same events as the objects."""
-    for form, write in WRITERS.items():
-        write(handler, tmp_path / form)
+    for form in FORMATS:
+        write(handler, form, tmp_path / form)
     tasks = json.loads((tmp_path / "json").read_text())
     assert [task["name"] for task in tasks] == handler.return_names()
     assert [len(task["events"]) for task in tasks] == [len(t.events) for t in handler.tasks]
@@ -402,10 +403,10 @@ def test_any_keys_and_times_come_back(tmp_path_factory, changes: list[tuple[str,
     for key, times in expected.items():
         assert found[key] == pytest.approx(sorted(times), abs=1)
         assert handler.get_task_by_name(key).name == key
-    WRITERS["json"](handler, tmp_path / "json")
+    write(handler, "json", tmp_path / "json")
     written = json.loads((tmp_path / "json").read_text(encoding="utf-8"))
     assert {task["name"] for task in written} == expected.keys()
-    WRITERS["csv"](handler, tmp_path / "csv")
+    write(handler, "csv", tmp_path / "csv")
     with (tmp_path / "csv").open(newline="", encoding="utf-8") as file:
         assert sorted(r["key"] for r in csv.DictReader(file)) == sorted(k for k, _ in changes)
 

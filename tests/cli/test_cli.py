@@ -48,7 +48,7 @@ def test_show_names_compact_where_segments_are_large(
 ) -> None:
     """Only where there is much to gain, and not again when it is done."""
     assert "dask-strata compact" not in call("show", run).stdout
-    monkeypatch.setattr("dask_strata.report.terminal._LARGE_BYTES", 0)
+    monkeypatch.setattr("dask_strata.report.summary._LARGE_BYTES", 0)
     assert f"dask-strata compact {run}" in call("show", run).stdout
     assert call("compact", run).exit_code == 0
     assert "dask-strata compact" not in call("show", run).stdout

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 import click
 
 from dask_strata.capture.handler import TaskHandler
-from dask_strata.capture.writers import WRITERS
+from dask_strata.capture.writers import FORMATS
 from dask_strata.cli.errors import report_errors, run_command
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.importers.mofka.importer import Imported, find_files, import_files
+from dask_strata.report.formats import Format, format_of, write
 from dask_strata.report.progress import reading
 from dask_strata.report.rows import write_rows
 from dask_strata.report.words import count, visible
@@ -35,8 +36,8 @@ _DEFAULTS = {
     "worker_transfer": ("worker_transfer.csv",),
 }
 
-#: Formats that are a folder, with its name where none is given.
-_OUTPUTS = {"df_csv": "compiled_tasks"}
+#: Name of the output without its suffix, where no output is given.
+_OUTPUT = "compiled_tasks"
 
 
 class _Form(click.Choice[str]):
@@ -88,7 +89,7 @@ def _file_option(short: str, long: str, role: str, what: str) -> Callable[[_F], 
     "-f",
     "--format",
     "form",
-    type=_Form([*WRITERS]),
+    type=_Form(FORMATS),
     default="txt",
     show_default=True,
     help="txt and json: a block a task. csv and parquet: a row an event. "
@@ -125,14 +126,15 @@ def command(  # noqa: PLR0913
       dask-capture -f parquet -o events.parquet --tz Europe/Paris runs/2026-…
     """
     tz = _zone(zone)
-    target = output or Path(_OUTPUTS.get(form, f"compiled_tasks.{form}"))
-    _refuse_wrong_kind(target, folder=form in _OUTPUTS)
+    output_format = format_of(TaskHandler, form)
+    target = output or Path(f"{_OUTPUT}{output_format.suffix}")
+    _refuse_wrong_kind(target, folder=output_format.is_folder)
     if folder is not None and any(named.values()):
         raise UsageError(
             "A folder and files were given.", hint="Give either DIR or -s, -w, -t, -x."
         )
     if folder is not None and (folder / MANIFEST).is_file():
-        _write(open_run(folder, align=False), tz, form, target)
+        _write(open_run(folder, align=False), tz, output_format, target)
         return
     files = _files(named) if folder is None else find_files(folder)
     if target.resolve() in {file.resolve() for file in files.values()}:
@@ -143,7 +145,7 @@ def command(  # noqa: PLR0913
                 files, Path(scratch), name="dask-capture", strict=strict, progress=progress
             )
         run = open_run(done.path, align=False)
-        _write(run, tz, form, target)
+        _write(run, tz, output_format, target)
         whole = _tell(done, run, target)
     ctx.exit(0 if whole else 1)
 
@@ -190,14 +192,14 @@ def _files(named: dict[str, Path | None]) -> dict[str, Path]:
     return files
 
 
-def _write(run: Run, zone: tzinfo, form: str, target: Path) -> None:
+def _write(run: Run, zone: tzinfo, output_format: Format, target: Path) -> None:
     """Write a run's events; the target is there when it is whole, or as it was before."""
     handler = TaskHandler(run, tz=zone)
     place = Path(os.path.realpath(target))
     part = place.with_name(f".{place.name}.{os.getpid()}.part")
-    folder = form in _OUTPUTS
+    folder = output_format.is_folder
     try:
-        WRITERS[form](handler, part)
+        write(handler, output_format.name, part)
         if folder:
             place.mkdir(parents=True, exist_ok=True)
             for file in sorted(part.iterdir()):

@@ -17,6 +17,7 @@ from dask_strata.capture.frames import EVENTS, FRAMES, ROWS, batch, schema
 from dask_strata.capture.handler import TaskHandler
 from dask_strata.capture.states import plain
 from dask_strata.capture.task import Task
+from dask_strata.report.formats import CSV, JSON, PARQUET, Format, formats_of, register
 
 
 def write_txt(handler: TaskHandler, path: Path) -> None:
@@ -70,13 +71,17 @@ def write_frames(handler: TaskHandler, folder: Path) -> None:
             )
 
 
-WRITERS = {
-    "txt": write_txt,
-    "json": write_json,
-    "csv": write_csv,
-    "parquet": write_parquet,
-    "df_csv": write_frames,
-}
+for _format, _writer in (
+    (Format("txt", ".txt"), write_txt),
+    (JSON, write_json),
+    (CSV, write_csv),
+    (PARQUET, write_parquet),
+    (Format("df_csv", ""), write_frames),
+):
+    register(TaskHandler, _format, _writer)
+
+#: Names of the formats that a handler can be written in.
+FORMATS = tuple(output_format.name for output_format in formats_of(TaskHandler))
 
 
 def _open(path: Path, newline: str = "\n") -> TextIO:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.check import check
+from dask_strata.report.check import check_json, print_check
 from dask_strata.report.rows import console
-from dask_strata.report.terminal import check_json, print_check
 from dask_strata.run import open_run
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import click
+if TYPE_CHECKING:
+    import click
 
 
 class Verb(NamedTuple):

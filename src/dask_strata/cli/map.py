@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.map import metadata_map
+from dask_strata.report.map import map_json, print_map
 from dask_strata.report.rows import console
-from dask_strata.report.terminal import map_json, print_map
 from dask_strata.run import open_run
 
 

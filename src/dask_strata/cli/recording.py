@@ -115,7 +115,7 @@ def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
 def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) -> None:
     """Wait for the last records, compact them, and say what was recorded."""
     from dask_strata.analysis.summary import summarize
-    from dask_strata.report.terminal import print_summary
+    from dask_strata.report.summary import print_summary
     from dask_strata.store.compact import compact
     from dask_strata.store.segments import segment_state
 

@@ -8,7 +8,7 @@ from dask_strata.analysis.summary import summarize
 from dask_strata.errors import UsageError
 from dask_strata.report.follow import follow as follow_run
 from dask_strata.report.rows import console
-from dask_strata.report.terminal import print_summary, summary_json
+from dask_strata.report.summary import print_summary, summary_json
 from dask_strata.run import open_run
 
 

@@ -6,7 +6,7 @@ import click
 
 from dask_strata.analysis.story import as_json, story
 from dask_strata.report.rows import console
-from dask_strata.report.terminal import print_story
+from dask_strata.report.story import print_story
 from dask_strata.run import open_run
 
 

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dask_strata.analysis.summary import Summary, summarize
-from dask_strata.report.terminal import headline, print_summary
+from dask_strata.report.summary import headline, print_summary
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

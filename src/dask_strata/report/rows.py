@@ -1,4 +1,4 @@
-"""Tables for people and for other programs: a terminal, CSV, JSON, Parquet."""
+"""Rows of tables on a terminal and in files, in the formats registered below."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_strata.errors import StrataError, UsageError
+from dask_strata.report.formats import CSV, JSON, PARQUET, Format, formats_of, register, write
 from dask_strata.report.words import visible
 from dask_strata.run.table_view import microseconds
 from dask_strata.store.compact import write_parquet
 
-#: Width where there is no terminal: nothing is wrapped that another program reads.
+#: Width of the output without a terminal: lines that another program reads must not be wrapped.
 _UNLIMITED = 100_000
 
-FORMATS = ("table", "csv", "json", "parquet")
-
-
-#: Columns that are copied into the next command.
-_WHOLE = ("key", "run")
+#: Columns that users copy into the next command: their values are not wrapped.
+_UNWRAPPED = ("key", "run")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that interprets no markup, and is wide where there is no terminal."""
+    """Return a console that interprets no markup, and wraps lines only on a terminal."""
     made = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False)
     if not made.is_terminal:
         made.width = _UNLIMITED
@@ -37,12 +35,23 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def write_rows(table: pa.Table, form: str, output: Path | None, note: str = "") -> None:
-    """Write rows in one of `FORMATS`, to a file or standard output.
+    """Write rows to a file or standard output.
+
+    Parameters
+    ----------
+    table : pa.Table
+        The rows.
+    form : str
+        Name of the format, one of `FORMATS`.
+    output : Path or None
+        The file; None for standard output.
+    note : str, optional
+        A line below the table, where it is written to standard output.
 
     Raises
     ------
     UsageError
-        Parquet was to be written to a terminal.
+        The format is Parquet and there is no file.
     StrataError
         The file cannot be written.
     """
@@ -50,7 +59,7 @@ def write_rows(table: pa.Table, form: str, output: Path | None, note: str = "") 
         if output is None:
             _to_stdout(table, form, note)
         else:
-            _WRITERS[form](table, output)
+            write(table, form, output)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -58,7 +67,7 @@ def write_rows(table: pa.Table, form: str, output: Path | None, note: str = "") 
 
 
 def write_json(value: Any, path: Path) -> None:
-    """Write something as JSON to a file.
+    """Write a value as JSON to a file.
 
     Raises
     ------
@@ -66,7 +75,7 @@ def write_json(value: Any, path: Path) -> None:
         The file cannot be written.
     """
     try:
-        # Names of files may be no text: those JSON can only spell out.
+        # File names that are not valid Unicode can only be written as escapes.
         path.write_text(json.dumps(value, indent=1) + "\n", encoding="ascii")
     except OSError as error:
         raise StrataError(f"{path} cannot be written: {error.strerror or error}.") from None
@@ -84,7 +93,7 @@ def _to_stdout(table: pa.Table, form: str, note: str) -> None:
 
 
 def print_rows(table: pa.Table, note: str = "") -> None:
-    """Print rows as a table; what would steer the terminal is spelled out."""
+    """Print rows as a table, with control characters spelled out, and a note below it."""
     out = console()
     shown = RichTable(box=None, pad_edge=False, header_style="bold")
     for field in table.schema:
@@ -93,7 +102,7 @@ def print_rows(table: pa.Table, note: str = "") -> None:
             Text(field.name),
             justify="right" if number else "left",
             overflow="fold",
-            no_wrap=field.name in _WHOLE,
+            no_wrap=field.name in _UNWRAPPED,
         )
     for row in plain_rows(table):
         shown.add_row(*(Text(_cell(value)) for value in row.values()))
@@ -113,7 +122,11 @@ def _cell(value: Any) -> str:
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as plain values that JSON has, with unique names."""
+    """Return rows as dicts of values that JSON can represent, with unique names.
+
+    >>> plain_rows(pa.table({"n": [1, None]}))
+    [{'n': 1}, {'n': None}]
+    """
     rows = microseconds(_unique_names(table)).to_pylist()
     return [{n: _plain(v) for n, v in row.items()} for row in rows]
 
@@ -162,10 +175,10 @@ def _csv(table: pa.Table) -> str:
 
 
 def _text_file(render: Callable[[pa.Table], str]) -> Callable[[pa.Table, Path], None]:
-    def write(table: pa.Table, path: Path) -> None:
+    def write_text(table: pa.Table, path: Path) -> None:
         path.write_text(render(table), encoding="utf-8", newline="")
 
-    return write
+    return write_text
 
 
 def _plain_table(table: pa.Table) -> str:
@@ -178,9 +191,10 @@ def _plain_table(table: pa.Table) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-_WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
-    "table": _text_file(_plain_table),
-    "csv": _text_file(_csv),
-    "json": _text_file(_json),
-    "parquet": write_parquet,
-}
+register(pa.Table, Format("table", ".txt"), _text_file(_plain_table))
+register(pa.Table, CSV, _text_file(_csv))
+register(pa.Table, JSON, _text_file(_json))
+register(pa.Table, PARQUET, write_parquet)
+
+#: Names of the formats that rows can be written in, for command lines.
+FORMATS = tuple(output_format.name for output_format in formats_of(pa.Table))

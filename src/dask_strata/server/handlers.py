@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import threading
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from tornado.web import HTTPError
 
 from dask_strata.analysis.compare import compare_runs
 from dask_strata.analysis.story import story
 from dask_strata.analysis.summary import summarize
 from dask_strata.errors import QueryError, UsageError
+from dask_strata.report.formats import formats_of
 from dask_strata.report.page.page import make_page
 from dask_strata.report.rows import plain_rows, write_rows
-from dask_strata.report.terminal import headline
+from dask_strata.report.summary import headline
 from dask_strata.run import Run
 from dask_strata.schema import TABLES
 from dask_strata.server.app import LONGEST, Page, ServerContext
@@ -27,7 +30,8 @@ from dask_strata.server.tar import tar_of
 _ROWS = 1_000
 _SECONDS = 30
 
-_FORMATS = {"csv": "text/csv", "json": "application/json", "parquet": "application/octet-stream"}
+#: Formats of a table that can be downloaded, by suffix.
+_FORMATS = {f.suffix: f for f in formats_of(pa.Table) if f.media_type is not None}
 _CHUNK = 1 << 20
 
 _EXAMPLE = "select prefix, count(*) as n, sum(compute_seconds) as seconds from tasks group by 1"
@@ -44,7 +48,7 @@ def routes(house: ServerContext) -> list[Any]:
         (rf"{run}/state", State),
         (rf"{run}/story", TaskStory),
         (rf"{run}/sql", Sql),
-        (rf"{run}/tables/([a-z_]+)\.(csv|json|parquet)", TableFile),
+        (rf"{run}/tables/([a-z_]+)({'|'.join(map(re.escape, _FORMATS))})", TableFile),
         (rf"{run}/run\.tar", RunFile),
         (r"/compare", Compare),
         (r"/assets/(serve\.css|serve\.js)", Asset),
@@ -177,18 +181,19 @@ def _ask(run: Run, query: str) -> Any:
 class TableFile(Page):
     """A table as a file."""
 
-    async def get(self, name: str, table: str, form: str) -> None:
+    async def get(self, name: str, table: str, suffix: str) -> None:
         """Write it aside, and send it in pieces."""
         if table not in TABLES:
             raise HTTPError(HTTPStatus.NOT_FOUND)
         with tempfile.TemporaryDirectory(prefix="dask-strata-") as folder:
-            path = Path(folder) / f"{table}.{form}"
+            output_format = _FORMATS[suffix]
+            path = Path(folder) / f"{table}{suffix}"
 
             def write() -> None:
-                write_rows(self.house.shelf.run(name)[table].to_arrow(), form, path)
+                write_rows(self.house.shelf.run(name)[table].to_arrow(), output_format.name, path)
 
             await self.in_thread(write)
-            self.set_header("Content-Type", _FORMATS[form])
+            self.set_header("Content-Type", output_format.media_type)
             self.set_header("Content-Disposition", f'attachment; filename="{path.name}"')
             with path.open("rb") as file:
                 while piece := file.read(_CHUNK):

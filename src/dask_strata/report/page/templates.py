@@ -13,7 +13,7 @@ from dask_strata.report.chunks import headline as chunks_headline
 from dask_strata.report.io import io_lines
 from dask_strata.report.page import colors
 from dask_strata.report.profile import profile_lines
-from dask_strata.report.terminal import headline, io_sentence
+from dask_strata.report.summary import headline, io_sentence
 from dask_strata.report.words import count, duration, rate, size, visible
 from dask_strata.schema import FORMAT_VERSION
 

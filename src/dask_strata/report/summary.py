@@ -1,4 +1,4 @@
-"""The answers, on a terminal."""
+"""The first screen, on a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_strata.analysis.breakdown import PrefixUse
-from dask_strata.analysis.check.check import Check
 from dask_strata.analysis.insights import Insight
-from dask_strata.analysis.map import STEPS, Cell
-from dask_strata.analysis.story import Story
 from dask_strata.analysis.summary import InputOutput, Summary
 from dask_strata.report.io import io_lines
 from dask_strata.report.profile import profile_lines
 from dask_strata.report.words import count, duration, size, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _BAR = 30
 
@@ -236,118 +235,3 @@ def summary_json(s: Summary) -> str:
 
 def _json(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-def print_check(check: Check, out: Console, *, verbose: bool) -> None:
-    """Print what is missing, or that nothing is."""
-    marks = {
-        "ok": ("ok      ", "green"),
-        "note": ("note    ", "cyan"),
-        "missing": ("MISSING ", "bold red"),
-    }
-    for finding in check.findings:
-        if verbose or finding.severity != "ok" or check.ok:
-            out.print(
-                Text.assemble(
-                    marks[finding.severity], visible(finding.process), "  ", visible(finding.text)
-                ),
-                soft_wrap=True,
-            )
-    verdict = (
-        ("The record is whole.", "bold green")
-        if check.ok
-        else (
-            f"The record is not whole: {count(len(check.missing), 'finding')}.",
-            "bold red",
-        )
-    )
-    out.print(Text(*verdict))
-
-
-def check_json(check: Check) -> str:
-    """Return a check as JSON."""
-    return json.dumps({"ok": check.ok, "findings": [asdict(f) for f in check.findings]}, indent=1)
-
-
-def print_map(cells: Sequence[Cell], out: Console) -> None:
-    """Print the metadata map with its counts."""
-    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("step", "layer", "level"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("rows", justify="right", no_wrap=True)
-    table.add_column("in tables", overflow="fold")
-    for cell in cells:
-        filled = {name: n for name, n in cell.rows.items() if n}
-        empty = [name for name, n in cell.rows.items() if not n]
-        tables = Group(
-            Text(", ".join(_in_table(cell, name, n) for name, n in filled.items())),
-            *([Text("nothing: " + ", ".join(empty), style="dim")] if empty else []),
-        )
-        by_choice = cell.by_choice if not cell.total else None
-        if by_choice:
-            tables = Group(Text(f"by choice: {by_choice}", style="dim"))
-        style = "" if cell.total or by_choice else "bold red"
-        table.add_row(
-            f"{cell.step} {STEPS[cell.step]}",
-            cell.layer,
-            cell.level,
-            Text(f"{cell.total:,}", style=style),
-            tables,
-        )
-    out.print(table)
-
-
-def _in_table(cell: Cell, name: str, n: int) -> str:
-    return f"{name} {n:,}" + (" (imported)" if name in cell.imported else "")
-
-
-def map_json(cells: Sequence[Cell]) -> str:
-    """Return the map as JSON."""
-    return json.dumps([{**asdict(cell), "total": cell.total} for cell in cells], indent=1)
-
-
-def print_story(told: Story, out: Console) -> None:
-    """Print everything about one task."""
-    out.print(Text(plain_story(told)), soft_wrap=True)
-
-
-def plain_story(told: Story) -> str:
-    """Return the story of one task as plain text."""
-    facts = told.facts
-    lines = [f"{visible(told.key)}  ({told.key_type})"]
-    if facts:
-        lines.append(
-            "  "
-            + " · ".join(
-                filter(
-                    None,
-                    (
-                        facts["state"] and visible(facts["state"]),
-                        f"prefix {visible(facts['prefix'])}" if facts["prefix"] else "",
-                        facts["function"] and visible(facts["function"]),
-                        count(facts["n_attempts"], "attempt"),
-                        f"compute {duration(facts['compute_seconds'])}"
-                        if facts["compute_seconds"] is not None
-                        else "",
-                        f"result {size(facts['nbytes'])}" if facts["nbytes"] is not None else "",
-                    ),
-                )
-            )
-        )
-    for name, keys in (("needs", told.dependencies), ("needed by", told.dependents)):
-        if keys:
-            more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""  # noqa: PLR2004
-            lines.append(f"  {name} {', '.join(visible(k) for k in keys[:5])}{more}")
-    previous: datetime | None = None
-    for event in told.events:
-        when = f"{event.time:%Y-%m-%d %H:%M:%S.%f}" if event.time else "time unknown".ljust(26)
-        gap = (event.time - previous).total_seconds() if previous and event.time else 0.0
-        previous = event.time or previous
-        head = f"{when}  {f'+{duration(gap)}':>10}  {event.layer:<9}  {visible(event.what)}"
-        if event.where:
-            head += f"  [{visible(event.where)}]"
-        lines.append(head)
-        if event.detail:
-            detail = visible(event.detail, keep_lines=True)
-            lines += [" " * 40 + line for line in detail.splitlines()]
-    return "\n".join(lines)

@@ -1,0 +1,46 @@
+"""The findings of `check`, on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from dask_strata.analysis.check.check import Check
+from dask_strata.report.words import count, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_check(check: Check, out: Console, *, verbose: bool) -> None:
+    """Print what is missing, or that nothing is."""
+    marks = {
+        "ok": ("ok      ", "green"),
+        "note": ("note    ", "cyan"),
+        "missing": ("MISSING ", "bold red"),
+    }
+    for finding in check.findings:
+        if verbose or finding.severity != "ok" or check.ok:
+            out.print(
+                Text.assemble(
+                    marks[finding.severity], visible(finding.process), "  ", visible(finding.text)
+                ),
+                soft_wrap=True,
+            )
+    verdict = (
+        ("The record is whole.", "bold green")
+        if check.ok
+        else (
+            f"The record is not whole: {count(len(check.missing), 'finding')}.",
+            "bold red",
+        )
+    )
+    out.print(Text(*verdict))
+
+
+def check_json(check: Check) -> str:
+    """Return a check as JSON."""
+    return json.dumps({"ok": check.ok, "findings": [asdict(f) for f in check.findings]}, indent=1)

@@ -1,0 +1,50 @@
+"""The metadata map, on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console, Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from dask_strata.analysis.map import STEPS, Cell
+
+
+def print_map(cells: Sequence[Cell], out: Console) -> None:
+    """Print the metadata map with its counts."""
+    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("step", "layer", "level"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("in tables", overflow="fold")
+    for cell in cells:
+        filled = {name: n for name, n in cell.rows.items() if n}
+        empty = [name for name, n in cell.rows.items() if not n]
+        tables = Group(
+            Text(", ".join(_in_table(cell, name, n) for name, n in filled.items())),
+            *([Text("nothing: " + ", ".join(empty), style="dim")] if empty else []),
+        )
+        by_choice = cell.by_choice if not cell.total else None
+        if by_choice:
+            tables = Group(Text(f"by choice: {by_choice}", style="dim"))
+        style = "" if cell.total or by_choice else "bold red"
+        table.add_row(
+            f"{cell.step} {STEPS[cell.step]}",
+            cell.layer,
+            cell.level,
+            Text(f"{cell.total:,}", style=style),
+            tables,
+        )
+    out.print(table)
+
+
+def _in_table(cell: Cell, name: str, n: int) -> str:
+    return f"{name} {n:,}" + (" (imported)" if name in cell.imported else "")
+
+
+def map_json(cells: Sequence[Cell]) -> str:
+    """Return the map as JSON."""
+    return json.dumps([{**asdict(cell), "total": cell.total} for cell in cells], indent=1)
