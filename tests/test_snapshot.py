@@ -240,7 +240,7 @@ def test_the_current_client_is_the_one_that_looks(client: Client) -> None:
     assert dask_strata.live().scheduler == client.scheduler.address
     code = "import dask_strata; dask_strata.live()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "UsageError: There is no Dask client to look with." in done.stderr
+    assert "UsageError: There is no Dask client to query." in done.stderr
 
 
 def test_a_scheduler_without_the_package_can_be_looked_at(tmp_path: Path) -> None:

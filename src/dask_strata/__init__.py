@@ -1,8 +1,8 @@
 """A flight recorder for Dask.distributed.
 
-`record` records, `open_run` reads, `live` shows a running cluster. The module is also a Dask
-preload: see `dask_setup`. Importing it is cheap, because every worker imports it; heavy
-modules are imported where they are used.
+`record` records a cluster, `open_run` opens a recorded run, `live` returns the state of a running
+cluster. This module is also a Dask preload: see `dask_setup`. Heavy modules are imported on first
+use, because every worker imports this one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask_strata import capture
     from dask_strata.api import Run, Task, open_run, record
-    from dask_strata.config import VERSION as __version__
     from dask_strata.errors import StrataError
     from dask_strata.flushing import flush
     from dask_strata.metrics import count, section, track_metrics
     from dask_strata.snapshot import Snapshot, live
+
+    __version__: str
 
 __all__ = [
     "Run",

@@ -1,4 +1,4 @@
-"""``python -m dask_strata``: the same as ``dask-strata``."""
+"""The command ``python -m dask_strata``, the same as ``dask-strata``."""
 
 from dask_strata.cli import main
 

@@ -1,4 +1,4 @@
-"""The public interface in Python: `open_run` with its answers, and `record`."""
+"""The public interface in Python: `open_run` and `record`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dask_strata.recorder.session import Session
 
 
 class Table(tables.TableView):
-    """One table of a run, which notebooks show."""
+    """One table of a run, with a display for notebooks."""
 
     def _repr_html_(self) -> str:
         from dask_strata.report.notebook import table_html
@@ -24,12 +24,12 @@ class Table(tables.TableView):
 
 
 class Task(tables.Task):
-    """One task of a run; printing it prints its story.
+    """One task of a run; ``print(task)`` prints its events in time order.
 
     Attributes
     ----------
     key, key_type : str
-        Text that Dask shows for the key, and name of the type of the key.
+        The text that Dask shows for the key, and the name of the key's type.
     """
 
     def __str__(self) -> str:
@@ -45,28 +45,28 @@ class Task(tables.Task):
 
     @property
     def events(self) -> Iterator[Any]:
-        """Everything on record about the task, in time order: see `analysis.story`."""
+        """All recorded events of the task, in time order; see `dask_strata.analysis.story`."""
         from dask_strata.analysis.story import story
 
         return iter(story(self).events)
 
 
 class Run(tables.Run):
-    """A run on record: its tables, and the answers that are computed from them.
+    """A recorded run: its tables, and the analyses of them.
 
     Parameters
     ----------
     path : str or Path
         The run's folder.
     align : bool, optional
-        Whether all times are put on the scheduler's clock.
+        Whether times of all processes are converted to the scheduler's clock.
 
     Raises
     ------
     NotARunError
         The folder is not a run.
     NewerRunError
-        The run was written by a later version.
+        The run was written by a newer version of dask-strata.
 
     Examples
     --------
@@ -84,20 +84,20 @@ class Run(tables.Run):
         return run_html(self)
 
     def check(self) -> Any:
-        """Return whether the record is whole and what is missing from it: a `Check`."""
+        """Return whether the record is complete, with findings; see `dask_strata.analysis`."""
         from dask_strata.analysis.check import check
 
         return check(self)
 
     def lineage(self, key: Any, key_type: str | None = None) -> Any:
-        """Return the inputs that a task depends on, directly and through other tasks.
+        """Return the inputs of a task, its own and those of the tasks that it depends on.
 
         Parameters
         ----------
         key : str or any key of Dask
             The key, or the text that Dask shows for it.
         key_type : str, optional
-            Name of the key's type, for a text that two keys share.
+            Name of the key's type; needed only if two keys have the same text.
 
         Returns
         -------
@@ -113,13 +113,13 @@ class Run(tables.Run):
         return lineage(self.task(key, key_type))
 
     def dependents_of(self, uri: str | os.PathLike[str]) -> Any:
-        """Return the tasks, results and written files that depend on a file.
+        """Return the tasks, results and written files that depend on an input file.
 
         Parameters
         ----------
         uri : str or path
-            File, store or folder as the tables name it; a relative path starts at the
-            current folder.
+            File, store or folder, as named in the tables; a relative path is relative to the
+            current working directory.
 
         Returns
         -------
@@ -131,14 +131,14 @@ class Run(tables.Run):
 
 
 def open_run(path: str | Path, *, align: bool = True) -> Run:
-    """Open a run's folder; tables are read when they are first used.
+    """Open the folder of a run. Tables are read on first use.
 
     Parameters
     ----------
     path : str or Path
         The run's folder.
     align : bool, optional
-        Whether all times are put on the scheduler's clock.
+        Whether times of all processes are converted to the scheduler's clock.
 
     Returns
     -------
@@ -149,29 +149,29 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
     NotARunError
         The folder is not a run.
     NewerRunError
-        The run was written by a later version.
+        The run was written by a newer version of dask-strata.
     """
     return Run(path, align=align)
 
 
-class record:  # noqa: N801  reads as a verb: `with record(...)`
-    """Record a running cluster for as long as a block lasts.
+class record:  # noqa: N801  used as a statement: `with record(...)`
+    """Record a running cluster while a ``with`` block runs.
 
     Parameters
     ----------
     runs : str or Path, optional
-        Folder that the run's folder is made in; as configured by default.
+        Folder in which the run's folder is created; by default the setting ``runs``.
     client : distributed.Client, optional
         A client of the cluster; the current one by default.
     name : str, optional
-        Name of the run; the script's by default.
+        Name of the run; by default the name of the script.
     **settings
-        Any setting of dask-strata, with ``_`` for ``-``, for example ``code=False``.
+        Settings of dask-strata, with ``_`` for ``-`` and ``.``, for example ``code=False``.
 
     Raises
     ------
     SettingError
-        A setting is unknown, or its value cannot be used.
+        A setting is unknown, or its value is invalid.
     RecordingError
         The cluster cannot be recorded.
     UsageError
@@ -202,7 +202,7 @@ class record:  # noqa: N801  reads as a verb: `with record(...)`
         client = self._session.client
         if client.asynchronous:
             raise UsageError(
-                "This client is asynchronous: a plain `with` would have to block its event loop.",
+                "This client is asynchronous: a plain `with` would block its event loop.",
                 hint="Write: async with dask_strata.record(...) as run:",
             )
         client.sync(self._session.begin)
@@ -215,7 +215,7 @@ class record:  # noqa: N801  reads as a verb: `with record(...)`
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        if self._session.client.status == "closed":  # its event loop may have ended with it
+        if self._session.client.status == "closed":  # its event loop may be closed, too
             self._session.leave()
         else:
             self._session.client.sync(self._session.end)
@@ -250,5 +250,5 @@ def _client(client: Any) -> Any:
     except ValueError:
         raise UsageError(
             "There is no Dask client to record.",
-            hint="Give one: dask_strata.record(client=client).",
+            hint="Pass one: dask_strata.record(client=client).",
         ) from None

@@ -1,20 +1,20 @@
-"""Everything that can go wrong and be said to a user.
+"""Errors that are meant for the user.
 
 ::
 
-    StrataError                 exit 1, a problem with the data or the surroundings
-    ├── NotARunError            the path is no run, or has nothing readable in it
+    StrataError                 exit 1, a problem with the data or the environment
+    ├── NotARunError            the path is not a run, or contains nothing readable
     ├── NewerRunError           the run was written by a newer dask-strata
-    ├── UnknownTaskError        no task of that key is on record
-    ├── QueryError              the SQL is wrong or asks for what is not allowed
+    ├── UnknownTaskError        no recorded task has that key
+    ├── QueryError              the SQL is invalid or not allowed
     │   └── InterruptedQueryError   the query was interrupted, by Ctrl-C or a time limit
-    ├── RecordingError          recording could not be started
-    ├── ImportedDataError       files that others wrote cannot be imported
+    ├── RecordingError          recording could not be started or stopped
+    ├── ImportedDataError       files of other tools cannot be imported
     └── UsageError              exit 2, the call itself is wrong
-        └── SettingError        a setting is unknown or has a bad value
+        └── SettingError        a setting is unknown or has an invalid value
 
-Each error is one sentence that says what is wrong and where, and a ``hint`` that says
-what to do about it. Nothing but the command line turns them into an exit status.
+Each error is one sentence that describes the problem and its location, with a ``hint`` at the
+remedy. Only the command line turns errors into an exit status.
 """
 
 from __future__ import annotations
@@ -23,14 +23,20 @@ from typing import ClassVar
 
 
 class StrataError(Exception):
-    """A problem that is told to the user in one or two lines.
+    """A problem that is reported to the user in one or two lines.
 
     Parameters
     ----------
     message : str
-        What is wrong, and where.
+        The problem and its location.
     hint : str, optional
-        What to do about it.
+        The remedy.
+
+    Examples
+    --------
+    >>> print(StrataError("No such folder: nope", hint="List runs with: dask-strata list"))
+    No such folder: nope
+    List runs with: dask-strata list
     """
 
     exit_code: ClassVar[int] = 1
@@ -45,23 +51,23 @@ class StrataError(Exception):
 
 
 class NotARunError(StrataError):
-    """The path is no run folder, or holds no record that can be read."""
+    """The path is not the folder of a run, or contains no readable record."""
 
 
 class NewerRunError(StrataError):
-    """The run was written in a format that this version does not know."""
+    """The run was written in a format that this version cannot read."""
 
 
 class UnknownTaskError(StrataError):
-    """No task with the given key is on record."""
+    """No recorded task has the given key, or several have it."""
 
 
 class QueryError(StrataError):
-    """The SQL is wrong, or asks for what a query may not do."""
+    """The SQL is invalid, or does something that a query may not do."""
 
 
 class InterruptedQueryError(QueryError):
-    """The query was interrupted: by Ctrl-C, or because its time was up."""
+    """The query was interrupted: by Ctrl-C, or by its time limit."""
 
 
 class RecordingError(StrataError):
@@ -69,7 +75,7 @@ class RecordingError(StrataError):
 
 
 class ImportedDataError(StrataError):
-    """Files that others wrote cannot be imported."""
+    """Files of other tools cannot be imported."""
 
 
 class UsageError(StrataError):

@@ -1,4 +1,4 @@
-"""`flush`: write everything recorded so far, before something that may end the process."""
+"""Writing all rows recorded so far, before code that may kill the process: see `flush`."""
 
 from __future__ import annotations
 
@@ -13,70 +13,88 @@ logger = logging.getLogger("dask_strata")
 
 
 class Recorder(Protocol):
-    """What `flush` needs of the recorder of one Dask server or client."""
+    """The interface that `flush` needs of the recorder of one Dask server or client."""
 
     loop: asyncio.AbstractEventLoop | None
 
     @property
-    def is_here(self) -> bool:
-        """Whether this is the recorded process itself and not a fork of it."""
+    def in_own_process(self) -> bool:
+        """Whether this is the recorded process itself, and not a fork of it."""
 
-    def hurry(self) -> None:
-        """Flush soon, without waiting."""
+    def flush_soon(self) -> None:
+        """Trigger a flush on the recorder's thread, without waiting for it."""
 
     def flush_all(self, seconds: float) -> bool:
-        """Flush, wait at most so many seconds, and return whether all rows were written."""
+        """Flush, wait up to this many seconds, and return whether all rows were written."""
 
 
-#: Recorders of this process by the name of what they record; none in a process without one.
+#: Recorders of this process, by process id in the record.
 _recorders: WeakValueDictionary[str, Recorder] = WeakValueDictionary()
 
 
 def register(name: str, recorder: Recorder) -> None:
-    """Make `flush` cover a recorder, until `unregister`."""
+    """Make `flush` include a recorder, until `unregister`.
+
+    Parameters
+    ----------
+    name : str
+        Id of the recorded server or client.
+    recorder : Recorder
+        Its recorder; a weak reference to it is kept.
+    """
     _recorders[name] = recorder
 
 
 def unregister(name: str) -> None:
-    """Forget a recorder that has written its last row."""
+    """Exclude a recorder that has written its last row.
+
+    Parameters
+    ----------
+    name : str
+        As in `register`; an unknown name is ignored.
+    """
     _recorders.pop(name, None)
 
 
 def recorders() -> list[Recorder]:
-    """Return the recorders of this process; a fork of a recorded process has none."""
+    """Return the active recorders of this process; a fork of a recorded process has none.
+
+    >>> recorders()
+    []
+    """
     found = [reference() for reference in _recorders.valuerefs()]
-    return [recorder for recorder in found if recorder is not None and recorder.is_here]
+    return [recorder for recorder in found if recorder is not None and recorder.in_own_process]
 
 
 def flush(timeout: float = 5.0) -> bool:
-    """Write everything recorded in this process so far; return when the operating system has it.
+    """Write all rows that this process has recorded so far, and wait until they are written.
 
-    A later SIGKILL loses none of it. In a task this covers the worker's record; where a client
-    runs, the client's. Other processes are not flushed. A process that cannot write the run's
-    folder sends its rows to the scheduler, and this returns when they have arrived. Power loss
-    is not covered: see the setting ``fsync-interval``.
+    A later SIGKILL loses none of these rows. In a task this flushes the worker's record, in the
+    process of a client the client's. Other processes are not flushed. A process that cannot write
+    the run's folder sends its rows to the scheduler; then this waits until they have arrived.
+    Rows can still be lost in a power failure: see the setting ``fsync-interval``.
 
-    On the event loop of a recorded worker, scheduler or client it does not wait: it asks the
-    recorder to hurry and returns False. A coroutine there can write
+    On the event loop of a recorded worker, scheduler or client this does not wait: it triggers
+    a flush and returns False. In a coroutine there, use
     ``await asyncio.to_thread(dask_strata.flush)``.
 
     Parameters
     ----------
     timeout : float, optional
-        Seconds to wait for a disk or network that does not answer.
+        Longest time to wait for the disk or the network, in seconds.
 
     Returns
     -------
     bool
-        Whether everything was written; True where nothing is recorded. A full disk, for example,
-        makes it False. Recording never makes this raise.
+        Whether all rows were written; True if nothing is recorded in this process. It is False,
+        for example, if the disk is full. An error in the recorder is logged, never raised.
 
     Raises
     ------
     TypeError
         The timeout is not a number.
     ValueError
-        The timeout is negative or not a number of seconds.
+        The timeout is negative or NaN.
 
     Examples
     --------
@@ -86,10 +104,10 @@ def flush(timeout: float = 5.0) -> bool:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
     if not timeout >= 0:
-        raise ValueError(f"timeout must be a number of seconds from 0 on, not {timeout!r}")
+        raise ValueError(f"timeout must be a number of seconds, 0 or more, not {timeout!r}")
     try:
         return _flush(min(timeout, threading.TIMEOUT_MAX / 2))
-    except Exception as error:  # noqa: BLE001  a recorder must not fail a task
+    except Exception as error:  # noqa: BLE001  an error of the recorder must not fail a task
         logger.warning("dask-strata could not flush: %s: %s", type(error).__name__, error)
         return False
 
@@ -99,7 +117,7 @@ def _flush(timeout: float) -> bool:
     loop = _running_loop()
     if loop is not None and any(recorder.loop is loop for recorder in found):
         for recorder in found:
-            recorder.hurry()
+            recorder.flush_soon()
         return False
     until = time.monotonic() + timeout
     # Flush each recorder, even if an earlier one does not finish.

@@ -1,7 +1,7 @@
-"""What only the inside of a task knows: its sections, counters, and the columns it touches.
+"""Metrics that code reports from inside a task: sections, counters, and columns of events.
 
-It travels with the record, never with what a task returns. Without a recorder, and outside
-Dask, nothing here does anything.
+They become rows of the record and never change the result of a task. Outside a recorded task,
+all functions here only call the user's code.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ logger = logging.getLogger("dask_strata")
 
 
 class Execution(Protocol):
-    """What the recorder keeps of one call of a task's function."""
+    """The part of an execution's record that holds reported metrics."""
 
-    #: Sums and numbers of reports, by kind and name.
+    #: Sum of the values and number of reports, by kind and name.
     reported: dict[tuple[str, str], tuple[float, int]]
 
 
-#: The execution that the calling code is part of. The recorder sets it; it stays None elsewhere.
+#: The execution that the calling code belongs to. Only the recorder sets it.
 current_execution: ContextVar[Any] = ContextVar("dask_strata_execution", default=None)
 
-#: Names that are kept of one run of a task; all further ones are summed up as one.
+#: Bound on the names in one execution; the values of all further names are summed as `OTHERS`.
 MAX_NAMES = 1_000
 OTHERS = "(others)"
 
@@ -44,8 +44,8 @@ _lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    """Give a forked process a lock of its own: the other may have been taken meanwhile."""
-    global _lock  # noqa: PLW0603  a lock cannot be made new
+    """Replace the lock in a forked process: another thread may have held it during the fork."""
+    global _lock  # noqa: PLW0603  a lock cannot be reset in place
     _lock = threading.Lock()
 
 
@@ -54,37 +54,46 @@ if hasattr(os, "register_at_fork"):
 
 
 def count(name: str, value: float = 1) -> None:
-    """Add to a counter of the task that is running.
+    """Add to a counter of the task in which this is called.
 
     Parameters
     ----------
     name : str
         Name of the counter.
     value : float, optional
-        What to add.
+        Number to add; 1 by default. Anything that is not a number is left out, with a warning.
+
+    Examples
+    --------
+    >>> count("events", 1_000)  # outside a recorded task this does nothing
     """
     _report("counter", name, value)
 
 
 class section:  # noqa: N801  used as a statement: with section("jets")
-    """Measure a part of a task: ``with section("jets"): …``.
+    """Measure the wall time of a part of a task.
 
-    A section that is within another is part of the other's time, too. What an exception ends
-    counts until then.
+    The time of a nested section counts for both sections. If an exception ends the section, its
+    time up to the exception counts.
 
     Parameters
     ----------
     name : str
-        Name of the section; times of the same name in one task are summed up.
+        Name of the section; times of the same name in one execution are summed.
+
+    Examples
+    --------
+    >>> with section("jets"):
+    ...     energy = sum(range(10))
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: One object may be in use in several threads and tasks at once.
+        #: Start times by thread and execution: several may use this object at once.
         self._began: dict[tuple[int, int], list[float]] = {}
 
     def __enter__(self) -> Self:
-        self._began.setdefault(_whose(), []).append(time.perf_counter())
+        self._began.setdefault(_thread_and_execution(), []).append(time.perf_counter())
         return self
 
     def __exit__(
@@ -93,22 +102,23 @@ class section:  # noqa: N801  used as a statement: with section("jets")
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        whose = _whose()
-        began = self._began.get(whose)
-        # A generator may be entered in one task, or thread, and left in another: that is no
-        # section of either.
+        key = _thread_and_execution()
+        began = self._began.get(key)
+        # Ignore a section that ends in another task or thread than it began in: the body of a
+        # generator can be resumed there.
         if began is None:
             return
         _report("section", self.name, time.perf_counter() - began.pop())
         if not began:
-            self._began.pop(whose, None)
+            self._began.pop(key, None)
 
 
 def track_metrics(function: Callable[P, R]) -> Callable[P, R]:
-    """Measure a function as a section of its name, and the columns of events that it touches.
+    """Measure each call of a function as a section, and record the columns of events it reads.
 
-    For a coffea processor's ``process``, or any function that a task runs. Name, signature
-    and result stay as they are.
+    Use it on the ``process`` method of a coffea processor, or on any function that tasks call.
+    The name, signature and result of the function do not change. Columns are recorded if an
+    argument is an array of events of coffea, which logs column accesses.
 
     Parameters
     ----------
@@ -118,12 +128,20 @@ def track_metrics(function: Callable[P, R]) -> Callable[P, R]:
     Returns
     -------
     callable
-        The same, measured wherever a recorder is.
+        A function that calls the given one; it measures in recorded tasks only.
 
     Raises
     ------
     TypeError
-        It is no function: put this on the method, not on the class.
+        The argument is not a function; decorate the method, not the class.
+
+    Examples
+    --------
+    >>> @track_metrics
+    ... def select(events):
+    ...     return [event for event in events if event > 0]
+    >>> select([-1, 1])
+    [1]
     """
     if not callable(function) or inspect.isclass(function):
         raise TypeError(f"track_metrics is for functions and methods, not {function!r}")
@@ -136,7 +154,7 @@ def track_metrics(function: Callable[P, R]) -> Callable[P, R]:
             with _Tracked(name, args):
                 return await function(*args, **kwargs)
 
-        return tracked  # type: ignore[return-value]  # a coroutine function, as it was
+        return tracked  # type: ignore[return-value]  # R is then a coroutine
 
     @functools.wraps(function)
     def tracked_function(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -147,7 +165,7 @@ def track_metrics(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class _Tracked(section):
-    """A section of a function, and the logs of columns of what it is given."""
+    """The section of one call, and the column logs of its arguments."""
 
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         super().__init__(name.rpartition("<locals>.")[2])
@@ -169,7 +187,7 @@ class _Tracked(section):
 
 
 def _log_of(events: Any) -> list[Any] | None:
-    """Return coffea's log of the columns that were read of events, if they have one."""
+    """Return coffea's log of the columns read from events, or None."""
     if type(events).__module__.partition(".")[0] not in ("coffea", "awkward"):
         return None
     attributes = getattr(events, "attrs", None)
@@ -178,7 +196,7 @@ def _log_of(events: Any) -> list[Any] | None:
     return log if isinstance(log, list) else None
 
 
-def _whose() -> tuple[int, int]:
+def _thread_and_execution() -> tuple[int, int]:
     return threading.get_ident(), id(current_execution.get())
 
 
@@ -186,14 +204,14 @@ def _report(kind: str, name: str, value: float) -> None:
     execution: Execution | None = current_execution.get()
     if execution is None:
         return
-    # With a recorder, nothing may fail that does not without one.
+    # A recorded task must not fail where an unrecorded one does not.
     try:
-        number, what = float(value), (kind, str(name))
-    except Exception as error:  # noqa: BLE001  whatever the user gives us
-        logger.warning("dask-strata does not record a %s that is no number: %s", kind, error)
+        number, key = float(value), (kind, str(name))
+    except Exception as error:  # noqa: BLE001  the user's value may raise anything
+        logger.warning("dask-strata ignores a %s whose value is not a number: %s", kind, error)
         return
     with _lock:
-        if what not in execution.reported and len(execution.reported) >= MAX_NAMES:
-            what = (kind, OTHERS)
-        total, times = execution.reported.get(what, (0.0, 0))
-        execution.reported[what] = (total + number, times + 1)
+        if key not in execution.reported and len(execution.reported) >= MAX_NAMES:
+            key = (kind, OTHERS)
+        total, times = execution.reported.get(key, (0.0, 0))
+        execution.reported[key] = (total + number, times + 1)

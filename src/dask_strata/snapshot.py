@@ -1,7 +1,8 @@
-"""A look at a running cluster: what its scheduler knows of tasks and workers at one moment.
+"""The present state of a running cluster: its scheduler's tasks and workers as plain rows.
 
-This is the scheduler's TaskState and WorkerState as plain rows. The scheduler forgets a task
-soon after nobody wants its result; what it has forgotten is in the record only.
+The rows are copies of Dask's TaskState and WorkerState objects. A snapshot needs no recording. It
+contains no forgotten tasks: the scheduler forgets a task soon after its last future is released,
+and from then on only a recorded run contains it.
 """
 
 from __future__ import annotations
@@ -17,42 +18,42 @@ from dask_strata.errors import StrataError, UsageError
 
 R = TypeVar("R")
 
-#: Longer texts of exceptions and annotations are cut.
+#: Longest text of an exception or annotation, in characters; longer texts are cut.
 MAX_TEXT = 10_000
 
 
 @dataclass(frozen=True)
 class LiveTask:
-    """One task that the scheduler knows of.
+    """One task of the scheduler.
 
     Attributes
     ----------
     key, key_type : str
         The text that Dask shows for the key, and the type of the key.
     state : str
-        Dask's name of its state: released, waiting, no-worker, queued, processing, memory, erred.
+        State in Dask: released, waiting, no-worker, queued, processing, memory or erred.
     prefix, group : str
-        Names of the sets of tasks that it belongs to.
+        Names of its task prefix and task group in Dask.
     worker : str or None
-        Address of the worker that it is processing on, or of one that has its result.
+        Address of the worker on which it is processing, or of one that holds its result.
     n_replicas : int
-        How many workers have its result.
+        Number of workers that hold its result.
     n_dependencies, n_dependents : int
-        How many tasks it needs, and how many need it.
+        Number of tasks that it depends on, and that depend on it.
     nbytes : int or None
-        Size of its result; None before there is one.
+        Size of its result in bytes; None before there is one.
     typename : str or None
         Type of its result.
     retries : int
-        How many retries it has left.
+        Number of retries left.
     suspicious : int
-        How many workers have died with it.
+        Number of workers that died while the task was processing on them.
     exception : str or None
-        Its exception, or that of the task that it failed for.
+        Its exception, or that of the dependency that failed.
     blame : str or None
-        Key of the task whose exception this is.
+        Key of the task that raised this exception.
     annotations : str or None
-        Its annotations, as JSON; values that JSON does not have are named by their type.
+        Its annotations as JSON; a value without a JSON form is replaced by the name of its type.
     """
 
     key: str
@@ -75,34 +76,34 @@ class LiveTask:
 
 @dataclass(frozen=True)
 class LiveWorker:
-    """One worker that the scheduler knows of.
+    """One worker of the scheduler.
 
     Attributes
     ----------
     address, name : str
-        Its address, and the name that it was given.
+        Its address, and its name in Dask.
     nthreads : int
-        Threads that tasks run in.
+        Number of threads that execute tasks.
     status : str
-        Dask's name of its status: running, paused, closing_gracefully, …
+        Status in Dask: running, paused, closing_gracefully, …
     n_processing : int
-        How many tasks the scheduler has assigned to it.
+        Number of tasks assigned to it.
     processing : tuple of str
-        Their keys; at most as many, of all workers together, as the limit of the snapshot.
+        Keys of these tasks. The limit of the snapshot bounds the keys of all workers together.
     executing : tuple of str
-        Keys that it was running when it last reported.
+        Keys of the tasks that it was executing at its last heartbeat.
     in_memory : int
-        How many results it has.
+        Number of results that it holds.
     occupancy_seconds : float
-        How long the scheduler expects it to be busy.
+        The scheduler's estimate of how long its assigned tasks will take, in seconds.
     managed_bytes : int
-        Size of the results that it has.
+        Size of the results that it holds, in bytes.
     process_bytes : int or None
-        Memory of its process when it last reported.
+        Memory of its process at its last heartbeat, in bytes.
     memory_limit_bytes : int or None
-        Memory that it may use; None without a limit.
+        Memory limit in bytes; None without a limit.
     last_seen_seconds : float
-        How long ago it last reported.
+        Time since its last heartbeat, in seconds.
     """
 
     address: str
@@ -121,7 +122,20 @@ class LiveWorker:
 
 
 class Rows(Sequence[R], Generic[R]):
-    """Rows of one kind; a sequence that pandas can have as a frame."""
+    """An immutable sequence of rows of one kind, with a conversion to pandas.
+
+    Parameters
+    ----------
+    kind : type
+        Dataclass of the rows.
+    rows : sequence
+        The rows.
+
+    Examples
+    --------
+    >>> Rows(LiveTask, [])
+    <0 rows of LiveTask>
+    """
 
     def __init__(self, kind: type[R], rows: Sequence[R]) -> None:
         self._kind = kind
@@ -144,39 +158,45 @@ class Rows(Sequence[R], Generic[R]):
         return f"<{len(self):,} rows of {self._kind.__name__}>"
 
     def to_pandas(self) -> Any:
-        """Return the rows as a `pandas.DataFrame`; StrataError without pandas."""
+        """Return the rows as a `pandas.DataFrame`, with a column for each attribute.
+
+        Raises
+        ------
+        StrataError
+            pandas is not installed.
+        """
         try:
             import pandas as pd
         except ImportError as error:
             raise StrataError(
-                f"This needs pandas, which is not installed here: {error}.",
-                hint="pip install pandas, or loop over the rows: they are dataclasses",
+                f"to_pandas() needs pandas, which is not installed: {error}.",
+                hint="pip install pandas, or iterate over the rows, which are dataclasses",
             ) from error
-        columns: tuple[Any, ...] = fields(self._kind)  # type: ignore[arg-type]  # a dataclass
+        columns: tuple[Any, ...] = fields(self._kind)  # type: ignore[arg-type]  # R is a dataclass
         frame = pd.DataFrame(
             [tuple(getattr(row, column.name) for column in columns) for row in self._rows],
             columns=[column.name for column in columns],
         )
-        whole = {c.name: "Int64" for c in columns if c.type == "int | None"}
-        return frame.astype(whole)
+        integers = {c.name: "Int64" for c in columns if c.type == "int | None"}
+        return frame.astype(integers)
 
 
 @dataclass(frozen=True, repr=False)
 class Snapshot:
-    """What a scheduler knew at one moment.
+    """The state of a scheduler at one moment.
 
     Attributes
     ----------
     scheduler : str
         The scheduler's address.
     taken : datetime
-        When, by the scheduler's clock.
+        Time of the snapshot on the scheduler's clock.
     states : mapping of str to int
-        How many tasks were in each state, all tasks counted.
+        Number of tasks in each state, over all tasks, listed or not.
     tasks : sequence of LiveTask
-        One row a task, in the order in which the scheduler met them.
+        One row per task, oldest first, up to the limit.
     workers : sequence of LiveWorker
-        One row a worker.
+        One row per worker.
     """
 
     scheduler: str
@@ -187,43 +207,43 @@ class Snapshot:
 
     @property
     def n_tasks(self) -> int:
-        """How many tasks the scheduler knew of, whether they are in `tasks` or not."""
+        """Number of tasks of the scheduler, whether they are in `tasks` or not."""
         return sum(self.states.values())
 
     @property
     def cut(self) -> bool:
-        """Whether there were more tasks than the limit allowed."""
+        """Whether `tasks` lacks some tasks because of the limit."""
         return self.n_tasks > len(self.tasks)
 
     def __repr__(self) -> str:
         states = ", ".join(f"{n:,} {state}" for state, n in self.states.items())
-        seen = f"the first {len(self.tasks):,} of " if self.cut else ""
+        listed = f"the first {len(self.tasks):,} of " if self.cut else ""
         return (
             f"<Snapshot of {self.scheduler} at {self.taken:%H:%M:%S} UTC: "
-            f"{len(self.workers):,} workers, {seen}{self.n_tasks:,} tasks"
+            f"{len(self.workers):,} workers, {listed}{self.n_tasks:,} tasks"
             f"{f' ({states})' if states else ''}>"
         )
 
 
 def live(client: Any = None, *, limit: int = 100_000) -> Snapshot:
-    """Look at a running cluster: its tasks and workers, as its scheduler sees them now.
+    """Return the tasks and workers of a running cluster, as its scheduler has them now.
 
-    One call to the scheduler, which only reads and keeps nothing. Nothing needs to be installed
-    there. The scheduler does nothing else meanwhile: for 100,000 tasks, some tenths of a second.
-    Dask logs the call there.
+    This is one call to the scheduler, which reads and changes nothing. The scheduler needs no
+    dask-strata. It handles no other messages during the call, for some tenths of a second with
+    100,000 tasks. Dask logs the call there.
 
     Parameters
     ----------
     client : distributed.Client, optional
         A client of the cluster; the current one by default.
     limit : int, optional
-        How many tasks to list at most; a warning says when there are more.
+        Largest number of tasks to list; a warning is issued if there are more.
 
     Returns
     -------
     Snapshot
-        With `tasks` and `workers`, each with ``to_pandas()``. An asynchronous client gets an
-        awaitable of it, as from Dask's own methods: ``await live(client)``.
+        Its `tasks` and `workers` have a method ``to_pandas()``. With an asynchronous client the
+        result is an awaitable, as from Dask's own methods: ``await live(client)``.
 
     Raises
     ------
@@ -238,9 +258,11 @@ def live(client: Any = None, *, limit: int = 100_000) -> Snapshot:
     >>> look.workers.to_pandas()                             # doctest: +SKIP
     """
     if limit < 0:
-        raise UsageError(f"limit={limit} is negative.", hint="limit=0 lists no task, but counts.")
+        raise UsageError(
+            f"limit={limit} is negative.", hint="limit=0 lists no tasks, only counts them."
+        )
     client = _current_client() if client is None else client
-    answer = client.run_on_scheduler(_looker(), limit=limit, max_text=MAX_TEXT)
+    answer = client.run_on_scheduler(_scheduler_function(), limit=limit, max_text=MAX_TEXT)
     if client.asynchronous:
         return _later(answer)  # type: ignore[return-value]  # as Dask's methods do
     return _snapshot(answer)
@@ -253,7 +275,7 @@ def _current_client() -> Any:
         return get_client()
     except ValueError:
         raise UsageError(
-            "There is no Dask client to look with.", hint="Give one: dask_strata.live(client)."
+            "There is no Dask client to query.", hint="Pass one: dask_strata.live(client)."
         ) from None
 
 
@@ -273,26 +295,26 @@ def _snapshot(found: dict[str, Any]) -> Snapshot:
     if snapshot.cut:
         warnings.warn(
             f"Only the first {len(tasks):,} of {snapshot.n_tasks:,} tasks are listed; "
-            "dask_strata.live(client, limit=…) lists more.",
+            "to list more, use dask_strata.live(client, limit=…).",
             stacklevel=3,
         )
     return snapshot
 
 
-def _looker() -> Callable[..., dict[str, Any]]:
-    """Return the function that looks.
+def _scheduler_function() -> Callable[..., dict[str, Any]]:
+    """Return the function that the scheduler runs.
 
-    It is local and needs nothing of this module, so that Dask pickles it by value and a
-    scheduler without dask-strata can run it.
+    It is local and uses nothing of this module. So Dask pickles it by value, and a scheduler
+    without dask-strata can run it.
     """
 
-    def dask_strata_look(limit: int, max_text: int, dask_scheduler: Any = None) -> dict[str, Any]:
+    def dask_strata_live(limit: int, max_text: int, dask_scheduler: Any = None) -> dict[str, Any]:
         import json
         from itertools import islice
         from time import time
 
         now = time()
-        listed = iter(range(limit))  # of all workers together
+        slots = iter(range(limit))  # shared by the keys of all workers
 
         def text(value: Any) -> str | None:
             return None if value is None else str(value)[:max_text]
@@ -303,11 +325,11 @@ def _looker() -> Callable[..., dict[str, Any]]:
             try:
                 return text(json.dumps(found, default=lambda value: type(value).__name__))
             except (TypeError, ValueError, RecursionError):
-                return None  # keys that are no text, or a ring
+                return None  # keys that JSON cannot have, or a circular reference
 
         def task(ts: Any) -> tuple[Any, ...]:
             holders = [ws.address for ws in ts.who_has or ()]
-            on = ts.processing_on
+            processing_on = ts.processing_on
             blame = ts.exception_blame
             return (
                 str(ts.key),
@@ -315,7 +337,7 @@ def _looker() -> Callable[..., dict[str, Any]]:
                 ts.state,
                 str(ts.group.prefix.name),
                 str(ts.group.name),
-                min(holders, default=None) if on is None else on.address,
+                min(holders, default=None) if processing_on is None else processing_on.address,
                 len(holders),
                 len(ts.dependencies),
                 len(ts.dependents),
@@ -335,7 +357,7 @@ def _looker() -> Callable[..., dict[str, Any]]:
                 ws.nthreads,
                 ws.status.name,
                 len(ws.processing),
-                tuple(str(ts.key) for ts, _ in zip(ws.processing, listed, strict=False)),
+                tuple(str(ts.key) for ts, _ in zip(ws.processing, slots, strict=False)),
                 tuple(str(ts.key) for ts in ws.executing),
                 len(ws.has_what),
                 float(ws.occupancy),
@@ -356,4 +378,4 @@ def _looker() -> Callable[..., dict[str, Any]]:
             "workers": [worker(ws) for ws in dask_scheduler.workers.values()],
         }
 
-    return dask_strata_look
+    return dask_strata_live

@@ -196,7 +196,7 @@ class Engine:
         self._counts.append({**row, "final": final})
 
     @property
-    def is_here(self) -> bool:
+    def in_own_process(self) -> bool:
         """Whether this is the recorded process itself and not a fork of it."""
         return os.getpid() == self._pid
 
@@ -205,7 +205,7 @@ class Engine:
 
         Of rows that take long to make it hands over a part; see `Source.has_more`.
         """
-        if not self.is_here:  # a fork of a recorded process is not recorded
+        if not self.in_own_process:  # a fork of a recorded process is not recorded
             return
         with self._flush_lock:
             if self._finished:
@@ -214,7 +214,7 @@ class Engine:
             self._flush_from([self._taken_counts, *(source.rows for source in sources)])
             self._flush_from([source.slow_rows for source in sources])
 
-    def hurry(self) -> None:
+    def flush_soon(self) -> None:
         """Make the recorder's thread flush now. Thread-safe; does not wait."""
         self._wake.set()
 
@@ -391,7 +391,7 @@ class Engine:
         wait : bool, optional
             Whether to wait for the last row, for some seconds at most.
         """
-        if not self.is_here:
+        if not self.in_own_process:
             return
         with self._flush_lock:
             if not self._ending:
