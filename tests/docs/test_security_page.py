@@ -1,4 +1,4 @@
-"""Each sentence of the page on security is held by a test."""
+"""Each sentence of the page on security is proven by a test."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LEFT_OUT = "tests/recorder/pipeline/test_anonymize.py::"
 SERVE = "tests/server/test_serve.py::"
 REDACT = "tests/recorder/pipeline/test_redact.py::"
 
-#: The beginning of each sentence, and what holds it.
-HELD_BY = {
+#: The beginning of each sentence, and the tests that prove it.
+PROVEN_BY = {
     "The script's text,": (f"{SECURITY}test_the_script_is_recorded",),
     "So are the source lines": (f"{SECURITY}test_the_script_is_recorded",),
     "Keys of tasks, texts": (f"{SECURITY}test_what_is_recorded_by_default",),
@@ -27,7 +27,7 @@ HELD_BY = {
     "Dask's configuration and": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Arguments and results": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Passwords in URLs,": (f"{REDACT}test_secret_in_text",),
-    "That holds for": (
+    "This applies to": (
         f"{SECURITY}test_secrets_are_nowhere_in_the_folder",
         f"{SECURITY}test_the_script_is_recorded",
     ),
@@ -35,13 +35,13 @@ HELD_BY = {
         "tests/recorder/environment/test_dask_config.py::test_secrets",
         "tests/recorder/environment/test_job.py::test_secrets_of_the_environment_are_not_recorded",
     ),
-    "A secret that looks": (f"{SECURITY}test_what_looks_like_no_secret_is_recorded",),
+    "A secret in none": (f"{SECURITY}test_what_looks_like_no_secret_is_recorded",),
     "Keys of tasks are not": (f"{SECURITY}test_what_looks_like_no_secret_is_recorded",),
     "The setting `leave-out`": (
         f"{LEFT_OUT}test_a_setting_that_is_unknown_is_refused",
         f"{SECURITY}test_the_command_leaves_out",
     ),
-    "What is left out is replaced": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
+    "Left-out facts are": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
     "| `code` |": (f"{SECURITY}test_the_command_leaves_out", f"{LEFT_OUT}test_facts_of_the_job"),
     "| `paths` |": (f"{SECURITY}test_what_is_left_out_is_nowhere", f"{LEFT_OUT}test_texts"),
     "| `hosts` |": (f"{SECURITY}test_what_is_left_out_is_nowhere", f"{LEFT_OUT}test_texts"),
@@ -50,7 +50,7 @@ HELD_BY = {
     "| `environment` |": (f"{LEFT_OUT}test_facts_of_the_job",),
     "| `errors` |": (f"{LEFT_OUT}test_columns_that_are_dropped",),
     "| `settings` |": (f"{SECURITY}test_the_command_leaves_out",),
-    "Hosts, paths and users get": (f"{LEFT_OUT}test_names_are_the_same_within_a_run_only",),
+    "Hosts, paths and users each get": (f"{LEFT_OUT}test_names_are_the_same_within_a_run_only",),
     "Where one of these": (
         f"{LEFT_OUT}test_facts_of_the_job",
         f"{LEFT_OUT}test_settings_that_stay",
@@ -59,11 +59,11 @@ HELD_BY = {
     "A relative path": (f"{LEFT_OUT}test_texts_that_stay",),
     "A random number": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
     "Darshan's own logs": (f"{LEFT_OUT}test_darshan_is_refused",),
-    "What is imported": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
+    "Files that are imported": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
     "A worker whose": (f"{SECURITY}test_a_worker_that_cannot_leave_out_is_not_recorded",),
-    "`check` names": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
-    "Nothing that is in": (f"{SECURITY}test_nothing_in_a_run_folder_is_executed",),
-    "Its texts are shown": (
+    "`check` lists": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
+    "Nothing in a run folder": (f"{SECURITY}test_nothing_in_a_run_folder_is_executed",),
+    "Its texts are displayed": (
         f"{SERVE}test_every_page_of_a_run",
         "tests/cli/test_cli.py::test_odd_keys_are_exact_in_data_and_harmless_on_a_terminal",
     ),
@@ -73,10 +73,10 @@ HELD_BY = {
     ),
     "A run is not signed:": (f"{SECURITY}test_a_run_is_what_its_folder_says",),
     "Recording opens no port:": (f"{SECURITY}test_recording_opens_no_port",),
-    "What Dask carries": ("tests/recorder/test_plugins.py::test_a_pickle_has_names_only",),
-    "What is sent to the scheduler": (f"{SECURITY}test_records_go_to_segments_only",),
+    "The plugins that Dask sends": ("tests/recorder/test_plugins.py::test_a_pickle_has_names_only",),
+    "Records that a process sends": (f"{SECURITY}test_records_go_to_segments_only",),
     "`dask-strata serve` listens": (f"{SECURITY}test_the_server_listens_on_loopback",),
-    "It answers to": (f"{SERVE}test_foreign_names_are_turned_away",),
+    "It accepts requests": (f"{SERVE}test_foreign_names_are_turned_away",),
     "With `--host`": (f"{SERVE}test_a_token_is_asked_for_where_others_can_reach_the_server",),
     "It does not encrypt": (f"{SECURITY}test_the_server_listens_on_loopback",),
     "Nothing can be changed": (
@@ -92,26 +92,26 @@ def sentences() -> list[str]:
     return [line for line in lines if line and not line.startswith(("#", "|---", "| name |"))]
 
 
-def test_each_sentence_is_held_by_a_test() -> None:
-    """No sentence is without a test, and none is listed that the page does not have."""
-    unheld = [s for s in sentences() if not any(s.startswith(begin) for begin in HELD_BY)]
-    assert not unheld
-    gone = [b for b in HELD_BY if not any(s.startswith(b) for s in sentences())]
+def test_each_sentence_is_proven_by_a_test() -> None:
+    """Every sentence has a test, and every listed beginning is on the page."""
+    unproven = [s for s in sentences() if not any(s.startswith(b) for b in PROVEN_BY)]
+    assert not unproven
+    gone = [b for b in PROVEN_BY if not any(s.startswith(b) for s in sentences())]
     assert not gone
-    assert len(sentences()) == len(HELD_BY)
+    assert len(sentences()) == len(PROVEN_BY)
 
 
 def test_a_line_is_one_sentence() -> None:
-    """A second sentence on a line would be held by nothing."""
+    """Each line is one sentence: a second one on a line would have no test."""
     more = [s for s in sentences() if not s.startswith("|") and re.search(r"[.!?]\s", s)]
     assert not more
     assert all(s.endswith((".", "|")) for s in sentences())
 
 
 def test_the_tests_are_there() -> None:
-    """Each test that is named exists."""
-    for held in HELD_BY.values():
-        for test in held:
+    """Each listed test exists."""
+    for tests in PROVEN_BY.values():
+        for test in tests:
             file, _, name = test.partition("::")
             text = (ROOT / file).read_text(encoding="utf-8")
             assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), test
