@@ -1,13 +1,13 @@
-"""Every table and column of a run, once.
+"""The only definition of all tables and columns of a run.
 
-The recorder writes by these definitions, the reader builds Arrow tables from them, the
-documentation and ``dask-strata map`` are made from them. Nothing heavy is imported here,
-because this module is loaded into every worker.
+The recorder writes rows by these definitions, the reader builds Arrow tables from them, and the
+documentation and ``dask-strata map`` are generated from them. This module is imported into every
+worker, so it imports nothing heavy.
 
 A column has a *kind*:
 
 =========  ==========================================  ============================
-kind       on reading (Arrow)                          how the recorder hands it over
+kind       on reading (Arrow)                          in the recorder (Python)
 =========  ==========================================  ============================
 time       timestamp[ns, UTC]                          int, nanoseconds since the epoch
 seconds    float64                                     float
@@ -21,27 +21,33 @@ key        two columns, ``name`` and ``name_type``     wire text, see :func:`wir
 intervals  list of structs, see :data:`INTERVAL`       list of 4-tuples
 =========  ==========================================  ============================
 
-Unknown is null in each of them.
+An unknown value is null in each of them.
 """
 
 from __future__ import annotations
 
+from dask_strata.schema.client import CLIENT
 from dask_strata.schema.columns import INTERVAL, LEFT_OUT, NO_USER, REDACTED, Column, Kind, Table
 from dask_strata.schema.derived import DERIVED as _DERIVED
-from dask_strata.schema.dynamic import RECORD, SCHEDULER, WORKERS
-from dask_strata.schema.executions import PROCESSES, THREADS
+from dask_strata.schema.executions import EXECUTIONS
+from dask_strata.schema.graph import GRAPH
+from dask_strata.schema.imported import DARSHAN, IMPORTS
+from dask_strata.schema.job import JOB
 from dask_strata.schema.keys import KEY_MARK, split_wire_key, wire_key
-from dask_strata.schema.processes import SYSTEM, SYSTEM_DERIVED
+from dask_strata.schema.processes import PROCESSES
 from dask_strata.schema.profiles import PROFILES
-from dask_strata.schema.static import CLIENT, JOB
+from dask_strata.schema.record import RECORD
+from dask_strata.schema.scheduler import SCHEDULER
+from dask_strata.schema.worker import WORKERS
 
 FORMAT_VERSION = 1
 
+#: All tables by name, in the order of the documentation.
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(*JOB, *CLIENT, *SCHEDULER, *WORKERS, *PROCESSES, *THREADS, *SYSTEM, *PROFILES, *RECORD),
-        *(*_DERIVED, *SYSTEM_DERIVED),
+        *(*JOB, *CLIENT, *GRAPH, *SCHEDULER, *WORKERS, *PROCESSES, *EXECUTIONS),
+        *(*DARSHAN, *PROFILES, *RECORD, *IMPORTS, *_DERIVED),
     )
 }
 

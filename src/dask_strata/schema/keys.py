@@ -1,18 +1,28 @@
-"""Keys of Dask as text that stands for one key and no other."""
+"""Dask's keys as text, without loss: each wire text stands for exactly one key."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: What a text begins with that stands for a key which is no text.
+#: First character of the wire text of a key that is no text.
 KEY_MARK = "\x00"
 
 
 def wire_key(key: Any) -> str:
-    r"""Return a text that stands for one key of Dask and for no other.
+    r"""Return the wire text of a key, which stands for this key only.
 
-    A text key stands for itself. Any other key is the text that Dask shows for it behind
-    a mark with its type, so that ``"('x', 0)"`` and ``('x', 0)`` stay two keys.
+    A text key stands for itself. The wire text of any other key is a mark, the name of its type
+    and the text that Dask shows for it, so that ``"('x', 0)"`` and ``('x', 0)`` stay two keys.
+
+    Parameters
+    ----------
+    key : object
+        A key of Dask.
+
+    Returns
+    -------
+    str
+        Its wire text; see `split_wire_key`.
 
     >>> wire_key("inc-1")
     'inc-1'
@@ -27,7 +37,12 @@ def wire_key(key: Any) -> str:
 
 
 def split_wire_key(wire: str) -> tuple[str, str]:
-    r"""Return the text that Dask shows for a key, and its type.
+    r"""Return the text that Dask shows for a key, and the name of the key's type.
+
+    Parameters
+    ----------
+    wire : str
+        Wire text of a key; see `wire_key`.
 
     >>> split_wire_key("\x00tuple\x00('x', 0)")
     ("('x', 0)", 'tuple')

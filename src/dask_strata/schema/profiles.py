@@ -1,10 +1,10 @@
-"""Tables of profiles: functions, coroutines and threads, by choice."""
+"""Tables of profiles: functions, coroutines and threads; recorded on request."""
 
 from __future__ import annotations
 
 from dask_strata.schema.columns import TIME, Table, col
 
-_CLOCK = col("clock", "text", "wall or cpu; null if the file that it was read from does not say")
+_CLOCK = col("clock", "text", "wall or cpu; null if the imported file does not contain it")
 
 PROFILES = (
     Table(
@@ -18,18 +18,18 @@ PROFILES = (
             col("thread", "int", "identity of the thread, as in `executions`"),
             col("thread_name", "text", "name of the thread"),
             col("name", "text", "qualified name of the function"),
-            col("module", "text", "file that it is in", tells="path"),
-            col("line", "int", "line of that file that it begins at, its decorators included"),
-            col("is_coroutine", "bool", "whether it is an `async def`; null if that is not known"),
-            col("waiting", "bool", "whether its own time is waiting: idle loops, locks, streams"),
+            col("module", "text", "file that contains it", sensitivity="path"),
+            col("line", "int", "its first line in that file, decorators included"),
+            col("is_coroutine", "bool", "whether it is an `async def`; null if unknown"),
+            col("waiting", "bool", "whether its own time is waiting: idle loops, locks, queues"),
             col("ncall", "int", "calls that ended since the row before"),
-            col("nactualcall", "int", "the same without those from within itself"),
-            col("total_seconds", "seconds", "time in it and what it called, since the row before"),
+            col("nactualcall", "int", "the same without recursive calls"),
+            col("total_seconds", "seconds", "time in it and its callees, since the row before"),
             col("own_seconds", "seconds", "time in it alone and in compiled code that it called"),
             _CLOCK,
-            col("owner", "text", "user, library, python, dask (its machinery) or recorder (us)"),
-            col("package", "text", "package of a library, of Dask's machinery"),
-            col("file", "text", "file that this was read from; null if it was recorded"),
+            col("owner", "text", "user, library, python, dask or recorder (dask-strata itself)"),
+            col("package", "text", "package, if the owner is a library or dask"),
+            col("file", "text", "file that this was imported from; null if it was recorded"),
         ),
         prov="activity",
     ),
@@ -43,7 +43,7 @@ PROFILES = (
             TIME,
             col("thread", "int", "identity of the thread, as in `executions`"),
             col("thread_name", "text", "name of the thread"),
-            col("total_seconds", "seconds", "its time since the row before, as Yappi saw it"),
+            col("total_seconds", "seconds", "its time since the row before, as Yappi measured it"),
             col("scheduled", "int", "times that Yappi saw it scheduled since the row before"),
             _CLOCK,
         ),

@@ -1,4 +1,4 @@
-"""Values of columns that programs compare with: states, roles, kinds of losses."""
+"""Values of columns that code compares with: states, roles, kinds of losses."""
 
 from __future__ import annotations
 
@@ -31,18 +31,26 @@ WORKER_STATES = (
     "forgotten",
 )
 
-#: Roles of Dask's processes. Where several share a process of the system, the first names it.
+#: Roles of Dask's processes. Several can share a process of the operating system: the first of
+#: them in this order names it.
 DASK_ROLES = ("worker", "scheduler", "client", "nanny", "record")
 
-#: Values of ``losses.what`` that `check` treats apart: a damaged segment, a frame that is missing
-#: in the middle of one, a worker without a record, and counters of Darshan logs that PyDarshan
-#: did not read, because it was not installed.
+#: Values of ``losses.what`` that `check` treats separately: a damaged segment, a missing frame in
+#: the middle of a segment, a worker without a record, and counters of Darshan logs that were not
+#: read because PyDarshan was not installed.
 LOST_SEGMENT = "segment"
 LOST_FRAME = "frame"
-LOST_FRAME_IN_0_1 = ("rows", "a frame is missing")  # its what and reason in runs of version 0.1
+LOST_FRAME_IN_0_1 = ("rows", "a frame is missing")  # ``what`` and ``reason`` in runs of 0.1
 LOST_WORKER = "worker"
 LOST_COUNTERS = "counters of Darshan's logs"
 
-#: Tolerance when processes and logs are matched by time: for clocks of two hosts, and for a
-#: process that starts before its recording or ends after it.
+#: Tolerance when processes and logs are matched by time: it covers the clocks of two hosts, and
+#: a process that starts before its recording or ends after it.
 MATCH_TOLERANCE_NS = 5_000_000_000
+
+#: Fixed parts of the text in ``worker_events.reason``, in every version of the record. The rows of
+#: process-start and process-exit begin with ``pid``, a blank and the process id; an exit by a
+#: signal goes on with KILLED_BY. A removal that Dask calls unexpected begins with UNEXPECTED.
+PID = "pid "
+KILLED_BY = "was killed by "
+UNEXPECTED = "unexpected"

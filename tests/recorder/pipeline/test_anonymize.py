@@ -171,4 +171,4 @@ def test_each_text_column_has_a_rule() -> None:
         and rules[table.name, column.name] is None
     }
     assert unseen == {("packages", "name"), ("packages", "version")}
-    assert TABLES["file_opens"].column("uri").tells == "path"
+    assert TABLES["file_opens"].column("uri").sensitivity == "path"

@@ -111,7 +111,7 @@ class Replacing:
         self._rules: dict[tuple[str, str], Callable[[Any], Any] | None] = {}
         for table in RECORDED.values():
             for column in table.all_columns:
-                self._rules[table.name, column.name] = self._rule(column.kind, column.tells)
+                self._rules[table.name, column.name] = self._rule(column.kind, column.sensitivity)
 
     def facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return single facts as they may be written; a fact named ``host`` is one."""
@@ -189,14 +189,14 @@ class Replacing:
     def _path(self, value: Any) -> Any:
         return value if value is None else self._name("path", str(value))
 
-    def _rule(self, kind: str, tells: str) -> Callable[[Any], Any] | None:
-        if tells in _DROPPED_WITH and self._what & _DROPPED_WITH[tells]:
+    def _rule(self, kind: str, sensitivity: str) -> Callable[[Any], Any] | None:
+        if sensitivity in _DROPPED_WITH and self._what & _DROPPED_WITH[sensitivity]:
             return lambda value: None if value is None else LEFT_OUT
-        if tells == "path" and "paths" in self._what:
+        if sensitivity == "path" and "paths" in self._what:
             return self._path
-        if tells == "host" and "hosts" in self._what:
+        if sensitivity == "host" and "hosts" in self._what:
             return self._host
-        if tells == "nothing" or not self._what & _NAMES:
+        if sensitivity == "nothing" or not self._what & _NAMES:
             return None
         if kind == "intervals":
             return lambda value: value and [(*rest, self.text(source)) for *rest, source in value]
