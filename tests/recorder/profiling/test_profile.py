@@ -17,6 +17,7 @@ from distributed import Client  # noqa: TC002  as in the other tests
 
 import dask_strata
 from dask_strata import Run, open_run
+from dask_strata.analysis.profile import summarize_profile
 from dask_strata.importers.profiles.yappi_files import read_profile
 from tests.conftest import assert_whole, rows, runs_in
 
@@ -91,6 +92,33 @@ def test_functions_coroutines_and_threads_of_workers_are_on_record(
     assert waits == [{"w": clock == "wall"}]
     assert f"{clock} clock, 2 processes" in done.stderr
     assert f"dask-strata profile {run.path.relative_to(runs.parent)}" in done.stderr
+
+
+def test_idle_threads_of_the_recorder_count_as_waiting(client: Client, runs: Path) -> None:
+    """By the wall clock a recorder's thread is idle nearly all the time, and its share is small."""
+
+    def nap(_: int) -> None:
+        time.sleep(0.5)
+
+    with dask_strata.record(runs, client=client, yappi="wall") as run:
+        began = time.monotonic()
+        client.gather(client.map(nap, range(24), pure=False))
+        seconds = time.monotonic() - began
+    profile = summarize_profile(run)
+    assert profile is not None
+    shares = {share.owner: share.share for share in profile.shares}
+    assert shares["user"] > 0.5
+    assert shares["recorder"] < 0.1
+    writers = rows(
+        run,
+        "select process, sum(own_seconds) as seconds, "
+        "sum(own_seconds) filter (waiting) as waiting "
+        "from functions where thread_name like 'dask-strata-%-writer' group by process",
+    )
+    assert len(writers) == profile.n_processes
+    for writer in writers:
+        assert writer["waiting"] > 0.8 * seconds
+        assert writer["waiting"] > 0.8 * writer["seconds"]
 
 
 def test_other_tools_get_files_that_agree_with_the_record(
@@ -278,7 +306,7 @@ def test_two_recordings_cannot_both_profile(client: Client, runs: Path) -> None:
         client.submit(abs, -2).result()
     assert first.check().ok
     assert len(first.functions)
-    assert all(first.manifest.run in f.text for f in second.check().missing)
+    assert all(first.manifest.run_id in f.text for f in second.check().missing)
     assert len(second.check().missing) == 2
 
 

@@ -16,7 +16,6 @@ from dask_strata.config import SETTINGS
 from dask_strata.importers.profiles.yappi_files import read_profile
 from dask_strata.recorder.profiling.coroutines import is_coroutine, source_lines
 from dask_strata.recorder.profiling.yappi_profiler import CannotProfileError, join
-from dask_strata.schema.owners import owner_of, waits
 
 
 def serve(jobs: queue.Queue[int | None], done: queue.Queue[int]) -> None:
@@ -159,34 +158,6 @@ def test_source_that_cannot_be_read_leaves_it_open(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00# coding: nonsense")
     for file in (str(binary), "<string>", str(tmp_path), "a\x00b"):
         assert is_coroutine(source_lines(file), 1, "f") is None
-
-
-@pytest.mark.parametrize(
-    ("file", "owner", "package"),
-    [
-        ("/v/lib/python3.11/site-packages/distributed/worker.py", "dask", "distributed"),
-        ("/usr/lib/python3/dist-packages/numpy/core/x.py", "library", "numpy"),
-        ("C:\\v\\Lib\\site-packages\\six.py", "library", "six"),
-        ("/v/lib/python3.11/site-packages/dask_strata/run.py", "recorder", "dask_strata"),
-        ("/usr/lib/python3.11/asyncio/events.py", "python", None),
-        ("<frozen importlib._bootstrap>", "python", None),
-        ("<string>", None, None),
-        ("<stdin>", "user", None),
-        ("", None, None),
-        ("/home/me/lib/work.py", "user", None),
-    ],
-)
-def test_whose_code_a_file_is(file: str, owner: str | None, package: str | None) -> None:
-    """The path tells: installed, Python's own, Dask's machinery, ours, or the user's."""
-    assert owner_of(file) == (owner, package)
-
-
-def test_only_machinery_waits() -> None:
-    """A user's coroutine is shown; Dask's idle ones are not, and on the CPU clock nothing waits."""
-    assert waits("/d/comm/tcp.py", "TCP.read", "dask", coroutine=True, clock="wall")
-    assert not waits("/d/comm/tcp.py", "TCP.read", "dask", coroutine=True, clock="cpu")
-    assert not waits("/home/me/a.py", "work", "user", coroutine=True, clock="wall")
-    assert waits("/l/selectors.py", "EpollSelector.select", "python", coroutine=False, clock="wall")
 
 
 def squeeze(data: bytes, n: int) -> None:
