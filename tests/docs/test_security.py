@@ -364,7 +364,7 @@ def test_recording_opens_no_port(client: Client, runs: Path) -> None:
 def test_records_go_to_segments_only(client: Client, runs: Path) -> None:
     """A name that is none of a process is refused; another one is the name of a segment."""
     with record(runs, client=client) as run:
-        operation = f"dask-strata-{run.manifest.run}"
+        operation = f"dask-strata-{run.manifest.run_id}"
 
         frame = Encoder("worker-0a1b2c3d", {}).header()
 

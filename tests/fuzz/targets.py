@@ -33,7 +33,7 @@ from dask_strata.store.frames import payloads
 from dask_strata.store.index import INDEX, read_index
 from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import PARQUET, Manifest
-from dask_strata.store.parquet import part, read_part
+from dask_strata.store.parquet import open_part, read_part
 from dask_strata.store.reader import read_record
 from dask_strata.store.segments import read_segment
 from dask_strata.store.sinks import RelaySink
@@ -91,7 +91,7 @@ def _read_index(run: Path) -> None:
 
 
 def _read_parquet(run: Path) -> None:
-    read_part(part(run, "Parquet", PARQUET), Budget(), lambda _name, _count: None)
+    read_part(open_part(run, "Parquet", PARQUET), Budget(), lambda _name, _count: None)
 
 
 def _frames(folder: Path) -> Reads:
@@ -206,8 +206,8 @@ def _relayed(folder: Path) -> Reads:
         name, _, frames = data.partition(b"\n")
         sink = RelaySink(folder / "inside", ".seg")
         with contextlib.suppress(ValueError):
-            sink.write(RelaySink.address(name.decode("utf-8", "replace"), frames), 0)
-            assert sink.trouble is None
+            sink.write(RelaySink.label(name.decode("utf-8", "replace"), frames), 0)
+            assert sink.error is None
         assert [p.name for p in folder.iterdir()] == ["inside"]
         for path in (folder / "inside").iterdir():
             assert path.suffix == ".seg"

@@ -44,11 +44,11 @@ def test_a_file_sink_reports_a_removed_file_and_drops_within_a_bound(tmp_path: P
     """When the file is removed the sink says so, keeps a bounded backlog and counts the rest."""
     sink = FileSink(tmp_path / "x.seg", b"header")
     sink.write(b"first", 0)
-    assert sink.trouble is None
+    assert sink.error is None
     (tmp_path / "x.seg").unlink()
     for _ in range(10):
         sink.write(b"\0" * (BACKLOG_BYTES // 4), 7)
-    assert "removed" in sink.trouble
+    assert "removed" in sink.error
     assert sink.dropped_rows == 7 * 6
     sink.close()
     assert sink.dropped_rows == 7 * 10
@@ -65,11 +65,11 @@ def test_a_call_sink_keeps_frames_until_they_can_be_sent() -> None:
 
     sink = CallSink(send, b"h")
     sink.write(b"1", 1)
-    assert "no comm" in sink.trouble
+    assert "no comm" in sink.error
     broken.clear()
     sink.write(b"2", 1)
     assert sent == [b"h", b"1", b"2"]
-    assert (sink.trouble, sink.dropped_rows) == (None, 0)
+    assert (sink.error, sink.dropped_rows) == (None, 0)
 
 
 def test_each_process_has_a_file_of_its_own(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_group_of_parquet_has_its_own_texts_only(
     """Texts are in the Parquet once, however many groups of rows it has."""
     folder = many_keys(tmp_path / "r", 2000)
     before = contents(folder)
-    monkeypatch.setattr(compact_module, "ROWS_A_GROUP", 100)
+    monkeypatch.setattr(compact_module, "ROWS_PER_GROUP", 100)
     compact(folder)
     path = folder / "parquet" / "scheduler_transitions" / "part-0.parquet"
     metadata = pq.read_metadata(path)
@@ -198,7 +198,7 @@ def test_what_could_be_read_another_time_is_not_read_as_nothing(tmp_path: Path) 
     assert len(run.processes) > 0
     path = folder / "parquet" / "scheduler_transitions"
     path.rename(folder / "elsewhere")
-    with pytest.raises(StrataError, match=r"scheduler_transitions .* is not there"):
+    with pytest.raises(StrataError, match=r"scheduler_transitions .* is missing"):
         run.rows("select * from tasks")
     (folder / "elsewhere").rename(path)
     assert len(run.rows("select * from tasks")) == 2
@@ -218,10 +218,10 @@ def test_parquet_that_was_compacted_meanwhile_is_not_mixed_with_what_was_read(
     record = read_record(folder, damaged=False)
     assert len(run["job"]) == record.rows["job"] == 2
     compact(folder)
-    with pytest.raises(StrataError, match="exchanged since it was looked at") as raised:
+    with pytest.raises(StrataError, match="replaced since the run was opened") as raised:
         run["job"].to_arrow()
     assert "open it again" in raised.value.hint
-    with pytest.raises(StrataError, match="exchanged since it was looked at"):
+    with pytest.raises(StrataError, match="replaced since the run was opened"):
         compact_module._write(record, tmp_path / "new", print)
     assert open_run(folder)["job"].to_arrow()["name"].to_pylist() == ["a", "b"]
     assert open_run(folder).check().ok
@@ -246,7 +246,7 @@ def test_parquet_that_only_seems_to_be_as_it_was_written_costs_its_own_table(
     assert len(run.worker_events.to_arrow()) == 0
     assert run.tasks.to_arrow()["compute_seconds"].to_pylist() == [4, 4]
     assert any("worker_events: its Parquet" in f.text for f in run.check().missing)
-    with pytest.raises(StrataError, match="cannot be read whole"):
+    with pytest.raises(StrataError, match="cannot be read in full"):
         compact(folder)
 
 
@@ -448,17 +448,17 @@ def test_relayed_frames_go_to_files_of_processes_only(tmp_path: Path) -> None:
     """A name that could lead anywhere else is refused before it becomes a path."""
     sink = RelaySink(tmp_path, ".seg")
     frame = Encoder("worker-0a1b2c3d", {}).header()
-    sink.write(RelaySink.address("worker-0a1b2c3d", frame), 0)
+    sink.write(RelaySink.label("worker-0a1b2c3d", frame), 0)
     assert (tmp_path / "worker-0a1b2c3d.seg").read_bytes() == frame
     for name in ("../worker-0a1b2c3d", "worker-0a1b2c3d/x", "scheduler-0a1b2c3d", "", "w\0x"):
-        with pytest.raises(ValueError, match="no name of a process"):
-            RelaySink.address(name, frame)
+        with pytest.raises(ValueError, match="not the id of a process"):
+            RelaySink.label(name, frame)
     for data in (b"", b"frame", frame[:-1], frame + b"x", bytes(100)):
-        with pytest.raises(ValueError, match="no frames"):
-            RelaySink.address("worker-0a1b2c3d", data)
+        with pytest.raises(ValueError, match="are not frames"):
+            RelaySink.label("worker-0a1b2c3d", data)
     (tmp_path / "worker-00000000.seg").symlink_to(tmp_path / "elsewhere")
-    sink.write(RelaySink.address("worker-00000000", frame), 0)
-    assert sink.trouble
+    sink.write(RelaySink.label("worker-00000000", frame), 0)
+    assert sink.error
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -85,7 +85,7 @@ class Run:
         self._sql: duckdb.DuckDBPyConnection | None = None
 
     def __repr__(self) -> str:
-        return f"<Run {self.manifest.name} {self.manifest.run}: {self.state}, {self.path}>"
+        return f"<Run {self.manifest.name} {self.manifest.run_id}: {self.state}, {self.path}>"
 
     def __getattr__(self, name: str) -> TableView:
         if name in TABLES:

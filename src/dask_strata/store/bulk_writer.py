@@ -1,6 +1,6 @@
-"""Writing a whole run, or more rows of one, as Parquet: what importers do.
+"""Writing imported rows as Parquet: a whole run, or an addition to an existing one.
 
-Either is written in a hidden folder beside its place, and gets its name when it is whole.
+Either is written in a hidden folder next to its final one, and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema
-from dask_strata.store.compact import ROWS_A_GROUP, parquet_options
+from dask_strata.store.compact import ROWS_PER_GROUP, parquet_options
 from dask_strata.store.index import INDEX, index_bytes
 from dask_strata.store.manifest import (
     ADDITIONS,
@@ -31,21 +31,21 @@ from dask_strata.store.safe_files import is_folder, kind_of
 
 
 class BulkTables:
-    """Tables that are being written as Parquet.
+    """Write tables as Parquet.
 
     Parameters
     ----------
     folder : Path
-        Folder that they are in until they are whole.
+        Hidden folder, created here, that contains the tables until they are complete.
     home : Path
-        Folder of their Parquet.
+        Folder of the Parquet: `folder` or one inside of it.
     hint : str
-        What to do if that folder cannot be made.
+        Advice to the user if the folder cannot be created.
 
     Raises
     ------
     StrataError
-        The folder cannot be made.
+        The folder cannot be created.
     """
 
     def __init__(self, folder: Path, home: Path, hint: str) -> None:
@@ -60,14 +60,30 @@ class BulkTables:
             ) from error
 
     def write(self, name: str, rows: pa.Table) -> None:
-        """Add rows to a table; a column that is left out is null."""
+        """Add rows to a table.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        rows : pyarrow.Table
+            The rows; a missing column is null.
+        """
         if len(rows):
             if name not in self._writers:
                 self._writers[name] = _Table(name, self._home / name)
             self._writers[name].write(rows)
 
     def write_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
-        """Add rows given as mappings; times are integer nanoseconds."""
+        """Add rows to a table.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        rows : list of dict
+            Values by column; times are integer nanoseconds since the epoch.
+        """
         fields = [f for f in arrow_schema(RECORDED[name]) if any(f.name in row for row in rows)]
         self.write(
             name,
@@ -81,28 +97,34 @@ class BulkTables:
         )
 
     def files(self, *names: str) -> list[str]:
-        """Return the Parquet of tables that have rows, which get no more."""
-        found = []
+        """Close some tables and return the paths of their files; skip tables without rows."""
+        paths = []
         for name in names:
             if name in self._writers:
                 self._writers[name].close()
-                found.append(str(self._writers[name].path))
-        return found
+                paths.append(str(self._writers[name].path))
+        return paths
 
     def close(self) -> None:
-        """Write what is still waiting, and the index of the tables. Raises OSError."""
+        """Write the remaining rows, and the index.
+
+        Raises
+        ------
+        OSError
+            The folder cannot be written.
+        """
         rows = {name: writer.close() for name, writer in self._writers.items()}
         self._home.mkdir(exist_ok=True)
         (self._home / INDEX).write_bytes(index_bytes(rows))
 
 
 class BulkRun(BulkTables):
-    """A run that is being written.
+    """Write a new run.
 
     Parameters
     ----------
     runs : Path
-        Folder that it is to appear in.
+        Folder of runs that the new one is created in.
 
     Raises
     ------
@@ -116,24 +138,38 @@ class BulkRun(BulkTables):
         folder = runs / f".import-{secrets.token_hex(4)}"
         super().__init__(folder, folder / PARQUET, "Give another folder with -o RUNS.")
 
-    def aside(self, name: str, data: bytes) -> None:
-        """Add bytes to the file of that name of what was set aside."""
+    def set_aside(self, name: str, data: bytes) -> None:
+        """Keep bytes that could not be parsed: append them to a file in the folder `aside`.
+
+        Parameters
+        ----------
+        name : str
+            Name of the file.
+        data : bytes
+            The bytes, unchanged.
+        """
         path = self.folder / ASIDE / name
         path.parent.mkdir(exist_ok=True)
         with path.open("ab") as file:
             file.write(data)
 
     def finish(self, manifest: Manifest) -> Path:
-        """Give the run its name and return its folder. Raises OSError."""
+        """Write the manifest, rename the folder and return its path.
+
+        Raises
+        ------
+        OSError
+            The folder cannot be written or renamed.
+        """
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
         self.close()
         manifest.write(self.folder)
-        target = self._runs / run_folder_name(manifest.name, manifest.run, manifest.created_ns)
+        target = self._runs / run_folder_name(manifest.name, manifest.run_id, manifest.created_ns)
         self.folder.rename(target)
         return target
 
     def discard(self) -> None:
-        """Leave nothing behind, not even the folder for runs if it was made for this one."""
+        """Delete everything written, and the folder of runs if it was created for this run."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._made_runs:
             with contextlib.suppress(OSError):
@@ -141,15 +177,20 @@ class BulkRun(BulkTables):
 
 
 class Addition(BulkTables):
-    """Rows that are being added to a run that is there already, whatever form it has.
+    """Add rows to an existing run, whether it has segments or Parquet.
 
-    They are written in a hidden folder, which gets its name among the run's additions when they
-    are whole: nothing that the run has is touched, and half an addition is none.
+    The rows are written in a hidden folder, which is moved to the run's additions when they are
+    complete. Existing files of the run are not changed, and an interrupted addition has no effect.
 
     Parameters
     ----------
     run : Path
         The run's folder.
+
+    Attributes
+    ----------
+    name : str
+        Name of the addition: a random id.
 
     Raises
     ------
@@ -162,26 +203,34 @@ class Addition(BulkTables):
         home = run / ADDITIONS
         if kind_of(home) is not None and not is_folder(home):
             raise StrataError(
-                f"{home} is {kind_of(home)}: nothing is written there.",
-                hint="Put a folder in its place.",
+                f"{home} is {kind_of(home)}, not a folder.",
+                hint="Remove it, then try again.",
             )
         folder = run / f".addition-{self.name}"
-        super().__init__(folder, folder, "Check who owns the run's folder, or add to a copy.")
+        super().__init__(
+            folder, folder, "Check the permissions of the run's folder, or add to a copy of it."
+        )
         self._target = home / self.name
 
     def finish(self) -> None:
-        """Make the rows part of the run. Raises OSError."""
+        """Make the rows part of the run.
+
+        Raises
+        ------
+        OSError
+            The run's folder cannot be written.
+        """
         self.close()
         self._target.parent.mkdir(exist_ok=True)
         self.folder.rename(self._target)
 
     def discard(self) -> None:
-        """Leave nothing behind of what was not finished."""
+        """Delete everything written."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class _Table:
-    """The Parquet of one table: rows are collected until they are worth a row group."""
+    """Writer of one table: collects rows until they fill a row group."""
 
     def __init__(self, name: str, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -190,12 +239,12 @@ class _Table:
         self._writer = pq.ParquetWriter(
             self.path, self._schema, **parquet_options(self._schema, level=3)
         )
-        self._waiting: list[pa.Table] = []
+        self._pending: list[pa.Table] = []
         self._n = 0
         self._rows = 0
 
     def write(self, rows: pa.Table) -> None:
-        self._waiting.append(
+        self._pending.append(
             pa.table(
                 [
                     rows[f.name].cast(f.type)
@@ -207,19 +256,19 @@ class _Table:
             )
         )
         self._n += len(rows)
-        if self._n >= ROWS_A_GROUP:
+        if self._n >= ROWS_PER_GROUP:
             self._flush()
 
     def _flush(self) -> None:
-        if self._waiting:
+        if self._pending:
             self._writer.write_table(
-                pa.concat_tables(self._waiting).unify_dictionaries(), row_group_size=self._n
+                pa.concat_tables(self._pending).unify_dictionaries(), row_group_size=self._n
             )
             self._rows += self._n
-            self._waiting, self._n = [], 0
+            self._pending, self._n = [], 0
 
     def close(self) -> int:
-        """Return how many rows there are."""
+        """Write the remaining rows and return the number of all rows."""
         self._flush()
         if self._writer.is_open:
             self._writer.close()

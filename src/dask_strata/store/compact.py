@@ -1,7 +1,7 @@
-"""Turning segments into Parquet: once, again, or after being interrupted.
+"""Compaction: converting segments to Parquet, repeatedly, also after an interruption.
 
-The Parquet of each table is read back and compared before any segment is deleted, and the
-segment of a process that may still write is never deleted.
+The Parquet of each table is read back and compared with the segments before any of them is
+deleted. The segment of a process that may still write is never deleted.
 """
 
 from __future__ import annotations
@@ -24,25 +24,38 @@ from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX
 from dask_strata.store.parquet import (
     READ_ERRORS,
     Part,
-    allow,
+    add_to_budget,
     main_home,
-    part,
+    open_part,
     read_table,
     unreadable,
 )
 from dask_strata.store.reader import Record, read_record
-from dask_strata.store.safe_files import checksum, entries, is_file, is_folder, opened_folder
+from dask_strata.store.safe_files import FILE, checksum, entries, is_file, is_folder, opened_folder
 from dask_strata.store.segments import may_grow
 
-#: Rows of a group of Parquet.
-ROWS_A_GROUP = 1 << 17
+#: Rows of a Parquet row group.
+ROWS_PER_GROUP = 1 << 17
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What was done: rows in Parquet, bytes before and after, and additions that are in it now.
+    """Result of a compaction.
 
-    Of the additions those are kept as they are that cannot be read whole.
+    Attributes
+    ----------
+    rows : int
+        Rows of the run.
+    segment_bytes : int
+        Size of all segments before.
+    parquet_bytes : int
+        Size of the Parquet after.
+    segments_kept : int
+        Segments that were not deleted, as their process may still write.
+    additions : int
+        Additions that were merged into the Parquet.
+    additions_kept : int
+        Additions that were left unchanged: they cannot be read in full, or the run is imported.
     """
 
     rows: int
@@ -54,7 +67,7 @@ class Compaction:
 
 
 def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> Compaction:
-    """Write the run's recorded tables as Parquet, and delete the segments that are in it.
+    """Write the recorded tables of a run as Parquet, and delete the segments that it contains.
 
     Parameters
     ----------
@@ -65,26 +78,28 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
 
     Raises
     ------
-    NotARunError, NewerRunError
-        It is no run, or one of a later version.
+    NotARunError
+        The folder is not a run.
+    NewerRunError
+        A later version wrote the run, in a format that this version cannot read.
     StrataError
-        The Parquet could not be written or is not what was to be written, or that which is
-        there cannot be read; nothing has been deleted then.
+        The Parquet cannot be written or differs from the segments, or the run's present Parquet
+        cannot be read in full. Nothing is deleted then.
     """
     record = read_record(folder, damaged=False)
     before = sum(s.size for s in record.segments if is_file(s.path))
     if record.imported:
-        rows, apart = sum(record.rows.values()), len(record.damaged)
-        return Compaction(rows, 0, _size(folder), 0, additions_kept=apart)
+        rows = sum(record.rows.values())
+        return Compaction(rows, 0, _size(folder), 0, additions_kept=len(record.damaged))
     if record.refused:
         raise StrataError(
             f"{folder} cannot be compacted: {record.refused[0]}.",
-            hint="Nothing was changed, and the run can be read as it is. What is no file or "
-            f"folder of the run's own can be removed; all of it: dask-strata check {folder}",
+            hint="Nothing was changed, and the run can be read as it is. Remove links, pipes and "
+            f"other entries that are not the run's own; list them: dask-strata check {folder}",
         )
-    there = [name for name in record.additions if is_folder(folder / ADDITIONS / name)]
+    added = [name for name in record.additions if is_folder(folder / ADDITIONS / name)]
     if {PARQUET, f"{PARQUET}.old"} & set(record.damaged):
-        raise _not_whole(folder)
+        raise _incomplete(folder)
     new = folder / f".{PARQUET}-{secrets.token_hex(4)}"
     try:
         _write(record, new, progress)
@@ -92,15 +107,15 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     except OSError as error:
         raise StrataError(
             f"{folder} could not be compacted: {error.strerror or error}.",
-            hint="The segments are untouched; make room or check permissions, and try again.",
+            hint="The segments are unchanged. Make room or check permissions, then try again.",
         ) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
     kept = _delete_segments(record)
-    for name in there:
+    for name in added:
         shutil.rmtree(folder / ADDITIONS / name, ignore_errors=True)
     rows = sum(record.rows.values())
-    return Compaction(rows, before, _size(folder), kept, len(there), len(record.damaged))
+    return Compaction(rows, before, _size(folder), kept, len(added), len(record.damaged))
 
 
 def _size(folder: Path) -> int:
@@ -108,7 +123,7 @@ def _size(folder: Path) -> int:
 
 
 def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
-    """Write what is on record, and see that it is read again as it is."""
+    """Write the tables of a record and its index, and verify both by reading them back."""
     rows = {name: n for name, n in record.rows.items() if n}
     checksums: dict[str, int] = {}
     new.mkdir(parents=True)
@@ -118,60 +133,68 @@ def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
         path.parent.mkdir()
         table = record.tables[name]
         if len(table) != n:
-            raise _not_whole(record.folder)
+            raise _incomplete(record.folder)
         write_parquet(table, path)
         _compare(Part(record.folder, (new.name,), {name: n}), name, table)
         with path.open("rb") as file:
             checksums[name] = checksum(file)
     (new / INDEX).write_bytes(index_bytes(rows, record.segments, record.additions, checksums))
-    written = part(record.folder, "Parquet", new.name)
+    written = open_part(record.folder, "Parquet", new.name)
     if written.damages or (dict(written.rows), dict(written.checksums)) != (rows, checksums):
-        raise _different("the index")
+        raise _mismatch("The index")
 
 
 def _compare(written: Part, name: str, table: pa.Table) -> None:
     budget = Budget()
-    allow(written, budget)
+    add_to_budget(written, budget)
     try:
-        back, odd = read_table(written, name, budget)
+        back, replaced = read_table(written, name, budget)
     except READ_ERRORS as error:
         raise StrataError(
-            f"The Parquet of {name} would not be read again: {unreadable(error)}.",
-            hint="Nothing was deleted: the segments stay as they are.",
+            f"The Parquet of {name} cannot be read back: {unreadable(error)}.",
+            hint="Nothing was deleted; the segments are unchanged.",
         ) from error
     pairs = zip(_groups(back), _groups(table), strict=False)
-    if odd or len(back) != len(table) or not all(b.equals(t) for b, t in pairs):
-        raise _different(f"the Parquet of {name}")
+    if replaced or len(back) != len(table) or not all(b.equals(t) for b, t in pairs):
+        raise _mismatch(f"The Parquet of {name}")
 
 
-def _not_whole(folder: Path) -> StrataError:
+def _incomplete(folder: Path) -> StrataError:
     return StrataError(
-        f"The Parquet of {folder} cannot be read whole: it would be replaced by what can be.",
-        hint=f"Nothing was changed; what is missing: dask-strata check {folder}",
+        f"The Parquet of {folder} cannot be read in full: compaction would lose its other rows.",
+        hint=f"Nothing was changed. List the damage: dask-strata check {folder}",
     )
 
 
-def _different(what: str) -> StrataError:
+def _mismatch(file: str) -> StrataError:
     return StrataError(
-        f"{what[0].upper()}{what[1:]} is not equal to what was recorded; nothing was deleted.",
+        f"{file} is not equal to the recorded rows; nothing was deleted.",
         hint="Please report this with the versions of dask-strata and pyarrow.",
     )
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write a table so that other tools read it and it takes little room."""
+    """Write a table as a small Parquet file that other tools can read.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The rows.
+    path : Path
+        The file.
+    """
     with pq.ParquetWriter(path, table.schema, **parquet_options(table.schema)) as writer:
         for group in _groups(table):
             writer.write_table(group)
 
 
 def _groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield a table in row groups, each with the texts that are in it.
+    """Yield a table in row groups, each with a dictionary of its own texts only.
 
-    With those of the whole table a group of Parquet would be as large as the table.
+    Otherwise each row group would contain the dictionary of the whole table.
     """
-    for start in range(0, len(table), ROWS_A_GROUP):
-        group = table.slice(start, ROWS_A_GROUP)
+    for start in range(0, len(table), ROWS_PER_GROUP):
+        group = table.slice(start, ROWS_PER_GROUP)
         for i, field in enumerate(group.schema):
             if pa.types.is_dictionary(field.type):
                 texts = group[i].cast(field.type.value_type).combine_chunks()
@@ -180,7 +203,15 @@ def _groups(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def parquet_options(schema: pa.Schema, level: int = 9) -> dict[str, Any]:
-    """Return how a table of that schema is written."""
+    """Return the options of `pyarrow.parquet.ParquetWriter` for a table.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Schema of the table.
+    level : int, optional
+        Compression level of Zstandard.
+    """
     plain = {f.name: f.type for f in schema if not pa.types.is_nested(f.type)}
     numbers = [n for n, t in plain.items() if pa.types.is_timestamp(t) or pa.types.is_integer(t)]
     return {
@@ -195,7 +226,7 @@ def parquet_options(schema: pa.Schema, level: int = 9) -> dict[str, Any]:
 
 
 def _swap(folder: Path, new: Path) -> None:
-    """Put the new Parquet in place; at every moment one complete Parquet can be found."""
+    """Replace the Parquet folder; at every moment one complete Parquet folder exists."""
     current = main_home(folder)
     target = folder / PARQUET
     if current is not None and current != PARQUET:
@@ -211,12 +242,12 @@ def _swap(folder: Path, new: Path) -> None:
 
 
 def _delete_segments(record: Record) -> int:
-    """Delete the segments that are in Parquet, by their names in the run's own folder."""
+    """Delete the segments that the Parquet contains; return the number of those kept."""
     known = {f"{segment.process}{SUFFIX}": segment for segment in record.segments}
     kept = 0
     for name, kind in entries(record.folder, SEGMENTS):
         segment = known.get(name)
-        if segment is None or kind != "a file":
+        if segment is None or kind != FILE:
             continue
         with opened_folder(record.folder, SEGMENTS) as folder:
             size = os.stat(name, dir_fd=folder, follow_symlinks=False).st_size

@@ -1,7 +1,7 @@
-"""What a frame holds, as columns: unpacked within bounds, and believed in nothing.
+"""Decoding payloads of frames into columns, within limits on memory.
 
-A frame may come from anywhere. Its sizes are counted before memory is taken for them, and
-what does not fit is a `FrameError`.
+A frame may have been made by anyone. Its sizes are checked before memory is allocated for
+them; a payload that exceeds the limits or does not follow the format raises `FrameError`.
 """
 
 from __future__ import annotations
@@ -23,46 +23,56 @@ from dask_strata.store.limits import (
     FRAME_ROWS,
     TIME_NS,
     Budget,
-    TooMuchError,
+    LimitExceededError,
 )
 
 
 class FrameError(ValueError):
-    """A payload whose checksum is right but whose content is not of this format."""
+    """The content of a payload does not follow the format, although its checksum matches."""
 
 
 class LargeFrameError(FrameError):
-    """A payload that would take more memory than what comes from there may."""
+    """A payload would take more memory than the limits allow."""
 
 
-#: Bytes that a column takes where the same texts are there again before they are counted.
-_FEW_BYTES = 1 << 20
+#: Repeated texts of a column are counted one by one only if they may take more than this, in bytes.
+_UNCOUNTED_BYTES = 1 << 20
 
 
 def unpack(payload: bytes, budget: Budget | None = None) -> Any:
-    """Return what a payload holds.
+    """Decompress and parse a payload.
 
     Parameters
     ----------
     payload : bytes
-        Of a frame whose checksum is right.
+        Payload of a frame whose checksum matches.
     budget : Budget, optional
-        Of the memory that it may take.
+        Memory that the result may take.
+
+    Returns
+    -------
+    dict or list
+        The header of a segment, or the body of another frame, which `decode` takes.
 
     Raises
     ------
     FrameError
-        It is not compressed msgpack, or unreasonably large.
+        The payload is not compressed msgpack, or exceeds a limit.
+
+    Examples
+    --------
+    >>> unpack(zstandard.compress(msgpack.packb([0, []])))
+    [0, []]
     """
     try:
         size = zstandard.frame_content_size(payload)
         if not 0 <= size <= FRAME_BYTES:
-            raise TooMuchError(f"a frame claims to hold {size} bytes")  # noqa: TRY301  told below
+            raise LimitExceededError(f"a frame claims to have {size:,} bytes")  # noqa: TRY301  see below
         if budget is not None:
             budget.spend(size)
         raw = zstandard.ZstdDecompressor().decompress(payload)
         return _unpack(raw)
-    except TooMuchError as error:
+    except LimitExceededError as error:
         raise LargeFrameError(str(error)) from None
     except (
         zstandard.ZstdError,
@@ -83,11 +93,11 @@ def _unpack(raw: bytes) -> Any:
         nonlocal lists
         lists += 1
         if lists > FRAME_LISTS:
-            raise TooMuchError(f"a frame has more than {FRAME_LISTS:,} lists")
+            raise LimitExceededError(f"a frame has more than {FRAME_LISTS:,} lists")
         return value
 
     def refused(code: int, _: bytes) -> Any:
-        raise ValueError(f"an extension of msgpack, {code}")
+        raise ValueError(f"msgpack extension {code} is not allowed")
 
     limits = {
         "max_buffer_size": FRAME_BYTES,
@@ -95,13 +105,13 @@ def _unpack(raw: bytes) -> Any:
         "max_map_len": FRAME_ROWS,
         "max_ext_len": 0,
     }
-    # Lists get their memory by the length that they claim: first see that all of it is there.
-    whole = msgpack.Unpacker(max_buffer_size=FRAME_BYTES)
-    whole.feed(raw)
-    whole.skip()
-    if whole.tell() != len(raw):
-        raise ValueError("there is more behind its end")
-    # A list takes a byte at least, so that a small frame cannot have too many.
+    # msgpack allocates a list by its claimed length: first check that all values are present.
+    checker = msgpack.Unpacker(max_buffer_size=FRAME_BYTES)
+    checker.feed(raw)
+    checker.skip()
+    if checker.tell() != len(raw):
+        raise ValueError("there are bytes after its end")
+    # A list takes at least one byte, so that a small frame cannot have too many.
     hook = counted if len(raw) > FRAME_LISTS else None
     unpacker = msgpack.Unpacker(
         strict_map_key=False, list_hook=hook, object_hook=hook, ext_hook=refused, **limits
@@ -115,21 +125,33 @@ def decode(
     layout: Mapping[str, Sequence[str]],
     budget: Budget | None = None,
 ) -> Iterator[tuple[str, int, int, dict[str, list[Any]]]]:
-    """Yield table, first seq, number of rows and columns of each batch of a frame.
+    """Yield the batches of a frame.
 
     Parameters
     ----------
     body : list
-        As `unpack` returned it.
-    layout : mapping of table name to column names
-        From the segment's header.
+        The frame, as returned by `unpack`.
+    layout : mapping of str to sequence of str
+        Columns of each table, from the segment's header.
     budget : Budget, optional
-        Of the memory that the rows may take.
+        Memory that the rows may take.
+
+    Yields
+    ------
+    tuple
+        Name of the table, sequence number of the first row, number of rows, and the columns: a
+        list of values per name. A column that is null in each row is left out.
 
     Raises
     ------
     FrameError
-        The content is not of this format.
+        The content does not follow the format, or exceeds a limit.
+
+    Examples
+    --------
+    >>> layout = {"job": ["name", "value"]}
+    >>> list(decode([5, [[0, 2, [[PLAIN, ["a", "b"]], [CONST, "x"]]]]], layout))
+    [('job', 5, 2, {'name': ['a', 'b'], 'value': ['x', 'x']})]
     """
     tables = list(layout)
     budget = budget or Budget()
@@ -149,7 +171,7 @@ def decode(
             seq += n
     except FrameError:
         raise
-    except TooMuchError as error:
+    except LimitExceededError as error:
         raise LargeFrameError(str(error)) from None
     except (
         TypeError,
@@ -166,24 +188,24 @@ def decode(
 def _check_rows(seq: object, counts: Sequence[object]) -> None:
     numbers = [n for n in counts if type(n) is int and 0 < n <= FRAME_ROWS]
     if type(seq) is not int or not 0 <= seq < TIME_NS or len(numbers) != len(counts):
-        raise FrameError("its rows are not counted by numbers of rows")
+        raise FrameError("its numbers of rows are not valid")
     if sum(numbers) > FRAME_ROWS:
         raise FrameError(f"it has more than {FRAME_ROWS:,} rows")
 
 
 def _decode_column(encoded: Any, n: int, budget: Budget) -> list[Any]:
-    how = encoded[0]
-    if how == CONST:
+    encoding = encoded[0]
+    if encoding == CONST:
         _spend_texts(encoded[1:2], [0] * n, budget)
         return [encoded[1]] * n
-    if how == PLAIN:
+    if encoding == PLAIN:
         column = encoded[1]
-    elif how == DELTA:
+    elif encoding == DELTA:
         _, first, differences = encoded
         if not {type(first), *map(type, differences)} <= {int}:
-            raise FrameError("a difference is no number")
+            raise FrameError("a difference is not an integer")
         column = list(accumulate(differences, initial=first))
-    elif how == DICT:
+    elif encoding == DICT:
         _, values, raw = encoded
         positions = array("B" if len(values) <= 1 << 8 else "H" if len(values) <= 1 << 16 else "I")
         positions.frombytes(raw)
@@ -191,25 +213,25 @@ def _decode_column(encoded: Any, n: int, budget: Budget) -> list[Any]:
             positions.byteswap()
         _spend_texts(values, positions, budget)
         column = [values[i] for i in positions]
-    elif how == SPARSE:
+    elif encoding == SPARSE:
         column = [None] * n
         for row, value in zip(encoded[1], encoded[2], strict=True):
             column[row] = value
     else:
-        raise FrameError(f"unknown column encoding {how!r}")
+        raise FrameError(f"unknown column encoding {encoding!r}")
     if not isinstance(column, list) or len(column) != n:
-        raise FrameError("a column has not as many values as its table has rows")
+        raise FrameError("a column and its table differ in their number of rows")
     return column
 
 
 def _spend_texts(values: Sequence[Any], positions: Sequence[int], budget: Budget) -> None:
-    """Take values into account that a frame has once and a table at many positions."""
+    """Subtract values from the budget that a frame has once and a table in many rows."""
     kinds = set(map(type, values))
     if kinds & {list, dict}:
-        raise FrameError("a list is there once for many rows")
+        raise FrameError("several rows share one list")
     texts = kinds <= {str, bytes} and bool(kinds)
     longest = max(map(len if texts else _length, values), default=0)
-    if longest * len(positions) > _FEW_BYTES:
+    if longest * len(positions) > _UNCOUNTED_BYTES:
         lengths = [_length(v) for v in values]
         budget.spend(sum(map(lengths.__getitem__, positions)))
 

@@ -1,21 +1,21 @@
-r"""The segment format: checksummed, compressed frames of columns, readable up to any cut.
+r"""The segment format: checksummed, compressed frames of columns, readable up to any damage.
 
 A segment is a sequence of frames. Each is ``MAGIC``, the length and the CRC-32 of its
 payload (little-endian ``uint32``), and the payload: msgpack, compressed with Zstandard.
 The first payload of a segment is a mapping, its *header*, which names the process and
-lists the tables and columns as this version knows them, so that later frames can refer to
-them by position and a later version can still read them. Every other payload is
+lists the tables and columns of this version, so that later frames can refer to
+them by position and other versions can still read them. Every other payload is
 ``[first_seq, [[table, n_rows, [column, ...]], ...]]``.
 
-A column is null (no value in any row) or a list that starts with how it is encoded:
+A column is null (no value in any row) or a list that starts with its encoding:
 
 ====================  ==========================================================
 ``[CONST, v]``        the same value in each row
 ``[PLAIN, [v, …]]``   one value a row
-``[DELTA, t, [d…]]``  integers as the first one and the differences
+``[DELTA, t, [d…]]``  integers: the first one, then the differences
 ``[DICT, [v…], b]``   distinct values, then their positions as little-endian
                       ``uint8``, ``uint16`` or ``uint32``, by the number of values
-``[SPARSE, [i…], [v…]]``  rows that have a value, and the values
+``[SPARSE, [i…], [v…]]``  positions of the rows with a value, then the values
 ====================  ==========================================================
 
 Nothing in a segment is ever executed: msgpack holds plain values only.
@@ -50,10 +50,10 @@ from dask_strata.store.limits import (
 MAGIC = b"\xd5STR"
 _HEAD = struct.Struct("<4sII")
 
-#: What a frame has beside its payload, in bytes.
+#: Bytes of a frame in front of its payload.
 FRAME_OVERHEAD = _HEAD.size
 
-#: Bytes that are searched at once for the next frame.
+#: Bytes read at once in the search for the next intact frame.
 _FIRST_BLOCK, _LARGEST_BLOCK = 1 << 12, 1 << 20
 
 _INT64 = 1 << 63
@@ -69,13 +69,22 @@ _LAYOUT = {name: [c for c, _ in columns] for name, columns in _TABLE_COLUMNS.ite
 
 @dataclass
 class Sparse:
-    """Values of a column that most rows have no value in."""
+    """Values of a column that is null in most rows.
+
+    Examples
+    --------
+    >>> column = Sparse()
+    >>> column.put(0, None)
+    >>> column.put(7, "x")
+    >>> column
+    Sparse(rows=[7], values=['x'])
+    """
 
     rows: list[int] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
 
     def put(self, row: int, value: Any) -> None:
-        """Give one row its value; rows come in ascending order, null is left out."""
+        """Add the value of one row, in ascending order of rows; None adds nothing."""
         if value is not None:
             self.rows.append(row)
             self.values.append(value)
@@ -83,7 +92,26 @@ class Sparse:
 
 @dataclass
 class Batch:
-    """Rows of one table, by column. A column that is left out is null in each row."""
+    """Rows of one table, by column.
+
+    Attributes
+    ----------
+    table : str
+        Name of the table.
+    n : int
+        Number of rows.
+    columns : dict of str to list, Sparse, str, int or float
+        A value per row, some of them (`Sparse`), or one value for all rows. A missing column is
+        null in each row.
+
+    Examples
+    --------
+    >>> batch = Batch.of_rows("job", [{"name": "queue"}, {"name": "nodes", "value": "2"}])
+    >>> batch.columns
+    {'name': ['queue', 'nodes'], 'value': [None, '2']}
+    >>> [half.columns["name"] for half in batch.halves()]
+    [['queue'], ['nodes']]
+    """
 
     table: str
     n: int
@@ -91,7 +119,20 @@ class Batch:
 
     @classmethod
     def of_rows(cls, table: str, rows: Sequence[Mapping[str, Any]]) -> Batch:
-        """Turn rows into columns. Unknown column names are a mistake of ours: KeyError."""
+        """Turn rows into columns.
+
+        Parameters
+        ----------
+        table : str
+            Name of the table.
+        rows : sequence of mapping
+            Values by column; a missing one is null.
+
+        Raises
+        ------
+        KeyError
+            The table has no such column: an error in dask-strata.
+        """
         names = dict.fromkeys(name for row in rows for name in row)
         unknown = names.keys() - _LAYOUT[table]
         if unknown:
@@ -145,7 +186,7 @@ def _encode_column(kind: Kind, column: list[Any] | Sparse | str | float) -> Any:
 
 
 def _plain(value: Any) -> int | float | str | None:
-    """Return a number of NumPy's as Python's, anything else that is odd as text."""
+    """Return a NumPy number as a Python one, and the name of any other type as text."""
     if hasattr(value, "__index__"):
         number = int(value)
         return number if -_INT64 <= number < _INT64 else None
@@ -155,14 +196,26 @@ def _plain(value: Any) -> int | float | str | None:
 
 
 class Encoder:
-    """Makes the frames of one segment. Not safe for use by two threads at once.
+    """Make the frames of one segment. Not safe for use by two threads at once.
 
     Parameters
     ----------
     process : str
-        Id of the process, the same as in ``processes``.
+        Id of the process, as in the table `processes`.
     header : mapping
         Facts for the header: role, run id, and so on. Plain values only.
+
+    Attributes
+    ----------
+    seq : int
+        Sequence number of the next row.
+
+    Examples
+    --------
+    >>> encoder = Encoder("worker-0a1b2c3d", {"role": "worker"})
+    >>> segment = encoder.header() + encoder.frame([Batch("job", 1, {"name": ["queue"]})])
+    >>> len(list(payloads(segment))), encoder.seq
+    (2, 1)
     """
 
     def __init__(self, process: str, header: Mapping[str, Any]) -> None:
@@ -183,15 +236,20 @@ class Encoder:
         return self._frame(self._header)
 
     def frame(self, batches: Sequence[Batch]) -> bytes:
-        """Return the frame of these batches; none of them is empty.
+        """Return a frame of some batches and advance `seq` by their rows.
+
+        Parameters
+        ----------
+        batches : sequence of Batch
+            The rows; no batch is empty.
 
         Raises
         ------
         ValueError
-            It would be larger than what is read again: fewer rows are to be tried.
+            The frame would exceed the limits of a reader; try fewer rows.
         """
         seq = self.seq
-        # Intervals are lists too, several for a row: fewer rows than a frame may have lists.
+        # A row may have several intervals, each of them a list: allow fewer rows than lists.
         if sum(batch.n for batch in batches) > FRAME_ROWS >> 3:
             raise ValueError(f"more than {FRAME_ROWS >> 3:,} rows in one frame")
         body = []
@@ -220,13 +278,13 @@ class Encoder:
         return _HEAD.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
-#: What a damaged part at the end of a segment is, when it was not written to its end.
+#: Reason of a `Damage` at the end of a segment whose last frame is incomplete.
 CUT = "cut in the middle of a frame"
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A part of a segment that could not be read."""
+    """A part of a segment that cannot be read: offset and length in bytes, and the reason."""
 
     offset: int
     length: int
@@ -236,13 +294,18 @@ class Damage:
 def payloads(source: BinaryIO | bytes) -> Iterator[bytes | Damage]:
     """Yield the raw payloads of a segment, and each damaged part as a `Damage`.
 
-    After a damaged part reading goes on at the next intact frame, if there is one.
+    After a damaged part, reading continues at the next intact frame, if there is one.
 
     Parameters
     ----------
     source : binary file or bytes
-        The segment. Of a file no more than one frame is in memory at a time, and holes, which
-        nothing was ever written to, are not read.
+        The segment. A file is read frame by frame, with one frame in memory at a time; holes of
+        a sparse file are skipped and reported as damage.
+
+    Examples
+    --------
+    >>> list(payloads(b"nonsense, not a segment"))
+    [Damage(offset=0, length=23, reason='not the start of a frame')]
     """
     file = BytesIO(source) if isinstance(source, bytes) else source
     end = file.seek(0, os.SEEK_END)
@@ -250,7 +313,7 @@ def payloads(source: BinaryIO | bytes) -> Iterator[bytes | Damage]:
     offset = 0
     for data, hole in _extents(file, end):
         if data > offset:
-            yield Damage(offset, data - offset, "nothing was ever written there")
+            yield Damage(offset, data - offset, "a hole: no data was written there")
             offset = data
         while offset < hole:
             found = _read_frame(file, offset, end)
@@ -262,11 +325,15 @@ def payloads(source: BinaryIO | bytes) -> Iterator[bytes | Damage]:
             offset, left = _next_intact(file, offset + 1, (hole, end), left)
             yield Damage(start, offset - start, found)
     if offset < end:
-        yield Damage(offset, end - offset, "nothing was ever written there")
+        yield Damage(offset, end - offset, "a hole: no data was written there")
 
 
 def is_frames(data: bytes) -> bool:
-    """Return whether bytes are frames, one behind the other, by their heads alone."""
+    """Return whether bytes are one frame after the other; only their heads are checked.
+
+    >>> is_frames(Encoder("worker-0a1b2c3d", {}).header()), is_frames(b"nonsense")
+    (True, False)
+    """
     offset = 0
     while offset + _HEAD.size <= len(data):
         magic, length, _ = _HEAD.unpack_from(data, offset)
@@ -277,7 +344,7 @@ def is_frames(data: bytes) -> bool:
 
 
 def _extents(file: BinaryIO, end: int) -> Iterator[tuple[int, int]]:
-    """Yield where a file has data, from and to: a hole may be as long as it likes."""
+    """Yield start and end of each range of data in a file: holes can be of any length."""
     hole = 0
     while hole < end:
         try:
@@ -285,13 +352,13 @@ def _extents(file: BinaryIO, end: int) -> Iterator[tuple[int, int]]:
             hole = min(os.lseek(file.fileno(), data, os.SEEK_HOLE), end)
         except (OSError, AttributeError) as error:
             if getattr(error, "errno", None) != errno.ENXIO:
-                yield hole, end  # it has no holes, or nobody can tell
+                yield hole, end  # this file or file system does not report holes
             return
         yield data, hole
 
 
 def _read_frame(file: BinaryIO, offset: int, end: int) -> bytes | str:
-    """Return the payload of the frame at an offset, or what is wrong there."""
+    """Return the payload of the frame at an offset, or the reason why there is none."""
     if offset + _HEAD.size > end:
         return CUT
     file.seek(offset)
@@ -302,7 +369,7 @@ def _read_frame(file: BinaryIO, offset: int, end: int) -> bytes | str:
     if magic != MAGIC:
         return "not the start of a frame"
     if length > PAYLOAD_BYTES:
-        return f"a frame claims to have {length} bytes"
+        return f"a frame with an impossible length, {length:,} bytes"
     if offset + _HEAD.size + length > end:
         return CUT
     payload = file.read(length)
@@ -312,10 +379,11 @@ def _read_frame(file: BinaryIO, offset: int, end: int) -> bytes | str:
 
 
 def _next_intact(file: BinaryIO, offset: int, ends: tuple[int, int], left: int) -> tuple[int, int]:
-    """Return where the next intact frame is, or the end, and what is left of the search.
+    """Return the offset of the next intact frame, or the end, and the remaining search budget.
 
-    ``ends`` are those of the part that is searched and of the file. Bytes may be made such that
-    each looks like the start of a long frame: when too many were looked at, the rest is given up.
+    ``ends`` are the end of the searched part and the end of the file; ``left`` is the number of
+    bytes that the search may still examine. A crafted file can make every byte look like the
+    start of a long frame: when the budget is used up, the rest of the file counts as damaged.
     """
     stop, end = ends
     block = _FIRST_BLOCK

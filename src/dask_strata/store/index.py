@@ -1,4 +1,4 @@
-"""What a folder of Parquet says that it holds, read as what it is: a text from anywhere."""
+"""The index of a Parquet folder: its tables, segments and checksums. Untrusted when read."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from dask_strata.store.manifest import SEGMENTS, SUFFIX
 from dask_strata.store.safe_files import RefusedError, is_name, read_inside
 from dask_strata.store.segments import Segment, header_facts
 
-#: File in a folder of Parquet that says what is there.
+#: Name of the index in a Parquet folder.
 INDEX = "index.json"
 
 
 @dataclass(frozen=True)
 class Index:
-    """What an index says.
+    """Contents of an index.
 
     Attributes
     ----------
     tables : dict of str to int
-        How many rows each table has.
+        Number of rows of each table.
     segments : list of Segment
-        Which part of which segment is in the tables.
+        State of each segment at compaction: the part that the tables contain.
     additions : list of str
-        Names of the additions that are in them.
+        Names of the additions that the tables contain.
     checksums : dict of str to int
-        CRC-32 of the file of each table; empty, if an earlier version wrote it.
+        CRC-32 of the file of each table; empty in an index of an earlier version.
     """
 
     tables: dict[str, int] = field(default_factory=dict)
@@ -41,25 +41,32 @@ class Index:
 
 
 def read_index(run: Path, *home: str) -> Index:
-    """Read the index of a folder of Parquet inside of a run.
+    """Read the index of a Parquet folder inside of a run.
+
+    Parameters
+    ----------
+    run : Path
+        The run's folder.
+    *home : str
+        Names of the folders from there to the Parquet folder.
 
     Raises
     ------
     OSError
-        There is none, or it is no file of the run.
+        The index does not exist, or is not a plain file.
     ValueError
-        It does not say what an index says, or names what is no part of the run.
+        It is not valid JSON, lacks a field, or contains a name that could lead out of the run.
     """
     try:
         facts = json.loads(read_inside(run, *home, INDEX, limit=INDEX_BYTES))
         return Index(
             {_name(name): _count(n) for name, n in facts["tables"].items()},
-            [_segment(run, about) for about in facts["segments"]],
+            [_segment(run, segment) for segment in facts["segments"]],
             [_name(name) for name in facts.get("additions") or ()],
             {_name(name): _count(n) for name, n in (facts.get("checksums") or {}).items()},
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError("it is no index of Parquet") from error
+        raise ValueError("it is not an index of Parquet") from error
 
 
 def index_bytes(
@@ -68,63 +75,79 @@ def index_bytes(
     additions: Sequence[str] = (),
     checksums: Mapping[str, int] | None = None,
 ) -> bytes:
-    """Return the index that says this.
+    """Return an index as JSON.
+
+    Parameters
+    ----------
+    tables : dict of str to int
+        Number of rows of each table.
+    segments : sequence of Segment, optional
+        State of each segment: the part that the tables contain.
+    additions : sequence of str, optional
+        Names of the additions that the tables contain.
+    checksums : mapping of str to int, optional
+        CRC-32 of the file of each table.
 
     Raises
     ------
     RefusedError
-        It is larger than what is read again.
+        The index exceeds the limit of a reader.
+
+    Examples
+    --------
+    >>> json.loads(index_bytes({"job": 3}))["tables"]
+    {'job': 3}
     """
-    about: list[dict[str, Any]] = []
+    states: list[dict[str, Any]] = []
     for segment in segments:
         facts = asdict(segment)
         del facts["path"], facts["too_large"]
-        about.append(facts)
-    found = {
+        states.append(facts)
+    index = {
         "tables": tables,
-        "segments": about,
+        "segments": states,
         "additions": list(additions),
         "checksums": dict(checksums or {}),
     }
-    data = (json.dumps(found, indent=1) + "\n").encode()
+    data = (json.dumps(index, indent=1) + "\n").encode()
     if len(data) > INDEX_BYTES:
         raise RefusedError(f"{INDEX} would have more than {INDEX_BYTES:,} bytes")
     return data
 
 
-def _segment(run: Path, about: dict[str, Any]) -> Segment:
-    process = _name(about["process"])
-    following = about.get("next_seq")
+def _segment(run: Path, facts: dict[str, Any]) -> Segment:
+    process = _name(facts["process"])
+    next_seq = facts.get("next_seq")
     return Segment(
         process,
         run / SEGMENTS / f"{process}{SUFFIX}",
-        _count(about["size"]),
-        _seconds(about["modified"]),
-        header=header_facts(about.get("header")),
-        rows=_count(about.get("rows", 0)),
-        damages=[_text(damage) for damage in about.get("damages", ())],
-        lost_rows=_count(about.get("lost_rows", 0)),
-        end_reason=_text_or_none(about.get("end_reason")),
-        host=_text_or_none(about.get("host")),
-        next_seq=None if following is None else _count(following),
+        _count(facts["size"]),
+        _seconds(facts["modified"]),
+        header=header_facts(facts.get("header")),
+        rows=_count(facts.get("rows", 0)),
+        damages=[_text(damage) for damage in facts.get("damages", ())],
+        lost_rows=_count(facts.get("lost_rows", 0)),
+        end_reason=_text_or_none(facts.get("end_reason")),
+        host=_text_or_none(facts.get("host")),
+        next_seq=None if next_seq is None else _count(next_seq),
     )
 
 
 def _name(value: object) -> str:
     if not is_name(value):
-        raise ValueError(f"it names {str(value)[:80]!r}, which is no name of a part of a run")
+        raise ValueError(f"it contains {str(value)[:80]!r}, which is not a valid name")
     return str(value)
 
 
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < TIME_NS:
-        raise ValueError("a number in it is none")
+        raise ValueError("it contains an invalid number")
     return value
 
 
 def _seconds(value: object) -> float:
     if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > TIME_NS:
-        raise ValueError("a time in it is none")
+        raise ValueError("it contains an invalid time")
     return float(value)
 
 

@@ -1,81 +1,93 @@
-"""How much of what comes from a run's folder is believed: the one place for these limits.
+"""Limits on the memory and time that reading a run's folder may take, whoever made the folder.
 
-What this version writes is within them: the recorder splits what is larger, and compaction
-looks at what it wrote before it deletes anything.
+Everything that this version writes stays within these limits: the recorder splits larger frames,
+and compaction reads its Parquet back before it deletes a segment.
 """
 
 from __future__ import annotations
 
-#: Bytes that one frame of a segment may unpack to. In memory they may become twenty times that.
+#: Bytes of one frame after decompression. Python objects may take twenty times as much.
 FRAME_BYTES = 32 << 20
 
-#: Bytes that the payload of a frame may have: what cannot be compressed becomes a little more.
+#: Bytes of one frame as stored: data that does not compress grows a little.
 PAYLOAD_BYTES = FRAME_BYTES + (1 << 20)
 
-#: Rows that one frame may have; the same holds for the values of any list in it.
+#: Rows of one frame, and values of any list in it.
 FRAME_ROWS = 1 << 20
 
-#: Lists and mappings in one frame: each takes more memory than the byte that it may be.
+#: Lists and mappings in one frame: each may be a single byte there but takes more in memory.
 FRAME_LISTS = 1 << 20
 
-#: Bytes that `run.json` may have, and that an index of Parquet may have.
+#: Bytes of `run.json`, and of the index of a Parquet folder.
 MANIFEST_BYTES = 1 << 20
 INDEX_BYTES = 32 << 20
 
-#: Characters of the name of a process, a table or an addition.
+#: Characters in the name of a process, a table or an addition.
 NAME_CHARACTERS = 200
 
-#: Memory that the tables of a run may take: so much, and so many bytes for each byte of its files.
+#: Memory for the tables of a run: a fixed amount, plus this many bytes for each byte of its files.
 MEMORY_BYTES = 256 << 20
 MEMORY_RATIO = 400
 
-#: Bytes that a cell takes at least, as it is counted here.
+#: Memory that the budget counts for each cell, in bytes.
 CELL_BYTES = 8
 
-#: Bytes that are searched and checked for the next intact frame, for each byte of a segment.
+#: Bytes examined in the search for the next intact frame: a fixed number, plus this many for each
+#: byte of the segment.
 SEARCH_RATIO = 16
 SEARCH_BYTES = 256 << 20
 
-#: Damaged parts of one segment that are told one by one.
+#: Damaged parts of one segment that are listed individually.
 DAMAGES = 100
 
-#: Times are between 1970 and 2116, so that sums and differences of two stay whole numbers of
-#: nanoseconds; counts of bytes, and seconds, are less than this.
+#: Upper limit of times, in nanoseconds since the epoch (the year 2116): sums and differences of
+#: two of them still fit in 64 bits. `COUNT` limits counts of bytes, and seconds.
 TIME_NS = 1 << 62
 COUNT = 1 << 53
 
 
-class TooMuchError(ValueError):
-    """Something would take more memory, or time, than what it was read from may."""
+class LimitExceededError(ValueError):
+    """Reading would take more memory or time than the size of the files justifies."""
 
 
 class Budget:
-    """How much memory what is read of one run may still take.
+    """Memory that reading one run may still take.
 
     Parameters
     ----------
     base : int, optional
-        Bytes that any run may take, however small its files are.
+        Bytes that every run may take, however small its files are.
+
+    Examples
+    --------
+    >>> budget = Budget(base=0)
+    >>> budget.add_file(10)
+    >>> budget.spend(4000)
+    >>> try:
+    ...     budget.spend(1)
+    ... except LimitExceededError:
+    ...     print("too large")
+    too large
     """
 
     def __init__(self, base: int = MEMORY_BYTES) -> None:
         self._left = base
 
-    def allow(self, file_bytes: int) -> None:
-        """Take a file of so many bytes into account."""
+    def add_file(self, file_bytes: int) -> None:
+        """Raise the budget in proportion to the size of a file in bytes."""
         self._left += file_bytes * MEMORY_RATIO
 
     def spend(self, amount: int) -> None:
-        """Take so many bytes of memory off what is left.
+        """Subtract bytes of memory from the budget.
 
         Raises
         ------
-        TooMuchError
-            There is not so much left; nothing was taken off then.
+        LimitExceededError
+            The budget is smaller than the amount; it stays unchanged.
         """
         if amount > self._left:
-            raise TooMuchError(
-                f"it would take {amount:,} bytes of memory, more than {MEMORY_RATIO} times "
-                "what its files have"
+            raise LimitExceededError(
+                f"reading would take {amount:,} more bytes of memory; the limit is "
+                f"{MEMORY_BYTES >> 20} MiB and {MEMORY_RATIO} times the size of the files"
             )
         self._left -= amount

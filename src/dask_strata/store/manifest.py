@@ -1,4 +1,4 @@
-"""The run's name and identity: one small JSON file, written once when recording begins."""
+"""The manifest of a run: one small JSON file, written once when the recording starts."""
 
 from __future__ import annotations
 
@@ -22,25 +22,55 @@ SEGMENTS = "segments"
 PARQUET = "parquet"
 SUFFIX = ".seg"
 
-#: Folder of rows that were added to the run later, each lot in a folder of its own.
+#: Folder of rows that were added to the run later, one folder per addition.
 ADDITIONS = "additions"
 
 #: Folder of profiles for other tools: pstat and callgrind files.
 PROFILES = "profiles"
 PROFILE_FORMS = ("pstat", "callgrind")
 
-#: Folder of Darshan's logs, unless they are to go elsewhere.
+#: Folder of Darshan's logs, unless the settings name another one.
 DARSHAN = "darshan"
 
-#: Folder of rows that an import could not understand, as they were.
+#: Folder of imported rows that were set aside, unchanged, because they could not be parsed.
 ASIDE = "aside"
+
+#: Field of `run.json` with the run id.
+_RUN_ID_FIELD = "run"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `run.json` says. Times are integer nanoseconds since the epoch."""
+    """Contents of `run.json`.
 
-    run: str
+    Attributes
+    ----------
+    run_id : str
+        The run's id; the JSON field is ``run``.
+    name : str
+        The run's name, usually that of the script.
+    created_ns : int
+        When the recording started, in nanoseconds since the epoch.
+    version : str
+        Version of dask-strata that wrote the run.
+    format : int
+        Version of the file format.
+    session : str or None
+        The session that the run belongs to: runs of one `dask-strata record` share it.
+    flush_interval_seconds : float
+        Time between two flushes.
+    scheduler : dict
+        Identity of the scheduler: its id and address.
+    imported_from : str or None
+        Folder that an imported run was made from; None for a recorded one.
+
+    Examples
+    --------
+    >>> Manifest("0a1b2c3d", "pipeline", 0, "0.1.0").to_json()["run"]
+    '0a1b2c3d'
+    """
+
+    run_id: str
     name: str
     created_ns: int
     version: str
@@ -50,67 +80,85 @@ class Manifest:
     scheduler: dict[str, Any] = field(default_factory=dict)
     imported_from: str | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of `run.json`, in the order in which the file has them."""
+        facts = asdict(self)
+        return {_RUN_ID_FIELD: facts.pop("run_id"), **facts}
+
+    @classmethod
+    def from_json(cls, facts: dict[str, Any]) -> Manifest:
+        """Return the manifest with the fields of `run.json`; unknown fields are ignored.
+
+        Raises
+        ------
+        TypeError
+            A field without a default is missing.
+        """
+        known = cls.__dataclass_fields__.keys() - {"run_id"}
+        fields = {name: value for name, value in facts.items() if name in known}
+        if _RUN_ID_FIELD in facts:
+            fields["run_id"] = facts[_RUN_ID_FIELD]
+        return cls(**fields)
+
     def write(self, folder: Path) -> None:
-        """Write it, all or nothing. Raises OSError."""
+        """Write `run.json`, all or nothing, and create the folder of segments.
+
+        Raises
+        ------
+        OSError
+            The folder cannot be written.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SEGMENTS).mkdir(exist_ok=True)
         temporary = folder / f".{MANIFEST}.{secrets.token_hex(4)}"
-        temporary.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
         temporary.replace(folder / MANIFEST)
 
     def validate(self) -> None:
-        """Raise TypeError or ValueError if something is not what its type says."""
-        texts = (self.run, self.name, self.version, self.session or "", self.imported_from or "")
+        """Check types and ranges of the fields.
+
+        Raises
+        ------
+        TypeError
+            A field has a wrong type.
+        ValueError
+            A time or an interval is out of range.
+        """
+        texts = (self.run_id, self.name, self.version, self.session or "", self.imported_from or "")
         if not all(isinstance(text, str) for text in texts) or not isinstance(self.scheduler, dict):
-            raise TypeError("a fact of a run is of another type")
+            raise TypeError("a field has a wrong type")
         if type(self.created_ns) is not int or not 0 <= self.created_ns < TIME_NS:
-            raise ValueError("it began at no time")
+            raise ValueError("created_ns is out of range")
         interval = float(self.flush_interval_seconds)
         if not math.isfinite(interval) or interval < 0:
-            raise ValueError("its interval is none")
+            raise ValueError("flush_interval_seconds is out of range")
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read it.
+        """Read `run.json` of a run.
+
+        Parameters
+        ----------
+        folder : Path
+            The run's folder.
 
         Raises
         ------
         NotARunError
-            There is none, or it cannot be understood.
+            There is no `run.json`, or it cannot be parsed.
         NewerRunError
-            It was written by a version that knows a later format.
+            A later version wrote the run, in a format that this version cannot read.
         """
-        path = folder / MANIFEST
+        text = _read_text(folder)
         try:
-            text = read_inside(folder, MANIFEST, limit=MANIFEST_BYTES).decode()
-        except FileNotFoundError:
-            what = "no such folder" if not folder.exists() else f"no {MANIFEST} in it"
-            raise NotARunError(
-                f"{folder} is not a run: {what}.",
-                hint="Give the folder of one run; `dask-strata list RUNS` shows which there are.",
-            ) from None
-        except NotADirectoryError:
-            raise NotARunError(
-                f"{folder} is not a run: it is a file.", hint="An archive must be unpacked first."
-            ) from None
-        except RefusedError as error:
-            raise NotARunError(
-                f"{folder} is not a run that can be read: {error.strerror}.",
-                hint="Put the file itself in its place, if you know where it came from.",
-            ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise NotARunError(f"{path} cannot be read: {error}.") from None
-        try:
-            facts = json.loads(text)
-            known = {k: v for k, v in facts.items() if k in cls.__dataclass_fields__}
-            manifest = cls(**known)
+            manifest = cls.from_json(json.loads(text))
             version = int(manifest.format)
             if version <= FORMAT_VERSION:
                 manifest.validate()
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             raise NotARunError(
-                f"{path} is damaged: it is not the JSON that dask-strata writes.",
-                hint="The segments beside it may be whole: restore run.json from a copy.",
+                f"{folder / MANIFEST} is damaged: it is not the JSON that dask-strata writes.",
+                hint="The segments beside it may be intact: restore run.json from a copy.",
             ) from None
         if version > FORMAT_VERSION:
             raise NewerRunError(
@@ -121,23 +169,67 @@ class Manifest:
         return manifest
 
 
+def _read_text(folder: Path) -> str:
+    """Return the text of `run.json`; raise NotARunError with the reason if that fails."""
+    try:
+        return read_inside(folder, MANIFEST, limit=MANIFEST_BYTES).decode()
+    except FileNotFoundError:
+        reason = "no such folder" if not folder.exists() else f"the folder has no {MANIFEST}"
+        raise NotARunError(
+            f"{folder} is not a run: {reason}.",
+            hint="Give the folder of one run; `dask-strata list RUNS` lists them.",
+        ) from None
+    except NotADirectoryError:
+        raise NotARunError(
+            f"{folder} is not a run: it is a file.", hint="Unpack an archive first."
+        ) from None
+    except RefusedError as error:
+        raise NotARunError(
+            f"{folder} cannot be read as a run: {error.strerror}.",
+            hint="Replace it with the file itself, if you trust its origin.",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotARunError(f"{folder / MANIFEST} cannot be read: {error}.") from None
+
+
 def sync_run(folder: Path) -> None:
-    """Return when the disk has the manifest and the folders of a run; raises OSError."""
+    """Flush the manifest of a run and the names of its folders to the disk.
+
+    Raises
+    ------
+    OSError
+        The disk refuses.
+    """
     for path in (folder / MANIFEST, folder / SEGMENTS, folder, folder.parent):
         sync_path(path)
 
 
 def new_run_id() -> str:
-    """Return a short random id."""
+    """Return a random id of eight hexadecimal digits.
+
+    >>> len(new_run_id())
+    8
+    """
     return secrets.token_hex(4)
 
 
-def run_folder_name(name: str, run: str, created_ns: int) -> str:
+def run_folder_name(name: str, run_id: str, created_ns: int) -> str:
     """Return `<date>-<name>-<id>`, safe as a file name on any system.
 
+    Parameters
+    ----------
+    name : str
+        Name of the run; characters that are unsafe in file names become hyphens.
+    run_id : str
+        Id of the run.
+    created_ns : int
+        When the recording started, in nanoseconds since the epoch.
+
+    Examples
+    --------
     >>> run_folder_name("my script.py", "0a1b2c3d", 0)
     '1970-01-01T00-00-00-my-script.py-0a1b2c3d'
     """
     when = datetime.fromtimestamp(created_ns / 1e9, tz=timezone.utc)
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"
-    return f"{when:%Y-%m-%dT%H-%M-%S}-{safe}-{run}"
+    return f"{when:%Y-%m-%dT%H-%M-%S}-{safe}-{run_id}"

@@ -1,7 +1,7 @@
-"""The recorded tables of a run, of which those in Parquet are read when they are looked at.
+"""Recorded tables of a run that are read from Parquet on demand.
 
-For that the Parquet must be as it was written, which its checksums say. Anything else is read at
-once, by `reader`, so that what cannot be read costs its own table and is told of.
+Only Parquet whose checksums match is read on demand. All other Parquet is read when the run is
+opened (see `reader`), so that a damaged table is known, and reported, before anything uses it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dask_strata.store.manifest import Manifest
 from dask_strata.store.parquet import (
     ENDING,
     READ_ERRORS,
-    ExchangedError,
     Part,
-    allow,
+    ReplacedError,
+    add_to_budget,
     identity,
     joined,
     read_table,
@@ -32,18 +32,30 @@ from dask_strata.store.parquet import (
 )
 from dask_strata.store.safe_files import checksum, disk_bytes, entries, open_inside
 
-#: How much longer than on disk a file may be that is looked through, as some disks compress; and
-#: so many bytes more, as others say later how much it takes.
+#: Files whose length exceeds their size on disk by more than this are not verified: most of them
+#: is holes. The ratio allows for file systems that compress, the margin in bytes for those that
+#: report the size on disk with a delay.
 _LENGTH_RATIO = 4
-_FEW_BYTES = 1 << 20
+_LENGTH_MARGIN = 1 << 20
 
 
-def as_written(part: Part) -> Part | None:
-    """Return a part if its files are, byte for byte, what its index says was written.
+def verified_part(part: Part) -> Part | None:
+    """Return a part if the checksums of all its files match its index, else None.
 
-    They were read and compared before that was said, and can be read when they are looked at.
+    Compaction reads its Parquet back before it writes the checksums. A file that matches them
+    can therefore be read on demand.
+
+    Parameters
+    ----------
+    part : Part
+        The part, as `open_part` returns it.
+
+    Returns
+    -------
+    Part or None
+        The part with the identities of the verified files.
     """
-    looked_at = {}
+    verified = {}
     if part.damages:
         return None
     try:
@@ -52,59 +64,60 @@ def as_written(part: Part) -> Part | None:
             if len(files) != 1 or name not in part.checksums:
                 return None
             path = part.run.joinpath(*part.home, name, files[0])
-            if path.lstat().st_size > _LENGTH_RATIO * disk_bytes(path) + _FEW_BYTES:
-                return None  # with holes it may be too long to be looked through
+            if path.lstat().st_size > _LENGTH_RATIO * disk_bytes(path) + _LENGTH_MARGIN:
+                return None  # mostly holes: reading all of it could take hours
             with open_inside(part.run, *part.home, name, files[0]) as file:
-                looked_at[name] = identity(file)
+                verified[name] = identity(file)
                 if checksum(file) != part.checksums[name]:
                     return None
                 if pq.read_metadata(file).num_rows != rows:
                     return None
     except READ_ERRORS:
         return None
-    return replace(part, looked_at=looked_at)
+    return replace(part, verified=verified)
 
 
-def _may_pass(error: BaseException) -> bool:
-    """Return whether a file could be read another time: then it is not without rows."""
-    # Arrow says of what a file contains that it is an OSError, and has no number for it.
+def _is_transient(error: BaseException) -> bool:
+    """Return whether reading may succeed later, so that the table must not count as empty."""
+    # Arrow raises a plain OSError without errno for a damaged file: that is permanent.
     by_arrow = type(error) is OSError and error.errno is None
     return isinstance(error, (OSError, MemoryError)) and not by_arrow
 
 
 class Tables(Mapping[str, pa.Table]):
-    """The recorded tables of a run, of which those in Parquet are read when they are looked at.
+    """The recorded tables of a run; those in Parquet are read each time they are accessed.
 
     Parameters
     ----------
     run : Path
         The run's folder.
     parts : sequence of Part
-        What is read then.
-    read : mapping of str to pyarrow.Table
-        Rows that were read before, and come behind those.
+        Parquet that is read on demand.
+    in_memory : mapping of str to pyarrow.Table
+        Rows that were read when the run was opened; they follow those in Parquet.
     unusable : dict of str to int
-        Gets how many values of a table were read as null.
-    failed : dict of str to str
-        Gets why a table of a recorded run has no rows, if they cannot be read after all.
+        Receives the number of values of a table that were out of range and are null now.
+    failed : dict of str to str, optional
+        Receives the reason if the Parquet of a table is damaged in spite of its checksum; the
+        table is empty then. Without it, such a table raises an error.
     """
 
     def __init__(
         self,
         run: Path,
         parts: Sequence[Part],
-        read: Mapping[str, pa.Table],
+        in_memory: Mapping[str, pa.Table],
         unusable: dict[str, int],
         failed: dict[str, str] | None = None,
     ) -> None:
         self._budget = Budget()
         for each in parts:
-            allow(each, self._budget)
-        self._whole: set[str] = set()
+            add_to_budget(each, self._budget)
+        self._counted: set[str] = set()
         self._failed = failed
         self._run = run
         self._parts = parts
-        self._read = read
+        self._in_memory = in_memory
         self._unusable = unusable
 
     def __len__(self) -> int:
@@ -117,59 +130,66 @@ class Tables(Mapping[str, pa.Table]):
         return self.columns(name, arrow_schema(RECORDED[name]).names)
 
     def columns(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table; only these are read.
+        """Read some columns of a table.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        columns : sequence of str
+            Names of the columns.
 
         Raises
         ------
         StrataError
-            Its Parquet was exchanged since it was looked at; or cannot be read just now, or at all
-            and the run was imported.
+            The Parquet was replaced since the run was opened, cannot be read at the moment, or is
+            damaged and the run was imported.
         """
         schema = schema_of(name, columns)
         parts = [part for part in self._parts if part.rows.get(name)]
-        read = self._read.get(name)
-        own = [] if read is None or not len(read) else [read.select(schema.names)]
+        loaded = self._in_memory.get(name)
+        rest = [] if loaded is None or not len(loaded) else [loaded.select(schema.names)]
         if not parts:
-            return own[0] if own else schema.empty_table()
+            return rest[0] if rest else schema.empty_table()
         is_whole = len(schema) == len(arrow_schema(RECORDED[name]))
         try:
-            found = [
+            results = [
                 read_table(part, name, self._budget_for(name, parts, is_whole=is_whole), columns)
                 for part in parts
             ]
-            for part, (table, _) in zip(parts, found, strict=True):
+            for part, (table, _) in zip(parts, results, strict=True):
                 if len(table) != part.rows[name]:
-                    raise ExchangedError(None, "it has not as many rows as before")
+                    raise ReplacedError(None, "its number of rows changed since the run was opened")
         except READ_ERRORS as error:
-            why = unreadable(error)
-            if self._failed is not None and not _may_pass(error):
-                self._failed[name] = why
-                return own[0] if own else schema.empty_table()
+            reason = unreadable(error)
+            if self._failed is not None and not _is_transient(error):
+                self._failed[name] = reason
+                return rest[0] if rest else schema.empty_table()
             origin = Manifest.read(self._run).imported_from
             raise StrataError(
-                f"The Parquet of {name} in {self._run} cannot be read: {why}",
+                f"The Parquet of {name} in {self._run} cannot be read: {reason}",
                 hint=f"Import it again from {origin}."
                 if origin
-                else "If it was compacted meanwhile, open it again.",
+                else "If the run was compacted meanwhile, open it again.",
             ) from error
         if is_whole:
-            self._unusable[name] = sum(odd for _, odd in found)
-        return joined([table for table, _ in found] + own)
+            self._unusable[name] = sum(replaced for _, replaced in results)
+        return joined([table for table, _ in results] + rest)
 
     def _budget_for(self, name: str, parts: Sequence[Part], *, is_whole: bool) -> Budget:
-        """Return what reading may take: tables that stay, of all of it; others go again."""
-        if is_whole and name not in self._whole:
-            self._whole.add(name)
+        """Return the budget of one read: shared by whole tables, as callers keep them in memory."""
+        if is_whole and name not in self._counted:
+            self._counted.add(name)
             return self._budget
         budget = Budget()
         for part in parts:
-            allow(part, budget)
+            add_to_budget(part, budget)
         return budget
 
     def rows(self) -> dict[str, int]:
-        """Return how many rows each table has, without reading any."""
+        """Return the number of rows of each table, without reading any."""
         return {
             name: sum(part.rows.get(name) or 0 for part in self._parts)
-            + len(self._read.get(name, ()))
+            + len(self._in_memory.get(name, ()))
             for name in RECORDED
         }

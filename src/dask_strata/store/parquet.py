@@ -1,7 +1,8 @@
-"""Reading Parquet of a run: its main part, and what was added to it later.
+"""Reading the Parquet of a run: its main part, and the additions of later imports.
 
-What a file says of itself is held against the schema, and against its size, before any of it
-is read. What cannot be read costs its own table, and a row of `losses` says so.
+The metadata of a file is checked against the schema, and against the size of the file, before
+any rows are read. A table whose Parquet cannot be read is empty, and a row of `losses` gives the
+reason.
 """
 
 from __future__ import annotations
@@ -18,11 +19,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dask_strata.schema import RECORDED
-from dask_strata.store.arrow import arrow_schema, in_one_piece, nulls, whole, within_bounds
+from dask_strata.store.arrow import (
+    arrow_schema,
+    combine_chunks,
+    combine_texts,
+    nulls,
+    within_bounds,
+)
 from dask_strata.store.index import INDEX, read_index
-from dask_strata.store.limits import CELL_BYTES, Budget, TooMuchError
+from dask_strata.store.limits import CELL_BYTES, Budget, LimitExceededError
 from dask_strata.store.manifest import ADDITIONS, PARQUET
 from dask_strata.store.safe_files import (
+    FILE,
+    FOLDER,
+    GONE,
     disk_bytes,
     entries,
     is_file,
@@ -31,43 +41,45 @@ from dask_strata.store.safe_files import (
     open_inside,
 )
 
-#: How the names of Parquet end.
+#: Ending of the names of Parquet files.
 ENDING = ".parquet"
 
-#: What may go wrong with a file that anyone may have made.
+#: Errors that reading an untrusted Parquet file may raise.
 READ_ERRORS = (
     OSError,
     pa.ArrowException,
-    TooMuchError,
+    LimitExceededError,
     ValueError,
     TypeError,
     LookupError,
     MemoryError,
 )
 
-#: Bytes that a column of texts takes before they are counted one by one.
-_FEW_BYTES = 1 << 20
+#: Texts of a column are counted one by one only if they may take more than this, in bytes.
+_UNCOUNTED_BYTES = 1 << 20
 
-#: Rows from which on the columns of a table are read one by one.
+#: From this number of rows, the columns of a table are read one by one.
 _MANY_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
 class Part:
-    """A folder of Parquet inside of a run, by table.
+    """A Parquet folder inside of a run, with a folder for each table.
 
     Attributes
     ----------
+    run : Path
+        The run's folder.
     home : tuple of str
-        Names of the folders that lead to it.
+        Names of the folders from there to the Parquet folder.
     rows : mapping of str to int or None
-        How many rows each table has; None where that is not known.
+        Number of rows of each table; None where unknown.
     damages : tuple
-        What cannot be read, how many rows of it are lost if that is known, and why.
+        Tables that cannot be read: name, number of lost rows or None, and reason.
     checksums : mapping of str to int
-        CRC-32 of the file of each table, where who wrote them told it.
-    looked_at : mapping of str to tuple
-        Which file each table was in when its checksum was found to be that.
+        CRC-32 of the file of each table; empty in a run of an earlier version.
+    verified : mapping of str to tuple
+        `identity` of the file of each table when its checksum was verified.
     """
 
     run: Path
@@ -75,15 +87,15 @@ class Part:
     rows: Mapping[str, int | None]
     damages: tuple[tuple[str, int | None, str], ...] = ()
     checksums: Mapping[str, int] = field(default_factory=dict)
-    looked_at: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    verified: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Its name, as far as there are several."""
+        """Name of the innermost folder: it distinguishes additions."""
         return self.home[-1]
 
     def losses(self) -> list[dict[str, Any]]:
-        """Return rows of `losses`."""
+        """Return a row of `losses` for each table that cannot be read."""
         return [
             {"what": what, "count": count, "reason": reason, "where": "/".join(self.home)}
             for what, count, reason in self.damages
@@ -92,7 +104,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PartContents:
-    """What was read of a part: its tables, and rows of `losses` about those that were not."""
+    """Tables of a part that could be read, and rows of `losses` for the others."""
 
     name: str
     tables: Mapping[str, pa.Table]
@@ -100,26 +112,42 @@ class PartContents:
 
 
 def main_home(run: Path) -> str | None:
-    """Return the name of the folder with the run's Parquet, also after an interruption."""
+    """Return the name of the run's Parquet folder, also if a compaction was interrupted.
+
+    Parameters
+    ----------
+    run : Path
+        The run's folder.
+
+    Returns
+    -------
+    str or None
+        None if the run has no complete Parquet.
+    """
     for name in (PARQUET, f"{PARQUET}.old"):
         if is_folder(run / name) and is_file(run / name / INDEX):
             return name
     return None
 
 
-def strangers(run: Path, *home: str, folders: bool = False) -> list[str]:
-    """Return what is wrong with what is in a folder of a run: links, pipes, odd names.
+def foreign_entries(run: Path, *home: str, folders: bool = False) -> list[str]:
+    """Describe entries of a folder that are neither files nor folders: links, pipes, devices.
 
     Parameters
     ----------
     run : Path
         The run's folder.
     *home : str
-        Names of the folders that lead to the one that is meant.
+        Names of the folders from there to the examined one.
     folders : bool, optional
-        Whether folders belong there rather than files.
+        Whether the examined folder contains folders; otherwise folders are foreign, too.
+
+    Returns
+    -------
+    list of str
+        A sentence per entry, or one about the folder itself if it cannot be listed.
     """
-    wanted = "a folder" if folders else "a file"
+    wanted = FOLDER if folders else FILE
     where = "/".join(home)
     try:
         found = entries(run, *home)
@@ -128,42 +156,52 @@ def strangers(run: Path, *home: str, folders: bool = False) -> list[str]:
     return [
         f"{where}/{name!a}"[:200] + f" is {kind}"
         for name, kind in found
-        if kind not in {wanted, "gone"} and not (folders and kind == "a file")
+        if kind not in {wanted, GONE} and not (folders and kind == FILE)
     ]
 
 
-def added_parts(run: Path, there: Sequence[str]) -> list[Part]:
-    """Return what was added to a run and is not in its Parquet already."""
+def added_parts(run: Path, compacted: Sequence[str]) -> list[Part]:
+    """Return the additions to a run, without those that compaction merged into its Parquet."""
     try:
-        found = [name for name, kind in entries(run, ADDITIONS) if kind == "a folder"]
+        found = [name for name, kind in entries(run, ADDITIONS) if kind == FOLDER]
     except OSError:
         return []
-    return [part(run, "addition", ADDITIONS, n) for n in found if n not in there]
+    return [open_part(run, "addition", ADDITIONS, n) for n in found if n not in compacted]
 
 
-def part(run: Path, what: str, *home: str) -> Part:
-    """Return a part; without a readable index its tables are those that it has folders of."""
+def open_part(run: Path, label: str, *home: str) -> Part:
+    """Return a part with the tables of its index, or of its folders if the index is damaged.
+
+    Parameters
+    ----------
+    run : Path
+        The run's folder.
+    label : str
+        Value of ``losses.what`` if the index cannot be read.
+    *home : str
+        Names of the folders from the run's folder to the part.
+    """
     try:
         index = read_index(run, *home)
         return Part(run, home, dict(index.tables), checksums=index.checksums)
     except (OSError, ValueError) as error:
         try:
-            found = [name for name, kind in entries(run, *home) if kind == "a folder"]
+            found = [name for name, kind in entries(run, *home) if kind == FOLDER]
         except OSError:
             found = []
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        reason = f"{INDEX} cannot be read ({why}): its tables are those that it has folders of"
+        cause = error.strerror if isinstance(error, OSError) else str(error)
+        reason = f"{INDEX} cannot be read ({cause}): tables are found by their folders instead"
         tables = dict.fromkeys(name for name in found if name in RECORDED)
-        return Part(run, home, tables, ((what, None, reason),))
+        return Part(run, home, tables, ((label, None, reason),))
 
 
-def allow(part: Part, budget: Budget) -> None:
-    """Take the files of all tables of a part into account, before any of it is read."""
+def add_to_budget(part: Part, budget: Budget) -> None:
+    """Raise a budget by the sizes of all files of a part, before any of them is read."""
     for table in RECORDED.keys() & part.rows.keys():
         with suppress(OSError):
             for name, kind in entries(part.run, *part.home, table):
-                if kind == "a file":
-                    budget.allow(disk_bytes(part.run.joinpath(*part.home, table, name)))
+                if kind == FILE:
+                    budget.add_file(disk_bytes(part.run.joinpath(*part.home, table, name)))
 
 
 def read_part(part: Part, budget: Budget, unusable: Callable[[str, int], None]) -> PartContents:
@@ -174,35 +212,42 @@ def read_part(part: Part, budget: Budget, unusable: Callable[[str, int], None]) 
     part : Part
         The part.
     budget : Budget
-        Of the memory that they may take.
+        Memory that they may take; raised by the sizes of the files.
     unusable : callable
-        Is told how many values of a table are beyond all bounds, and null now.
+        Called with the name of each table and the number of its values that were out of range
+        and are null now.
     """
     tables = {}
     damages = list(part.damages)
-    allow(part, budget)
+    add_to_budget(part, budget)
     for name in [name for name in RECORDED if name in part.rows]:
         try:
-            tables[name], odd = read_table(part, name, budget)
-            unusable(name, odd)
+            tables[name], replaced = read_table(part, name, budget)
+            unusable(name, replaced)
             if tables[name].num_rows != (part.rows[name] or tables[name].num_rows):
-                damages.append((name, None, "its Parquet has not as many rows as its index says"))
+                damages.append(
+                    (name, None, "its Parquet and its index differ in the number of rows")
+                )
         except READ_ERRORS as error:
             damages.append((name, part.rows[name], unreadable(error)))
     return PartContents(part.name, tables, replace(part, damages=tuple(damages)).losses())
 
 
 def unreadable(error: BaseException) -> str:
-    """Return why Parquet cannot be read, as one line."""
+    """Return the reason why Parquet cannot be read, as one line.
+
+    >>> unreadable(ValueError("not a number of rows"))
+    'its Parquet cannot be read: not a number of rows'
+    """
     lines = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()
     return f"its Parquet cannot be read: {lines[0][:500]}"
 
 
-def with_readable_ends(part: Part) -> Part:
-    """Return a part without the tables whose Parquet has no end that can be read.
+def with_readable_footers(part: Part) -> Part:
+    """Return a part without the tables whose Parquet has no readable footer.
 
-    Those of an imported run are read one by one, when they are looked at; what is cut must be
-    known before, so that it takes no more with it than itself.
+    Tables of an imported run are read on demand. Checking the footers when the run is opened
+    limits the effect of a truncated file to its own table.
     """
     rows = dict(part.rows)
     damages = list(part.damages)
@@ -216,57 +261,79 @@ def with_readable_ends(part: Part) -> Part:
 
 
 def identity(file: BinaryIO) -> tuple[int, ...]:
-    """Return what differs between a file and another one that took its place."""
+    """Return values that change when a file is replaced: device, inode, size and time."""
     stat = os.fstat(file.fileno())
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-class ExchangedError(OSError):
-    """A file is another one than that which was looked at before."""
+class ReplacedError(OSError):
+    """A file was replaced by another one after its checksum was verified."""
 
 
 def read_table(
     part: Part, name: str, budget: Budget, columns: Sequence[str] | None = None
 ) -> tuple[pa.Table, int]:
-    """Read a table of a part, or some columns of it; and how many values were beyond all bounds.
+    """Read a table of a part, or some columns of it.
+
+    Parameters
+    ----------
+    part : Part
+        The part.
+    name : str
+        Name of the table.
+    budget : Budget
+        Memory that the table may take.
+    columns : sequence of str, optional
+        Names of the columns; all by default.
+
+    Returns
+    -------
+    pyarrow.Table
+        The rows, in the schema of this version.
+    int
+        Number of values that were out of range and are null now.
 
     Raises
     ------
-    OSError, pyarrow.ArrowException, TooMuchError, ValueError, TypeError
-        It cannot be read, is not of this schema, or would take too much memory.
+    OSError, pyarrow.ArrowException, LimitExceededError, ValueError, TypeError
+        The Parquet cannot be read, does not match the schema, or would take too much memory.
     """
     schema = schema_of(name, columns)
-    found = []
+    tables = []
     with ExitStack() as stack:
         for file in _files(part, name, stack):
-            found.append(_columns(file, schema, budget))  # noqa: PERF401  files close behind it
-    return within_bounds(RECORDED[name], joined(found) if found else schema.empty_table())
+            tables.append(_columns(file, schema, budget))  # noqa: PERF401  the stack closes files
+    return within_bounds(RECORDED[name], joined(tables) if tables else schema.empty_table())
 
 
 def schema_of(name: str, columns: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of a table, or of some columns of it."""
-    whole_schema = arrow_schema(RECORDED[name])
+    """Return the schema of a table, or of some columns of it.
+
+    >>> schema_of("losses", ["what", "count"]).names
+    ['what', 'count']
+    """
+    schema = arrow_schema(RECORDED[name])
     if columns is None:
-        return whole_schema
-    return pa.schema([whole_schema.field(c) for c in columns], metadata=whole_schema.metadata)
+        return schema
+    return pa.schema([schema.field(c) for c in columns], metadata=schema.metadata)
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of several tables as one; those without rows cost nothing."""
-    some = [table for table in tables if len(table)] or tables[:1]
-    return whole(some[0] if len(some) == 1 else pa.concat_tables(some))
+    """Return the rows of several tables as one; empty tables are skipped."""
+    filled = [table for table in tables if len(table)] or tables[:1]
+    return combine_texts(filled[0] if len(filled) == 1 else pa.concat_tables(filled))
 
 
 def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
     """Yield the files of a table, opened."""
     names = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(ENDING)]
     if not names:
-        what = kind_of(part.run.joinpath(*part.home, name)) or "not there"
-        raise FileNotFoundError(None, f"{name} is {what}, without Parquet in it")
+        kind = kind_of(part.run.joinpath(*part.home, name)) or "missing"
+        raise FileNotFoundError(None, f"{name} is {kind}, without Parquet in it")
     for file_name in names:
         file = stack.enter_context(open_inside(part.run, *part.home, name, file_name))
-        if part.looked_at.get(name, identity(file)) != identity(file):
-            raise ExchangedError(None, "it was exchanged since it was looked at")
+        if part.verified.get(name, identity(file)) != identity(file):
+            raise ReplacedError(None, "it was replaced since the run was opened")
         metadata = pq.read_metadata(file)
         columns = [metadata.schema.column(i) for i in range(len(metadata.schema))]
         texts = [c.path for c in columns if c.physical_type == "BYTE_ARRAY" and "." not in c.path]
@@ -274,34 +341,34 @@ def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
 
 
 def _columns(file: pq.ParquetFile, schema: pa.Schema, budget: Budget) -> pa.Table:
-    """Read those columns of a file that the schema has, as the schema has them."""
+    """Read the columns of a schema from a file, cast to its types; missing ones are null."""
     metadata = file.metadata
-    there = set(file.schema_arrow.names)
-    wanted = [f.name for f in schema if f.name in there]
+    present = set(file.schema_arrow.names)
+    wanted = [f.name for f in schema if f.name in present]
     rows = sum(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
     if rows != metadata.num_rows or rows < 0:
-        raise ValueError("it contradicts itself about how many rows it has")
+        raise ValueError("its footer contains contradictory numbers of rows")
     declared = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     budget.spend(rows * len(schema) * CELL_BYTES + max(declared, 0))
-    # One by one where there is much of each: what is read and what becomes of it are there at once.
+    # Read the columns of a large table one by one: each is in memory twice while it is cast.
     table = file.read(columns=wanted) if rows < _MANY_ROWS else None
     arrays = []
     for name, kind in zip(schema.names, schema.types, strict=True):
-        if name not in there or (table is None and _is_null(metadata, name)):
+        if name not in present or (table is None and _is_null(metadata, name)):
             arrays.append(nulls(kind, rows))
             continue
         column = (file.read(columns=[name]) if table is None else table)[name]
         if kind == pa.string() and _is_text(column.type):
             _spend_texts(column, budget)
-        arrays.append(in_one_piece(column if column.type == kind else column.cast(kind)))
+        arrays.append(combine_chunks(column if column.type == kind else column.cast(kind)))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _is_null(metadata: pq.FileMetaData, name: str) -> bool:
-    """Return whether a file says that a column has no value in any row."""
+    """Return whether a column is null in each row, by the statistics of its file."""
     paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
     if name not in paths:
-        return False  # its parts have columns of their own
+        return False  # a nested column: the file has statistics for its parts only
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     statistics = ((g.column(paths.index(name)).statistics, g.num_rows) for g in groups)
     return all(s is not None and s.has_null_count and s.null_count == n for s, n in statistics)
@@ -312,9 +379,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _spend_texts(column: pa.ChunkedArray, budget: Budget) -> None:
-    """Take texts into account that are in a dictionary once, and will be in many rows."""
+    """Subtract texts from the budget that a dictionary has once and a plain column per row."""
     for chunk in column.chunks:
         lengths = pc.binary_length(chunk.dictionary)
         longest = pc.max(lengths).as_py() or 0
-        if longest * len(chunk) > _FEW_BYTES:
+        if longest * len(chunk) > _UNCOUNTED_BYTES:
             budget.spend(pc.sum(lengths.take(chunk.indices).cast(pa.int64())).as_py() or 0)

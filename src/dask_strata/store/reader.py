@@ -1,7 +1,7 @@
-"""Reading what is on record: segments, Parquet, or both, whatever became of them.
+"""Opening a run: its segments, its Parquet, or both, also if they are damaged.
 
-The tables are the same either way. What cannot be read is left out, and a row of
-`losses` says so.
+The tables are the same either way. A part that cannot be read is left out, and a row of
+`losses` gives the reason.
 """
 
 from __future__ import annotations
@@ -19,50 +19,63 @@ from dask_strata.store.arrow import Rows
 from dask_strata.store.index import INDEX, Index, read_index
 from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import ADDITIONS, MANIFEST, PARQUET, SEGMENTS, SUFFIX, Manifest
-from dask_strata.store.on_demand import Tables, as_written
+from dask_strata.store.on_demand import Tables, verified_part
 from dask_strata.store.parquet import (
     Part,
     added_parts,
+    foreign_entries,
     joined,
     main_home,
-    part,
+    open_part,
     read_part,
-    strangers,
-    with_readable_ends,
+    with_readable_footers,
 )
-from dask_strata.store.safe_files import disk_bytes, entries, is_folder, is_name, kind_of
+from dask_strata.store.safe_files import (
+    FILE,
+    FOLDER,
+    GONE,
+    disk_bytes,
+    entries,
+    is_folder,
+    is_name,
+    kind_of,
+)
 from dask_strata.store.segments import Segment, read_segment
 
-#: What is said of values that were not read.
-NO_SUCH_VALUES = "values of the wrong type, or beyond all bounds, were read as null"
+#: Reason in `losses` for values that were read as null.
+UNUSABLE_VALUES = "values of a wrong type, or out of range, were read as null"
 
 
 @dataclass
 class Record:
-    """Everything that is on record in a run's folder.
+    """Contents of a run's folder.
 
     Attributes
     ----------
+    manifest : Manifest
+        The manifest.
+    folder : Path
+        The run's folder.
     tables : Tables
-        The recorded tables, each with the columns of the schema. Those in Parquet that is as it
-        was written are read when they are looked at, each time.
+        The recorded tables, each with the columns of the schema. Tables in Parquet whose
+        checksums match are read on demand, each time.
     segments : list of Segment
-        The segments, whether read now or compacted before.
-    rows : dict of name to int
-        How many rows each table has.
+        The segments, whether they were read now or compacted before.
+    rows : dict of str to int
+        Number of rows of each table.
     additions : list of str
-        Names of what was added to it and is whole in these tables; not of an imported run, which
-        keeps them as they are.
+        Names of the additions that these tables contain in full. Empty for an imported run, as
+        compaction never merges its additions.
     damaged : list of str
-        Names of what was added to it and cannot be read whole; and the name of its folder of
-        Parquet, if that cannot.
+        Names of the additions that cannot be read in full, and the name of the Parquet folder if
+        that cannot.
     refused : list of str
-        What is in the folder where a file or a folder belongs, and is none: links, pipes.
+        Links, pipes and other entries in a place of a file or folder, each as a sentence.
     unusable : dict of str to int
-        How many values were read as null of those tables that are read when they are looked
-        at; of others `losses` says it.
+        Number of values of a table that is read on demand that were read as null. Other tables
+        have a row in `losses` instead.
     failed : dict of str to str
-        Why those of them have no rows that could not be read after all.
+        Reason why a table that is read on demand is empty although it has rows.
     """
 
     manifest: Manifest
@@ -78,12 +91,23 @@ class Record:
 
     @property
     def imported(self) -> bool:
-        """Whether it was made of files that others wrote; it has no segments then."""
+        """Whether the run was imported from other files; it has no segments then."""
         return self.manifest.imported_from is not None
 
 
 def fingerprint(folder: Path) -> tuple[Any, ...]:
-    """Return something that changes when there is more, or less, to read."""
+    """Return a value that changes when files of a run appear, disappear or grow.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
+
+    Returns
+    -------
+    tuple
+        Names and sizes of the segments, the index and the additions.
+    """
     files = []
     for path in (folder / SEGMENTS, folder / PARQUET / INDEX, folder / ADDITIONS):
         try:
@@ -98,19 +122,27 @@ def fingerprint(folder: Path) -> tuple[Any, ...]:
 
 
 def read_record(folder: Path, *, damaged: bool = True) -> Record:
-    """Read everything that can be read.
+    """Open a run and read everything that can be read.
 
     Parameters
     ----------
     folder : Path
         The run's folder.
     damaged : bool, optional
-        Whether to read what can be read of additions that are damaged, too, and to tell of it.
+        Whether to include the readable tables of damaged additions, and the reasons for the
+        others in `losses`.
+
+    Returns
+    -------
+    Record
+        The contents.
 
     Raises
     ------
-    NotARunError, NewerRunError
-        It is no run, or one of a later version.
+    NotARunError
+        The folder is not a run.
+    NewerRunError
+        A later version wrote the run, in a format that this version cannot read.
     """
     manifest = Manifest.read(folder)
     index = _main_index(folder)
@@ -125,35 +157,41 @@ def read_record(folder: Path, *, damaged: bool = True) -> Record:
         rows[name].unusable += count
 
     home = main_home(folder)
-    main = [] if home is None else [part(folder, "Parquet", home)]
-    later = [sound for p in main if (sound := as_written(p)) is not None]
-    eager = [] if later else [read_part(p, budget, unusable) for p in main]
+    main = [] if home is None else [open_part(folder, "Parquet", home)]
+    on_demand = [verified for p in main if (verified := verified_part(p)) is not None]
+    eager = [] if on_demand else [read_part(p, budget, unusable) for p in main]
     additions = [read_part(p, budget, unusable) for p in added_parts(folder, index.additions)]
-    found = eager + [read for read in additions if damaged or not read.losses]
-    for what in refused:
-        _add_loss(rows, what="file", reason=f"{what}: it was not read")
-    for read in found:
-        for loss in read.losses:
+    included = eager + [contents for contents in additions if damaged or not contents.losses]
+    for text in refused:
+        _add_loss(rows, what="file", reason=f"{text}: it was not read")
+    for contents in included:
+        for loss in contents.losses:
             _add_loss(rows, **loss)
-    read_now = {name: rows[name].table() for name in RECORDED if name != "losses"}
-    _add_losses(new, rows)  # of values too, which are looked at when a table is made
-    read_now["losses"] = rows["losses"].table()
-    for name, table in read_now.items():
-        read_now[name] = joined([*(r.tables[name] for r in found if name in r.tables), table])
-    odd: dict[str, int] = {}
+    in_memory = {name: rows[name].table() for name in RECORDED if name != "losses"}
+    _add_losses(new, rows)  # only now: `Rows.table` finds the unusable values
+    in_memory["losses"] = rows["losses"].table()
+    for name, table in in_memory.items():
+        in_memory[name] = joined([*(c.tables[name] for c in included if name in c.tables), table])
+    unusable_on_demand: dict[str, int] = {}
     failed: dict[str, str] = {}
-    tables = Tables(folder, later, read_now, odd, failed)
-    whole = [read.name for read in additions if not read.losses]
-    names = [*index.additions, *whole]
+    tables = Tables(folder, on_demand, in_memory, unusable_on_demand, failed)
     refused += [f"{SEGMENTS}/{s.path.name} would take too much memory" for s in new if s.too_large]
-    apart = [read.name for read in eager + additions if read.losses]
     return Record(
-        manifest, folder, tables, segments, tables.rows(), names, apart, refused, odd, failed
+        manifest,
+        folder,
+        tables,
+        segments,
+        tables.rows(),
+        additions=[*index.additions, *(c.name for c in additions if not c.losses)],
+        damaged=[c.name for c in eager + additions if c.losses],
+        refused=refused,
+        unusable=unusable_on_demand,
+        failed=failed,
     )
 
 
 def _main_index(folder: Path) -> Index:
-    """Return what the run's Parquet says it holds; nothing, if it is not there or damaged."""
+    """Return the index of the run's Parquet; an empty one if it is missing or damaged."""
     home = main_home(folder)
     try:
         return Index() if home is None else read_index(folder, home)
@@ -164,7 +202,7 @@ def _main_index(folder: Path) -> Index:
 def _read_segments(
     folder: Path, index: Index, rows: Mapping[str, Rows], budget: Budget
 ) -> tuple[list[Segment], list[Segment], list[str]]:
-    """Return all segments, those that were read now, and what is among them and is none."""
+    """Return all segments, those with frames read now, and sentences about foreign entries."""
     segments = list(index.segments)
     known = {s.process: s for s in segments}
     new = []
@@ -174,54 +212,54 @@ def _read_segments(
     except OSError as error:
         return segments, [], [str(error.strerror or error)]
     for name, kind in found:
-        if kind == "a file":
+        if kind == FILE:
             with contextlib.suppress(OSError):
-                budget.allow(disk_bytes(folder / SEGMENTS / name))
+                budget.add_file(disk_bytes(folder / SEGMENTS / name))
     for name, kind in found:
         process = name.removesuffix(SUFFIX)
-        if not name.endswith(SUFFIX) or kind == "gone":
+        if not name.endswith(SUFFIX) or kind == GONE:
             continue
-        if kind != "a file" or not is_name(process):
+        if kind != FILE or not is_name(process):
             refused.append(f"{SEGMENTS}/{name!a}"[:200] + f" is {kind}")
             continue
-        before = known.get(process)
-        segment = read_segment(folder, name, before, rows, budget)
+        compacted = known.get(process)
+        segment = read_segment(folder, name, compacted, rows, budget)
         new.append(segment)
-        if before is None:
+        if compacted is None:
             segments.append(segment)
         else:
-            before.absorb(segment)
+            compacted.extend(segment)
     return segments, new, refused
 
 
 def _refused(folder: Path) -> list[str]:
-    """Return what is in a run's Parquet and is none."""
+    """Describe the entries of a run's Parquet folders that are neither files nor folders."""
     found = []
     homes: list[tuple[str, ...]] = [
         (name,) for name in (PARQUET, f"{PARQUET}.old") if kind_of(folder / name)
     ]
     if kind_of(folder / ADDITIONS):
-        found += strangers(folder, ADDITIONS, folders=True)
+        found += foreign_entries(folder, ADDITIONS, folders=True)
         with contextlib.suppress(OSError):
-            homes += [(ADDITIONS, n) for n, k in entries(folder, ADDITIONS) if k == "a folder"]
+            homes += [(ADDITIONS, n) for n, k in entries(folder, ADDITIONS) if k == FOLDER]
     for home in homes:
-        found += strangers(folder, *home, folders=True)
+        found += foreign_entries(folder, *home, folders=True)
         with contextlib.suppress(OSError):
             for name, kind in entries(folder, *home):
-                if kind == "a folder" and name in RECORDED:
-                    found += strangers(folder, *home, name)
+                if kind == FOLDER and name in RECORDED:
+                    found += foreign_entries(folder, *home, name)
     return found
 
 
 def _imported(manifest: Manifest, folder: Path, index: Index) -> Record:
-    """Return the record of an imported run, of which no table is read yet."""
+    """Return the record of an imported run; all its tables are read on demand."""
     home = main_home(folder)
     main = [] if home is None else [Part(folder, (home,), dict(index.tables))]
-    additions = [with_readable_ends(p) for p in added_parts(folder, index.additions)]
+    additions = [with_readable_footers(p) for p in added_parts(folder, index.additions)]
     refused = _refused(folder)
     rows = {"losses": Rows(RECORDED["losses"])}
-    for what in refused:
-        _add_loss(rows, what="file", reason=f"{what}: it was not read")
+    for text in refused:
+        _add_loss(rows, what="file", reason=f"{text}: it was not read")
     for added in additions:
         for loss in added.losses():
             _add_loss(rows, **loss)
@@ -241,16 +279,16 @@ def _imported(manifest: Manifest, folder: Path, index: Index) -> Record:
 
 def _add_losses(segments: Sequence[Segment], rows: Mapping[str, Rows]) -> None:
     for segment in segments:
-        about: dict[str, Any] = {
+        common: dict[str, Any] = {
             "time": int(segment.modified * 1e9) or None,
             "where": segment.path.name,
             "process": segment.process,
         }
         for damage in segment.damages:
-            _add_loss(rows, what=LOST_SEGMENT, reason=damage, **about)
+            _add_loss(rows, what=LOST_SEGMENT, reason=damage, **common)
         if segment.lost_rows:
             _add_loss(
-                rows, what=LOST_FRAME, count=segment.lost_rows, reason="rows are missing", **about
+                rows, what=LOST_FRAME, count=segment.lost_rows, reason="rows are missing", **common
             )
     for name, collected in rows.items():
         if collected.unusable:
@@ -258,7 +296,7 @@ def _add_losses(segments: Sequence[Segment], rows: Mapping[str, Rows]) -> None:
                 rows,
                 what=name,
                 count=collected.unusable,
-                reason=NO_SUCH_VALUES,
+                reason=UNUSABLE_VALUES,
             )
 
 
@@ -267,14 +305,20 @@ def _add_loss(rows: Mapping[str, Rows], process: str = "reader", **loss: Any) ->
 
 
 def find_runs(runs: Path) -> Iterator[Path]:
-    """Yield the folders of runs in a folder, oldest first by name."""
+    """Yield the folders of runs in a folder, oldest first by name.
+
+    Parameters
+    ----------
+    runs : Path
+        Folder with runs in it, or a run itself.
+    """
     if kind_of(runs / MANIFEST) is not None:
         yield runs
         return
     try:
-        entries = sorted(p for p in runs.iterdir() if p.is_dir() and not p.name.startswith("."))
+        folders = sorted(p for p in runs.iterdir() if p.is_dir() and not p.name.startswith("."))
     except OSError:
         return
-    for path in entries:
-        if kind_of(path / MANIFEST) is not None:  # what it is, is told when it is opened
+    for path in folders:
+        if kind_of(path / MANIFEST) is not None:  # of any kind: opening it reports a link
             yield path

@@ -1,8 +1,8 @@
-"""Opening what is inside of a run's folder, and nothing else.
+"""Opening files inside of a run's folder, and nowhere else.
 
-A run may come from anywhere. A symbolic link in it could lead anywhere; a pipe or a device
-could be waited on for ever. Files are opened part by part from the folder on, so that nothing
-can be exchanged for a link meanwhile.
+A run may have been made by anyone. A symbolic link in it could lead out of the folder, and
+reading a pipe or a device could block. Each path is opened one component at a time, starting
+from the folder, so that no component can be replaced by a link in between.
 """
 
 from __future__ import annotations
@@ -17,77 +17,94 @@ from typing import BinaryIO
 
 from dask_strata.store.limits import NAME_CHARACTERS
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _BLOCK = 1 << 20
 
-_STRANGE = {
+FOLDER = "a folder"
+FILE = "a file"
+GONE = "gone"
+
+_KINDS = {
     stat.S_IFLNK: "a symbolic link, which is not followed",
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFREG: "a file",
+    stat.S_IFDIR: FOLDER,
+    stat.S_IFREG: FILE,
 }
+_UNKNOWN = "of an unknown kind"
 
 
 class RefusedError(OSError):
-    """Something in a run's folder is not what is read there; `strerror` says what it is."""
+    """An entry of a run's folder is not a plain file or folder; `strerror` is the reason."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(None, what)
+    def __init__(self, reason: str) -> None:
+        super().__init__(None, reason)
 
 
 def is_name(name: object) -> bool:
-    """Return whether something is the name of a file or folder, and leads nowhere else."""
+    """Return whether a value is a plain name of a file or folder, without a path.
+
+    Examples
+    --------
+    >>> is_name("worker-0a1b2c3d"), is_name("../elsewhere"), is_name(".."), is_name(None)
+    (True, False, False, False)
+    """
     if not isinstance(name, str) or not name or name in {".", ".."}:
         return False
     return len(name) <= NAME_CHARACTERS and name.isprintable() and "/" not in name
 
 
 def kind_of(path: Path) -> str | None:
-    """Return what is at a path, itself and not what it leads to; None if there is nothing."""
+    """Return the kind of the entry at a path, in words; links are not followed.
+
+    Returns
+    -------
+    str or None
+        For example ``a file`` or ``a pipe``; None if the path does not exist.
+    """
     try:
-        return _STRANGE.get(stat.S_IFMT(path.lstat().st_mode), "of no known kind")
+        return _KINDS.get(stat.S_IFMT(path.lstat().st_mode), _UNKNOWN)
     except (OSError, ValueError):
         return None
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder itself, not a link to one."""
-    return kind_of(path) == _STRANGE[stat.S_IFDIR]
+    """Return whether a path is a folder; a link to a folder is not."""
+    return kind_of(path) == FOLDER
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path is a regular file itself, not a link to one."""
-    return kind_of(path) == _STRANGE[stat.S_IFREG]
+    """Return whether a path is a regular file; a link to a file is not."""
+    return kind_of(path) == FILE
 
 
 @contextmanager
-def opened_folder(home: Path, *names: str) -> Iterator[int]:
-    """Give the descriptor of a folder inside of another one.
+def opened_folder(base: Path, *names: str) -> Iterator[int]:
+    """Open a folder inside of another one and yield its descriptor.
 
     Parameters
     ----------
-    home : Path
-        The outer folder: the user named it, so that it may be a link.
+    base : Path
+        The outer folder. It may be a link, because the user named it.
     *names : str
-        The folders on the way, by name.
+        Names of the folders from there to the inner one.
 
     Raises
     ------
     RefusedError
-        One of them is a link, or no folder.
+        One of the named folders is a link, or not a folder.
     OSError
-        One of them is not there, or cannot be opened.
+        One of them does not exist, or cannot be opened.
     """
-    fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in names:
             _expect(fd, name, stat.S_IFDIR)
-            inner = os.open(name, _FOLDER, dir_fd=fd)
+            inner = os.open(name, _OPEN_FOLDER, dir_fd=fd)
             os.close(fd)
             fd = inner
         yield fd
@@ -95,28 +112,47 @@ def opened_folder(home: Path, *names: str) -> Iterator[int]:
         os.close(fd)
 
 
-def open_inside(home: Path, *names: str) -> BinaryIO:
-    """Open a regular file inside of a folder for reading; the last name is the file's.
+def open_inside(base: Path, *names: str) -> BinaryIO:
+    """Open a regular file inside of a folder for reading.
+
+    Parameters
+    ----------
+    base : Path
+        The outer folder.
+    *names : str
+        Names of the folders from there to the file, then the name of the file.
 
     Raises
     ------
     RefusedError
-        It is no regular file, or something on the way is a link.
+        The last name is not a regular file, or one of the folders is a link.
     OSError
-        It is not there, or cannot be opened.
+        The file does not exist, or cannot be opened.
     """
     *folders, name = names
-    with opened_folder(home, *folders) as folder:
+    with opened_folder(base, *folders) as folder:
         _expect(folder, name, stat.S_IFREG)
-        file = os.fdopen(os.open(name, _FILE, dir_fd=folder), "rb")
+        file = os.fdopen(os.open(name, _OPEN_FILE, dir_fd=folder), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise RefusedError(f"{name} was exchanged while it was read")
+        raise RefusedError(f"{name} was replaced while it was being opened")
     return file
 
 
 def checksum(file: BinaryIO) -> int:
-    """Return the CRC-32 of an open file, which is at its start again then. Raises OSError."""
+    """Return the CRC-32 of an open file and rewind it to its start.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+
+    Examples
+    --------
+    >>> import io
+    >>> checksum(io.BytesIO(b"123456789")) == 0xCBF43926
+    True
+    """
     crc = 0
     file.seek(0)
     while block := file.read(_BLOCK):
@@ -125,28 +161,55 @@ def checksum(file: BinaryIO) -> int:
     return crc
 
 
-def read_inside(home: Path, *names: str, limit: int) -> bytes:
-    """Return the bytes of a file inside of a folder; see `open_inside`.
+def read_inside(base: Path, *names: str, limit: int) -> bytes:
+    """Return the contents of a file inside of a folder; see `open_inside`.
+
+    Parameters
+    ----------
+    base : Path
+        The outer folder.
+    *names : str
+        Names of the folders from there to the file, then the name of the file.
+    limit : int
+        Largest size that is read, in bytes.
 
     Raises
     ------
     RefusedError
-        It has more bytes than the limit, too.
+        The file is larger than the limit, or `open_inside` refuses it.
+    OSError
+        The file does not exist, or cannot be read.
     """
-    with open_inside(home, *names) as file:
+    with open_inside(base, *names) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise RefusedError(f"{names[-1]} has more than {limit:,} bytes")
     return data
 
 
-def entries(home: Path, *names: str) -> list[tuple[str, str]]:
-    """Return the names of what is in a folder inside of another one, and what each is.
+def entries(base: Path, *names: str) -> list[tuple[str, str]]:
+    """List a folder inside of another one.
 
-    A folder that is not there has nothing in it. Raises as `opened_folder` does.
+    Parameters
+    ----------
+    base : Path
+        The outer folder.
+    *names : str
+        Names of the folders from there to the one to list.
+
+    Returns
+    -------
+    list of tuple
+        Name and kind (`FILE`, `FOLDER` or another text of `kind_of`) of each entry, sorted by
+        name; `GONE` for an entry that was removed meanwhile. Empty if the folder does not exist.
+
+    Raises
+    ------
+    RefusedError, OSError
+        As `opened_folder` raises them.
     """
     try:
-        with opened_folder(home, *names) as fd, os.scandir(fd) as found:
+        with opened_folder(base, *names) as fd, os.scandir(fd) as found:
             return sorted((e.name, _kind(fd, e.name)) for e in found)
     except FileNotFoundError:
         return []
@@ -156,25 +219,26 @@ def _kind(folder: int, name: str) -> str:
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except OSError:
-        return "gone"
-    return _STRANGE.get(stat.S_IFMT(mode), "of no known kind")
+        return GONE
+    return _KINDS.get(stat.S_IFMT(mode), _UNKNOWN)
 
 
 def _expect(folder: int, name: str, wanted: int) -> None:
+    """Raise RefusedError unless the entry of an open folder has the wanted file type."""
     if "/" in name or name in {"", ".", ".."} or "\0" in name:
-        raise RefusedError(f"{name!r} is no name of a file in a run")
+        raise RefusedError(f"{name!r} is not the name of a file in a run")
     found = stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     if found != wanted:
-        raise RefusedError(f"{name} is {_STRANGE.get(found, 'of no known kind')}")
+        raise RefusedError(f"{name} is {_KINDS.get(found, _UNKNOWN)}")
 
 
 def disk_bytes(path: Path) -> int:
-    """Return how many bytes a file has on disk: holes in it, which cost nothing, do not count.
+    """Return the bytes that a file takes on disk; holes in a sparse file do not count.
 
     Raises
     ------
     OSError
-        It is gone.
+        The file does not exist.
     """
     stat = path.lstat()
     return min(stat.st_size, stat.st_blocks * 512)

@@ -1,4 +1,4 @@
-"""One process's segment: reading it, and knowing whether it is still written to."""
+"""Reading the segment of one process, and finding out whether the process still writes to it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,40 @@ from dask_strata.store.liveness import process_identity
 from dask_strata.store.manifest import SEGMENTS
 from dask_strata.store.safe_files import open_inside
 
-#: What a header says of its process, beside the tables that it has.
+#: Fields of a header that describe the process.
 _FACTS = ("format", "process", "role", "run", "sample_interval_seconds", "pid", "host", "pids")
 
 
 @dataclass
 class Segment:
-    """What is known of one process's segment.
+    """State of one process's segment.
 
-    ``end_reason`` is null as long as the process has not written its last row. ``next_seq``
-    is the sequence number that its next row has, null as long as there is none. ``too_large``
-    is whether some of it was not read because it would take too much memory.
+    Attributes
+    ----------
+    process : str
+        Id of the process.
+    path : Path
+        The file.
+    size : int
+        Bytes of the file that have been read.
+    modified : float
+        When the file was last written, in seconds since the epoch.
+    header : dict
+        Fields of the header that describe the process.
+    rows : int
+        Rows read.
+    damages : list of str
+        Position and reason of each part that cannot be read.
+    lost_rows : int
+        Rows missing between two frames, by their sequence numbers.
+    end_reason : str or None
+        Why the process ended; None as long as it has not written its last row.
+    host : str or None
+        Host of the process.
+    next_seq : int or None
+        Sequence number of its next row; None before the first row.
+    too_large : bool
+        Whether frames were skipped because they would take too much memory.
     """
 
     process: str
@@ -43,27 +66,31 @@ class Segment:
     next_seq: int | None = None
     too_large: bool = False
 
-    def damage(self, what: str) -> None:
-        """Note a damaged part; of very many only that there are more."""
+    def add_damage(self, text: str) -> None:
+        """Add a damaged part; beyond `DAMAGES` of them, add a single remark instead."""
         if len(self.damages) < DAMAGES:
-            self.damages.append(what)
+            self.damages.append(text)
         elif len(self.damages) == DAMAGES:
-            self.damages.append("there are more damaged parts than these")
+            self.damages.append("more damaged parts, which are not listed")
 
-    def absorb(self, later: Segment) -> None:
-        """Add what was read behind the part that this one is about."""
+    def extend(self, later: Segment) -> None:
+        """Add a later part of the same segment."""
         self.size, self.modified = later.size, later.modified
         self.header = later.header or self.header
         self.rows += later.rows
         for damage in later.damages:
-            self.damage(damage)
+            self.add_damage(damage)
         self.lost_rows += later.lost_rows
         self.end_reason = later.end_reason or self.end_reason
         self.next_seq = later.next_seq
 
 
 def header_facts(header: object) -> dict[str, Any]:
-    """Return what a header says of its process, as far as it is what it should be."""
+    """Return the fields of a header that describe the process and have a valid type.
+
+    >>> header_facts({"role": "worker", "pid": 7, "host": ["odd"], "tables": {}})
+    {'role': 'worker', 'pid': 7}
+    """
     if not isinstance(header, Mapping):
         return {}
     facts = {name: header.get(name) for name in _FACTS}
@@ -78,7 +105,7 @@ def header_facts(header: object) -> dict[str, Any]:
 def read_segment(
     run: Path, name: str, known: Segment | None, rows: Mapping[str, Rows], budget: Budget
 ) -> Segment:
-    """Read a segment, or what came behind the part of it that is known already.
+    """Read a segment, or the frames that were appended since it was compacted.
 
     Parameters
     ----------
@@ -87,11 +114,16 @@ def read_segment(
     name : str
         Name of the file.
     known : Segment or None
-        What was read of it before, and is in Parquet.
-    rows : mapping of table name to Rows
-        Gets the rows.
+        The part of the segment that is in Parquet already; it is skipped.
+    rows : mapping of str to Rows
+        Collects the rows, by table; rows of other tables are only counted.
     budget : Budget
-        Of the memory that they may take.
+        Memory that the rows may take.
+
+    Returns
+    -------
+    Segment
+        State of the part that was read now. A file that cannot be read is a damage.
     """
     path = run / SEGMENTS / name
     offset = 0 if known is None else known.size
@@ -104,12 +136,12 @@ def read_segment(
             if stat.st_size:
                 _read_frames(segment, payloads(file), offset, (rows, budget))
             else:
-                segment.damage("the file is empty")
+                segment.add_damage("the file is empty")
     except OSError as error:
-        segment.damage(f"cannot be read: {error.strerror or error}")
+        segment.add_damage(f"cannot be read: {error.strerror or error}")
     cut = bool(segment.damages) and segment.damages[-1].endswith(CUT)
     if cut and segment_state(segment) == "recording":
-        segment.damages.pop()  # a frame that is just being written
+        segment.damages.pop()  # the process is writing this frame right now
     return segment
 
 
@@ -119,14 +151,14 @@ def _read_frames(
     offset: int,
     into: tuple[Mapping[str, Rows], Budget],
 ) -> None:
-    """Read what is behind an offset; before it, the header."""
+    """Read the header, and the rows of the frames after an offset."""
     position = 0
     layout: Mapping[str, Sequence[str]] = {}
     for payload in found:
         if isinstance(payload, Damage):
             position += payload.length
             if position > offset:
-                segment.damage(f"{payload.length} bytes at {payload.offset}: {payload.reason}")
+                segment.add_damage(f"{payload.length} bytes at {payload.offset}: {payload.reason}")
             continue
         position += len(payload) + FRAME_OVERHEAD
         if position <= offset and layout:
@@ -142,18 +174,18 @@ def _read_frames(
                 _add_frame(segment, body, layout, into)
         except FrameError as error:
             if position > offset:
-                segment.damage(f"{len(payload)} bytes before {position}: {error}")
+                segment.add_damage(f"{len(payload)} bytes before {position}: {error}")
                 segment.too_large |= isinstance(error, LargeFrameError)
 
 
 def _layout(header: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-    """Return which columns each table has by a header."""
+    """Return the columns of each table, from a header."""
     tables = header.get("tables")
     if not isinstance(tables, dict) or not all(
         isinstance(names, list) and all(isinstance(n, str) for n in [table, *names])
         for table, names in tables.items()
     ):
-        raise FrameError("the header does not say which columns there are")
+        raise FrameError("the header does not list the columns")
     return tables
 
 
@@ -164,12 +196,12 @@ def _add_frame(
     into: tuple[Mapping[str, Rows], Budget],
 ) -> None:
     if not layout:
-        raise FrameError("the header is missing, so that nothing says which columns these are")
+        raise FrameError("the header is missing, and with it the names of the columns")
     rows, budget = into
     for table, seq, n, columns in list(decode(body, layout, budget)):
         expected = segment.next_seq
         if expected is not None and seq < expected:
-            continue  # sent twice, because the answer to the first time was lost
+            continue  # a duplicate: the frame was sent again because its reply was lost
         if expected is not None and seq > expected:
             segment.lost_rows += seq - expected
         segment.next_seq = seq + n
@@ -182,9 +214,21 @@ def _add_frame(
 
 
 def segment_state(segment: Segment) -> str:
-    """Return ended, recording or cut: whether a process has ended, goes on, or was cut off.
+    """Return the state of the process that writes a segment.
 
-    For a process whose pid means nothing here, silence decides; it samples more often.
+    Returns
+    -------
+    str
+        ``ended`` if it wrote its last row, ``recording`` if it is alive, ``cut`` if it was
+        killed. For a process on another host, or in another pid namespace, the time since its
+        last write decides: a recorded process takes samples more often than that.
+
+    Examples
+    --------
+    >>> segment_state(Segment("worker-1", Path("worker-1.seg"), 0, 0.0, end_reason="done"))
+    'ended'
+    >>> segment_state(Segment("worker-1", Path("worker-1.seg"), 0, 0.0))
+    'cut'
     """
     if segment.end_reason is not None:
         return "ended"
@@ -192,21 +236,25 @@ def segment_state(segment: Segment) -> str:
     if alive is not None:
         return "recording" if alive else "cut"
     interval = segment.header.get("sample_interval_seconds")
-    silent = max(_SILENT_SECONDS, 5 * interval if isinstance(interval, (int, float)) else 0)
-    return "recording" if time.time() - segment.modified < silent else "cut"
+    limit = max(_SILENT_SECONDS, 5 * interval if isinstance(interval, (int, float)) else 0)
+    return "recording" if time.time() - segment.modified < limit else "cut"
 
 
 def may_grow(segment: Segment) -> bool:
-    """Return whether a process may write to its segment again, as far as can be known here."""
+    """Return whether a process may still append to its segment.
+
+    True unless the process wrote its last row, or ended on this host: a process elsewhere may be
+    alive however long it wrote nothing.
+    """
     return segment.end_reason is None and _alive(segment) is not False
 
 
-#: A process that wrote nothing for so long, sampling twice a second, is taken as gone.
+#: A process that wrote nothing for this long, though it samples twice a second, counts as killed.
 _SILENT_SECONDS = 60
 
 
 def _alive(segment: Segment) -> bool | None:
-    """Return whether its process is alive; None where its pid means nothing."""
+    """Return whether its process is alive; None if it ran on another host or pid namespace."""
     pid, pids = segment.header.get("pid"), segment.header.get("pids")
     if not isinstance(pid, int) or pid <= 0 or pids is None or pids != process_identity()["pids"]:
         return None

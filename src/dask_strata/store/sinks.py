@@ -1,7 +1,7 @@
-"""Appending frames: to a file of one's own, or through a function to whoever has one.
+"""Appending the frames of a process: to its own file, or through a function to another process.
 
-A sink never raises. What it could not write it keeps for a while, within a bound, tries
-again with the next frame, and counts what it had to let go.
+A sink never raises. It keeps frames that it could not write, up to a bound, retries them with
+the next frame, and counts the rows of the frames that it drops.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ from pathlib import Path
 
 from dask_strata.store.frames import is_frames
 
-#: Frames that could not be written are kept up to this many bytes.
+#: Bytes of frames that a sink keeps for a retry.
 BACKLOG_BYTES = 4 << 20
 
 
 def sync_path(path: Path) -> None:
-    """Return when the disk has a file, or the names in a folder; raises OSError."""
+    """Flush a file, or the names in a folder, to the disk and return when that is done.
+
+    Raises
+    ------
+    OSError
+        The path cannot be opened or flushed.
+    """
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
         os.fsync(fd)
@@ -34,18 +40,23 @@ _PROCESS = re.compile(r"(worker|nanny|client)-[0-9a-f]{8}")
 
 
 class Sink(ABC):
-    """Where the frames of one process go.
+    """Destination of the frames of one process.
+
+    Parameters
+    ----------
+    header : bytes
+        The frame that the segment starts with; empty for none.
 
     Attributes
     ----------
     transport : str
         ``file`` or ``comm``, as in the table `processes`.
     dropped_rows : int
-        Rows that were let go so far.
+        Rows dropped so far.
     written_bytes : int
-        Bytes that were handed over so far.
-    trouble : str or None
-        What keeps frames from being written right now.
+        Bytes written so far.
+    error : str or None
+        Why the last write failed; None after a successful one.
     """
 
     transport: str
@@ -53,36 +64,50 @@ class Sink(ABC):
     def __init__(self, header: bytes) -> None:
         self.dropped_rows = 0
         self.written_bytes = 0
-        self.trouble: str | None = None
+        self.error: str | None = None
         self._backlog: deque[tuple[bytes, int]] = deque([(header, 0)] if header else [])
         self._backlog_bytes = len(header)
 
     @abstractmethod
     def _put(self, frame: bytes) -> None:
-        """Hand one frame over, whole or not at all. May raise anything."""
+        """Write one frame, whole or not at all. May raise anything."""
 
-    def sync(self) -> None:  # noqa: B027  what goes elsewhere is on no disk of ours
-        """Return when the disk has what was written, if it goes to one; raises OSError."""
+    def sync(self) -> None:  # noqa: B027  a sink that writes to no local disk needs no sync
+        """Flush written frames to the disk, if the sink writes to one.
+
+        Raises
+        ------
+        OSError
+            The disk refuses.
+        """
 
     def write(self, frame: bytes, rows: int) -> None:
-        """Take a frame of so many rows, after those that are still waiting."""
+        """Write a frame, after those of the backlog.
+
+        Parameters
+        ----------
+        frame : bytes
+            The frame.
+        rows : int
+            Number of rows in it, to count them if the frame must be dropped.
+        """
         self._backlog.append((frame, rows))
         self._backlog_bytes += len(frame)
         try:
             while self._backlog:
-                waiting = self._backlog[0][0]
-                self._put(waiting)
+                oldest = self._backlog[0][0]
+                self._put(oldest)
                 self._backlog.popleft()
-                self._backlog_bytes -= len(waiting)
-                self.written_bytes += len(waiting)
-            self.trouble = None
+                self._backlog_bytes -= len(oldest)
+                self.written_bytes += len(oldest)
+            self.error = None
         except Exception as error:  # noqa: BLE001  disks and comms fail in any way; Dask must not
             text = getattr(error, "strerror", None) or error
-            self.trouble = f"{type(error).__name__}: {text}"
-            self._shed()
+            self.error = f"{type(error).__name__}: {text}"
+            self._drop_excess()
 
-    def _shed(self) -> None:
-        # The first frame of all is the header, without which nothing else can be read.
+    def _drop_excess(self) -> None:
+        # Keep the header as long as it is unwritten: no other frame can be read without it.
         keep = 1 if self.written_bytes == 0 else 0
         while self._backlog_bytes > BACKLOG_BYTES and len(self._backlog) > keep:
             frame, rows = self._backlog[keep]
@@ -91,14 +116,14 @@ class Sink(ABC):
             self.dropped_rows += rows
 
     def close(self) -> None:
-        """Give back what is held; frames that are still waiting count as dropped."""
+        """Release resources; count the frames of the backlog as dropped."""
         self.dropped_rows += sum(rows for _, rows in self._backlog)
         self._backlog.clear()
         self._backlog_bytes = 0
 
 
 def _append(fd: int, frame: bytes, size: int) -> None:
-    """Append a frame to a file of this size; what was written in part is cut off again."""
+    """Append a frame to a file of this size; truncate the file to it again on failure."""
     view = memoryview(frame)
     try:
         while view:
@@ -110,23 +135,23 @@ def _append(fd: int, frame: bytes, size: int) -> None:
 
 
 class FileSink(Sink):
-    """Appends to one file that no other process writes to.
+    """Append to one file that no other process writes to.
 
-    Each frame goes to the operating system in one `write`, so that a process that is
-    killed afterwards has lost nothing that was handed over. A frame that was written in
-    part (a full disk) is cut off again before the next try.
+    Each frame is handed to the operating system in one `write`, so that a process that is
+    killed afterwards loses none of the written frames. A frame that was written in part (on a
+    full disk) is cut off before the next attempt.
 
     Parameters
     ----------
     path : Path
-        The file; its folder exists.
+        The file; its folder exists, the file does not.
     header : bytes
-        The frame to begin with.
+        The frame that the segment starts with.
 
     Raises
     ------
     OSError
-        The file cannot be made.
+        The file cannot be created.
     """
 
     transport = "file"
@@ -135,7 +160,7 @@ class FileSink(Sink):
         self._path = path
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         self._fd = os.open(path, flags, 0o644)
-        self._named = False
+        self._name_synced = False
         super().__init__(header)
 
     def _put(self, frame: bytes) -> None:
@@ -144,14 +169,20 @@ class FileSink(Sink):
         _append(self._fd, frame, self.written_bytes)
 
     def sync(self) -> None:
-        """Return when the disk has the file, the first time also its name; raises OSError."""
+        """Flush the file to the disk, the first time also its name in the folder.
+
+        Raises
+        ------
+        OSError
+            The disk refuses.
+        """
         os.fsync(self._fd)
-        if not self._named:
+        if not self._name_synced:
             sync_path(self._path.parent)
-            self._named = True
+            self._name_synced = True
 
     def close(self) -> None:
-        """Close the file; frames that are still waiting count as dropped."""
+        """Close the file; count the frames of the backlog as dropped."""
         super().close()
         if self._fd >= 0:
             os.close(self._fd)
@@ -159,7 +190,7 @@ class FileSink(Sink):
 
 
 class RelaySink(Sink):
-    """Appends the frames of other processes, each to a file of its own.
+    """Append the frames of several other processes, each to its own file.
 
     Parameters
     ----------
@@ -177,19 +208,31 @@ class RelaySink(Sink):
         super().__init__(b"")
 
     @staticmethod
-    def address(process: str, frame: bytes) -> bytes:
-        """Return a frame with the process that it is from in front.
+    def label(process: str, frame: bytes) -> bytes:
+        """Return a frame with the id of its process in front, as `write` expects it.
+
+        Parameters
+        ----------
+        process : str
+            Id of the process that sent the frame.
+        frame : bytes
+            The frame, or several in a row.
+
+        Returns
+        -------
+        bytes
+            The id, a zero byte, and the frame.
 
         Raises
         ------
         ValueError
-            The name is none that we give to processes; as a file name it could lead anywhere.
-            Or these are no frames of ours.
+            The id is not one that the recorder gives to processes: as a file name it could lead
+            out of the folder. Or the bytes are not frames.
         """
         if not _PROCESS.fullmatch(process):
-            raise ValueError(f"no name of a process: {process!r}")
+            raise ValueError(f"not the id of a process: {process!r}")
         if not is_frames(frame):
-            raise ValueError(f"no frames, from {process}: {len(frame):,} bytes")
+            raise ValueError(f"{len(frame):,} bytes from {process} are not frames")
         return process.encode("ascii") + b"\0" + frame
 
     def _put(self, frame: bytes) -> None:
@@ -205,7 +248,13 @@ class RelaySink(Sink):
             self._unsynced.add(path)
 
     def sync(self) -> None:
-        """Return when the disk has the files, and their names; raises OSError."""
+        """Flush the files written since the last call, and their names, to the disk.
+
+        Raises
+        ------
+        OSError
+            The disk refuses. Files that still exist are flushed again with the next call.
+        """
         while self._unsynced:
             path = self._unsynced.pop()
             try:
@@ -219,14 +268,14 @@ class RelaySink(Sink):
 
 
 class CallSink(Sink):
-    """Hands frames to a function that sends them elsewhere, for example over a comm.
+    """Pass frames to a function that sends them elsewhere, for example over a comm.
 
     Parameters
     ----------
     send : callable
         Takes the bytes to append to this process's segment. May raise.
     header : bytes
-        The frame to begin with.
+        The frame that the segment starts with.
     """
 
     transport = "comm"

@@ -532,7 +532,7 @@ def test_parquet_that_cannot_be_read_is_not_replaced(runs: Path, cut: str) -> No
     path = run / "parquet" / cut
     path.write_bytes(path.read_bytes()[:-20])
     before = sorted(run.rglob("*"))
-    with pytest.raises(StrataError, match="cannot be read whole"):
+    with pytest.raises(StrataError, match="cannot be read in full"):
         compact(run)
     assert sorted(run.rglob("*")) == before
     opened = open_run(run)

@@ -365,7 +365,7 @@ def test_two_imports_are_two_runs(folder: Path, tmp_path: Path) -> None:
     done = call("import", folder, tmp_path / "other", "-o", tmp_path / "runs", "--name", "n")
     assert done.exit_code == 0
     assert len(done.stdout.splitlines()) == 2
-    assert len({run.manifest.run for run in runs_in(tmp_path / "runs")}) == 3
+    assert len({run.manifest.run_id for run in runs_in(tmp_path / "runs")}) == 3
     assert one(first, "select count(*) from tasks") == 2
 
 

@@ -249,17 +249,17 @@ def test_frame_written_in_part_is_cut_off_again(
     header, frame, end = map(framed, (b"h" * 1000, b"f" * 20_000, b"end"))
     if relayed:
         sink: Sink = RelaySink(folder, ".seg")
-        frame_of = partial(RelaySink.address, "worker-0a1b2c3d")
+        frame_of = partial(RelaySink.label, "worker-0a1b2c3d")
         sink.write(frame_of(header), 0)
     else:
         sink, frame_of = FileSink(path, header), bytes
     ballast = fill(folder)
     for _ in range(3):
         sink.write(frame_of(frame), 1)
-        assert sink.trouble
+        assert sink.error
     ballast.unlink()
     sink.write(frame_of(end), 1)
-    assert sink.trouble is None
+    assert sink.error is None
     assert path.read_bytes() == header + 3 * frame + end
     sink.close()
 
