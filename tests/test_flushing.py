@@ -19,7 +19,7 @@ from dask_strata.config import read_settings
 from dask_strata.flushing import recorders
 from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.sources.graph import MOST_TASKS
+from dask_strata.recorder.sources.graph import MAX_TASKS
 from dask_strata.store.frames import Encoder
 from dask_strata.store.manifest import Manifest, new_run_id
 from dask_strata.store.sinks import RelaySink
@@ -126,7 +126,7 @@ def test_on_an_event_loop_it_does_not_wait(client: Client, runs: Path) -> None:
 
     with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
         [scheduler] = [
-            e for e in recorders() if (e.role, e.run_id) == ("scheduler", run.manifest.run)
+            e for e in recorders() if (e.role, e.run_id) == ("scheduler", run.manifest.run_id)
         ]
         assert client.submit(abs, -1, key="seen").result() == 1
         with scheduler._flush_lock:
@@ -141,7 +141,7 @@ def test_on_an_event_loop_it_does_not_wait(client: Client, runs: Path) -> None:
 
 def test_a_large_graph_holds_up_nothing(cluster: LocalCluster, client: Client, runs: Path) -> None:
     """One flush writes all transitions and a part of the graph; the rest is there in the end."""
-    n = 2 * MOST_TASKS + 5_000
+    n = 2 * MAX_TASKS + 5_000
     tasks, nowhere = "select key from graph_tasks", {"a place that is nowhere": 1}
 
     def submit(prefix: str) -> list[Any]:
@@ -154,14 +154,14 @@ def test_a_large_graph_holds_up_nothing(cluster: LocalCluster, client: Client, r
 
     with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
         [scheduler] = [
-            e for e in recorders() if (e.role, e.run_id) == ("scheduler", run.manifest.run)
+            e for e in recorders() if (e.role, e.run_id) == ("scheduler", run.manifest.run_id)
         ]
         first = submit("first")
         scheduler.flush()
         assert scheduler._writer.handed_over(60)
         moved = keys(run, "select distinct key from scheduler_transitions")
         assert moved == {f.key for f in first}
-        assert 0 < len(keys(run, tasks)) <= MOST_TASKS
+        assert 0 < len(keys(run, tasks)) <= MAX_TASKS
         assert dask_strata.flush(120)
         assert keys(run, tasks) == moved
         second = submit("second")
@@ -264,15 +264,15 @@ def test_fsync_that_fails_is_counted(
     [loss] = rows(open_run(one.folder), "from losses where what = 'fsync'")
     assert loss["count"] >= 1
     assert "Invalid argument" in loss["reason"]
-    assert [r.getMessage() for r in caplog.records if "the disk may not keep" in r.getMessage()]
+    assert [r.getMessage() for r in caplog.records if "cannot sync them to disk" in r.getMessage()]
 
 
 def test_records_of_others_are_asked_for_too(tmp_path: Path) -> None:
     """Their files are, and one that is gone is told of."""
     sink = RelaySink(tmp_path, ".seg")
-    sink.write(RelaySink.address("worker-0a1b2c3d", FRAME), 0)
+    sink.write(RelaySink.label("worker-0a1b2c3d", FRAME), 0)
     sink.sync()
-    sink.write(RelaySink.address("worker-0a1b2c3d", FRAME), 0)
+    sink.write(RelaySink.label("worker-0a1b2c3d", FRAME), 0)
     (tmp_path / "worker-0a1b2c3d.seg").unlink()
     with pytest.raises(FileNotFoundError):
         sink.sync()

@@ -140,7 +140,7 @@ def test_where_the_package_is_not_the_plugin_is_one_of_dasks() -> None:
     )
     assert done.stdout.splitlines() == [
         "WorkerPlugin",
-        "dask-strata-0a1b2c3d {'not-recorded': 'no dask-strata can be loaded there'}",
+        "dask-strata-0a1b2c3d {'not-recorded': 'dask-strata cannot be imported there'}",
         "NannyPlugin",
     ]
     assert done.stderr == (

@@ -86,7 +86,7 @@ def test_a_worker_without_the_package_works_and_is_told_of(deployment: Deploymen
     assert "Traceback" not in deployment.said()
     (missing,) = run.check().missing
     assert missing.text == (
-        f"worker {addresses['without']} (without) is not recorded: no dask-strata can be loaded "
+        f"worker {addresses['without']} (without) is not recorded: dask-strata cannot be imported "
         "there; the scheduler saw 5 attempts on it"
     )
     found = rows(run, "select role, name from processes where role <> 'scheduler' order by role")

@@ -1,7 +1,7 @@
-"""What runs on the cluster: light, never raises into Dask, never blocks it.
+"""The part of dask-strata that runs on the cluster. It never raises into Dask or blocks it.
 
-``session`` attaches and detaches; ``scheduler``, ``worker``, ``nanny`` and ``client``
-know what there is to record in each role; ``engine`` is the thread that turns it into
-frames; ``taps`` follows Dask's own logs; ``job``, ``settings``, ``script`` and ``redact``
-gather the static facts.
+``session`` attaches recorders to a cluster and detaches them, ``launch`` runs a script with all
+its clusters recorded, and ``plugins`` holds the plugins that Dask sends to workers and nannies.
+``roles`` has a recorder for each kind of process. It combines an engine (``pipeline``) with sources
+of rows (``sources``, ``inputs``, ``profiling``) and static facts (``environment``).
 """

@@ -1,7 +1,7 @@
-"""Running an unchanged script so that every cluster and client it makes is recorded.
+"""Running an unchanged script with all its clusters and clients recorded.
 
-The script runs in a Python of its own, exactly as it would without us. All that differs is
-its environment: Dask's preload settings name this package, and ours say where to record.
+The script runs in its own Python process. Only its environment variables differ from those of a
+plain run: Dask's preload settings name dask-strata, and the settings of dask-strata are added.
 """
 
 from __future__ import annotations
@@ -36,9 +36,16 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the script: its exit status as a shell sees it, and its runs' folders.
+    """The result of a recorded script.
 
-    ``joined`` are runs of others that its clients are on record in.
+    Attributes
+    ----------
+    status : int
+        Exit status, as a shell reports it.
+    runs : tuple of Path
+        Folders of the runs that the script started.
+    joined : tuple of Path
+        Folders of the other runs that contain its clients.
     """
 
     status: int
@@ -47,43 +54,58 @@ class Outcome:
 
 
 def launch(module: str | None, command_line: list[str], settings: Settings) -> Outcome:
-    """Run a script or module, and wait for it and for its records.
+    """Run a script or module with recording, and wait for its end.
 
     Parameters
     ----------
     module : str or None
-        Module to run as ``python -m`` does; else the command line begins with a script.
+        Module to run, as with ``python -m``; without one, the command line starts with a script.
     command_line : list of str
         Script and arguments, or arguments of the module.
     settings : Settings
         What to record and where.
 
+    Returns
+    -------
+    Outcome
+
     Raises
     ------
     UsageError
-        There is nothing to run.
+        The command line is empty, or its script does not exist.
     """
     command = [sys.executable, *_target(module, command_line)]
     session = secrets.token_hex(8)
     runs = Path(settings.runs).resolve()
     environment = {**os.environ, **_variables(settings, runs, session)}
     status = _run(command, environment)
-    made = tuple(_runs_of(runs, session))
-    return Outcome(status, made, tuple(f for f in _joined(runs, session) if f not in made))
+    started = tuple(_runs_of(runs, session))
+    joined = tuple(f for f in _joined(runs, session) if f not in started)
+    return Outcome(status, started, joined)
 
 
 def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
-    """Put the script's exit status on record, beside what its processes wrote; never raises."""
-    here = process_identity()
-    if "hosts" in settings.leave_out:  # the key of the run's names for them is not known here
-        here = {**here, "host": None}
+    """Add the script's exit status to a run. A run whose folder is gone is left out.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the run.
+    status : int
+        Exit status, as a shell reports it.
+    settings : Settings
+        Settings of the recording.
+    """
+    identity = process_identity()
+    if "hosts" in settings.leave_out:  # the run's key for hashing host names is not available here
+        identity = {**identity, "host": None}
     process = f"record-{new_run_id()}"
-    encoder = encoder_for(settings, process, {"role": "record", **here})
+    encoder = encoder_for(settings, process, {"role": "record", **identity})
     row = {"name": "exit_status", "value": str(status)}
-    end = {"role": "record", "host": here["host"], "pid": here["pid"]}
+    end = {"role": "record", "host": identity["host"], "pid": identity["pid"]}
     end |= {"start": time.time_ns(), "stop": time.time_ns(), "exit_reason": "closed"}
     batches = [Batch.of_rows("script", [row]), Batch.of_rows("processes", [end])]
-    with contextlib.suppress(OSError):  # the folder is gone: there is nothing to add to
+    with contextlib.suppress(OSError):  # the run's folder is gone
         sink = FileSink(folder / SEGMENTS / f"{process}{SUFFIX}", encoder.header())
         sink.write(encoder.frame(batches), len(batches))
         sink.close()
@@ -101,30 +123,30 @@ def _target(module: str | None, command_line: list[str]) -> list[str]:
         raise UsageError(f"{script} is a folder without a __main__.py.")
     if not script.exists():
         hint = (
-            f"Options of dask-strata come before the script: {script}"
+            f"Put options of dask-strata before the script: {script}"
             if str(script).startswith("-")
             else None
         )
-        raise UsageError(f"There is no script {script}.", hint=hint)
+        raise UsageError(f"No such script: {script}", hint=hint)
     return command_line
 
 
 def _variables(settings: Settings, runs: Path, session: str) -> dict[str, str]:
-    """Return the variables by which Dask's configuration gets our settings and preloads."""
+    """Return environment variables that add settings and preloads to Dask's configuration."""
     import dask
 
-    ours: dict[str, Any] = {**settings.as_config(), "runs": str(runs), "session": session}
+    values: dict[str, Any] = {**settings.as_config(), "runs": str(runs), "session": session}
     variables = {
         f"DASK_DASK_STRATA__{name.upper().replace('-', '_').replace('.', '__')}": repr(value)
-        for name, value in ours.items()
+        for name, value in values.items()
         if value is not None
     }
-    already = False
+    has_preloads = False
     for role in ("scheduler", "client"):
         present = dask.config.get(f"distributed.{role}.preload", default=None) or []
         present = [present] if isinstance(present, str) else list(present)
         arguments = dask.config.get(f"distributed.{role}.preload-argv", default=None) or []
-        already = already or bool(present)
+        has_preloads = has_preloads or bool(present)
         if _PRELOAD in present:
             continue
         prefix = f"DASK_DISTRIBUTED__{role.upper()}__PRELOAD"
@@ -132,26 +154,26 @@ def _variables(settings: Settings, runs: Path, session: str) -> dict[str, str]:
         if arguments and not isinstance(arguments[0], str):
             variables[f"{prefix}_ARGV"] = repr([*arguments, []])
     levels = dask.config.get("logging", default=None) or {}
-    if not already and "version" not in levels and "distributed.preloading" not in levels:
-        # Dask tells of each preload on standard error; without us it would have nothing to tell.
+    if not has_preloads and "version" not in levels and "distributed.preloading" not in levels:
+        # Dask logs each preload on standard error: silence that if only dask-strata is preloaded.
         variables["DASK_LOGGING"] = repr({**levels, "distributed.preloading": "warning"})
     return variables
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Run a command to its end and return its status as a shell would.
+    """Run a command to its end and return its exit status, as a shell reports it.
 
-    On a terminal the script is in our process group: Ctrl-C reaches it as it would without
-    us. Elsewhere it has a group of its own, and whatever signal reaches us is handed on
-    once. It does not outlive us either way, where the system can see to that.
+    On a terminal the script shares the process group of `dask-strata record`, so Ctrl-C reaches it
+    directly. Otherwise it gets its own group, and this process forwards each signal once. On
+    Linux, the script is killed if this process dies.
     """
     terminal = any(s is not None and s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr))
     with _signals(lambda: child, forward_interrupt=not terminal):
         child = (
-            subprocess.Popen(  # noqa: S603  the user's own command, no shell
+            subprocess.Popen(  # noqa: S603  the user's own command, without a shell
                 command,
                 env=environment,
-                preexec_fn=_prepare(own_group=not terminal),  # noqa: PLW1509  we have one thread
+                preexec_fn=_prepare(own_group=not terminal),  # noqa: PLW1509  this process has one thread
             )
             if os.name == "posix"
             else subprocess.Popen(command, env=environment)  # noqa: S603  as above
@@ -184,13 +206,13 @@ def _signals(child: Callable[[], Any], *, forward_interrupt: bool) -> Iterator[N
         with contextlib.suppress(NameError, ProcessLookupError):
             child().send_signal(number)
 
-    def leave(_: int, __: FrameType | None) -> None:
-        """Let the script decide: it got the signal from the terminal itself."""
+    def ignore(_: int, __: FrameType | None) -> None:
+        """Ignore a signal that the script has received from the terminal itself."""
 
-    handlers = {signal.SIGINT: forward if forward_interrupt else leave, signal.SIGTERM: forward}
+    handlers = {signal.SIGINT: forward if forward_interrupt else ignore, signal.SIGTERM: forward}
     if hasattr(signal, "SIGHUP"):
         handlers[signal.SIGHUP] = forward
-    # What is ignored here (nohup, a background job) the script must find ignored, too.
+    # Leave ignored signals (nohup, a background job) ignored: the script inherits that.
     previous = {
         number: signal.signal(number, handler)
         for number, handler in handlers.items()
@@ -215,6 +237,6 @@ def _joined(runs: Path, session: str) -> list[Path]:
 
 def _runs_of(runs: Path, session: str) -> Iterator[Path]:
     for folder in find_runs(runs):
-        with contextlib.suppress(Exception):  # a run of someone else may be damaged in any way
+        with contextlib.suppress(Exception):  # an unrelated run may be damaged in any way
             if Manifest.read(folder).session == session:
                 yield folder

@@ -1,9 +1,11 @@
-"""The plugins that Dask carries to workers and nannies, as names only.
+"""The plugins that Dask sends to workers and nannies, and their pickles.
 
-What travels names functions of the standard library, of toolz and of Dask, and has no code in
-it: any version of Python can read it. Where it is read, it looks for this module. A worker
-whose dask-strata is older is handed to that one's own plugin; one that has none at all gets a
-plugin of Dask's that does nothing but say so.
+The pickles contain no code, only names of functions of the standard library, toolz and Dask. So
+any version of Python can load them. On loading they import this module by name:
+
+- If the import succeeds, the result is the plugin class of the installed version.
+- If the installed version is older and lacks the class, the result is that version's own plugin.
+- If dask-strata cannot be imported, the result is a plain plugin of Dask that only reports this.
 """
 
 from __future__ import annotations
@@ -19,72 +21,106 @@ import toolz.functoolz
 from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 from distributed.protocol.pickle import loads
 
-#: Where a recorded scheduler announces its runs: `Client.get_metadata([METADATA])`.
+#: Key of the metadata in which a scheduler announces its runs: `Client.get_metadata([METADATA])`.
 METADATA = "dask-strata"
 
-#: Older than this no Python can be that Dask runs on.
+#: Pickle protocol that every Python supported by Dask can read.
 _PROTOCOL = 4
 
-#: Attribute of a recorded server: its recorders, by run.
+#: Attribute of a recorded server that holds its recorders by run id.
 _RECORDERS = "_dask_strata_recorders"
 
-_SAID = "dask-strata does not record this worker: %s"
+_WARNING = "dask-strata does not record this worker: %s"
 
-#: How long a plugin that has ended by itself stays with its server.
-_FORGET_SECONDS = 30
+#: Delay in seconds before a plugin that detached itself is removed from its server.
+_REMOVAL_SECONDS = 30
 
 logger = logging.getLogger("dask_strata")
 
 
-def plugin_name(run: str) -> str:
-    """Return the name of our plugins of a run, on scheduler, workers and nannies."""
-    return f"dask-strata-{run}"
+def plugin_name(run_id: str) -> str:
+    """Return the name of a run's plugins on the scheduler, workers and nannies.
+
+    Parameters
+    ----------
+    run_id : str
+        Id of the run.
+
+    Examples
+    --------
+    >>> plugin_name("0a1b2c3d")
+    'dask-strata-0a1b2c3d'
+    """
+    return f"dask-strata-{run_id}"
 
 
 def dumps_worker_plugin(spec: dict[str, Any]) -> bytes:
-    """Return the worker's plugin, ready for `Scheduler.register_worker_plugin`."""
-    said = _Later(partial, _Later(getattr, logger, "warning"), _SAID)
-    tell = operator.methodcaller(
-        "log_event", plugin_name(spec["run"]), not_recorded("no dask-strata can be loaded there")
+    """Return the pickled worker plugin for `Scheduler.register_worker_plugin`.
+
+    Parameters
+    ----------
+    spec : dict
+        The recording: run id, folder and settings.
+    """
+    warn = _Later(partial, _Later(getattr, logger, "warning"), _WARNING)
+    report = operator.methodcaller(
+        "log_event", plugin_name(spec["run"]), not_recorded("dask-strata cannot be imported there")
     )
     absent = WorkerPlugin()
-    # Dask calls it with one argument, which it names.
-    absent.setup = toolz.functoolz.Compose((tell, operator.itemgetter("worker"), dict))
-    return _by_name(spec, "StrataWorkerPlugin", "dumps_worker_plugin", said, absent)
+    # Dask calls `setup(worker=worker)`: `dict` collects the keyword, `itemgetter` selects it.
+    absent.setup = toolz.functoolz.Compose((report, operator.itemgetter("worker"), dict))
+    return _dumps(spec, "StrataWorkerPlugin", "dumps_worker_plugin", warn, absent)
 
 
 def dumps_nanny_plugin(spec: dict[str, Any]) -> bytes:
-    """Return the nanny's plugin, ready for `Scheduler.register_nanny_plugin`."""
-    # Its worker says what there is to say.
+    """Return the pickled nanny plugin for `Scheduler.register_nanny_plugin`.
+
+    Parameters
+    ----------
+    spec : dict
+        The recording: run id, folder and settings.
+    """
+    # The worker reports that dask-strata cannot be imported.
     silent = toolz.functoolz.return_none
-    return _by_name(spec, "StrataNannyPlugin", "dumps_nanny_plugin", silent, NannyPlugin())
+    return _dumps(spec, "StrataNannyPlugin", "dumps_nanny_plugin", silent, NannyPlugin())
 
 
 def not_recorded(reason: str) -> dict[str, str]:
-    """Return the message of a worker to the scheduler's recorder: it is not recorded, and why."""
+    """Return the message to the scheduler's recorder that a worker is not recorded.
+
+    >>> not_recorded("no space left")
+    {'not-recorded': 'no space left'}
+    """
     return {"not-recorded": reason}
 
 
 class _Later:
-    """A call that is made where its pickle is read; all that it names must be there."""
+    """A function call that is made when its pickle is loaded."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
-        self._made_of = function, arguments
+        self._call = function, arguments
 
     def __call__(self, *arguments: Any) -> _Later:
         return _Later(self, *arguments)
 
     def __reduce__(self) -> Any:
-        return self._made_of
+        return self._call
 
 
-def _by_name(spec: dict[str, Any], plugin: str, older: str, when_absent: Any, absent: Any) -> bytes:
+def _dumps(spec: dict[str, Any], plugin: str, older: str, when_absent: Any, absent: Any) -> bytes:
+    """Return a pickle that finds the plugin of the version installed where it is loaded.
+
+    `when_absent` is called with the exception if dask-strata cannot be imported; the plugin is
+    then `absent`.
+    """
     find = _Later(toolz.functoolz.excepts, Exception, importlib.import_module, when_absent)
     module = find(__name__)
-    # Asked for what no spec has, it answers with what stands in for the answer.
-    stand_in = operator.methodcaller("get", "", pickle.dumps(absent, _PROTOCOL))
-    theirs = _Later(toolz.functoolz.Compose, (loads, _Later(getattr, module, older, stand_in)))
-    return pickle.dumps(_Later(getattr, module, plugin, theirs)(spec), _PROTOCOL)
+    # Called with a spec, which has no key "", it returns the pickle of `absent`.
+    dumps_absent = operator.methodcaller("get", "", pickle.dumps(absent, _PROTOCOL))
+    fallback = _Later(
+        toolz.functoolz.Compose, (loads, _Later(getattr, module, older, dumps_absent))
+    )
+    return pickle.dumps(_Later(getattr, module, plugin, fallback)(spec), _PROTOCOL)
 
 
 class StrataWorkerPlugin(WorkerPlugin):
@@ -93,27 +129,27 @@ class StrataWorkerPlugin(WorkerPlugin):
     Parameters
     ----------
     spec : dict
-        As the scheduler's recorder announced it: run, folder, settings.
+        The recording, as the scheduler's recorder announced it: run id, folder and settings.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
 
     def setup(self, worker: Any) -> None:
-        """Begin; a worker starts, recorded or not."""
+        """Start the recording. An error is logged and reported to the scheduler, never raised."""
         try:
             from dask_strata.recorder.roles.worker import WorkerRecorder
 
-            if _keep(worker, self._spec, WorkerRecorder) is not None:
-                worker.loop.add_callback(leave_if_over, worker, self._spec["run"])
-        except Exception as error:  # noqa: BLE001  a worker must start, recorded or not
+            if _attach(worker, self._spec, WorkerRecorder) is not None:
+                worker.loop.add_callback(detach_if_revoked, worker, self._spec["run"])
+        except Exception as error:  # noqa: BLE001  the worker must start, recorded or not
             reason = f"{type(error).__name__}: {error}"
-            logger.warning(_SAID, reason)
+            logger.warning(_WARNING, reason)
             worker.log_event(plugin_name(self._spec["run"]), not_recorded(reason))
 
     async def teardown(self, worker: Any) -> None:
-        """End."""
-        await _let_go(worker, self._spec["run"])
+        """End the recording."""
+        await _detach(worker, self._spec["run"])
 
 
 class StrataNannyPlugin(NannyPlugin):
@@ -122,7 +158,7 @@ class StrataNannyPlugin(NannyPlugin):
     Parameters
     ----------
     spec : dict
-        As the scheduler's recorder announced it: run, folder, settings.
+        The recording, as the scheduler's recorder announced it: run id, folder and settings.
     """
 
     restart = False
@@ -131,58 +167,70 @@ class StrataNannyPlugin(NannyPlugin):
         self._spec = spec
 
     async def setup(self, nanny: Any) -> None:
-        """Begin; a nanny starts, recorded or not. Dask may ask one twice, which joins just now."""
+        """Start the recording; Dask may call this twice while a nanny connects."""
         try:
             from dask_strata.recorder.roles.nanny import NannyRecorder
 
-            recorder = _keep(nanny, self._spec, NannyRecorder)
+            recorder = _attach(nanny, self._spec, NannyRecorder)
             if recorder is not None:
-                # One whose worker is restarting is not told of the end: it asks when it is back.
-                ask = partial(nanny.loop.add_callback, leave_if_over, nanny, self._spec["run"])
-                recorder.on_worker = ask
-                ask()
+                # A nanny whose worker restarts misses the end of the recording, so look for the
+                # announcement after each start of a worker.
+                look = partial(nanny.loop.add_callback, detach_if_revoked, nanny, self._spec["run"])
+                recorder.on_worker = look
+                look()
                 await recorder.prepare()
-        except Exception as error:  # noqa: BLE001  a nanny must start, recorded or not
+        except Exception as error:  # noqa: BLE001  the nanny must start, recorded or not
             logger.warning(
                 "dask-strata does not record this nanny: %s: %s", type(error).__name__, error
             )
 
     async def teardown(self, nanny: Any) -> None:
-        """End."""
-        await _let_go(nanny, self._spec["run"])
+        """End the recording."""
+        await _detach(nanny, self._spec["run"])
 
 
-def _keep(server: Any, spec: dict[str, Any], make: Any) -> Any:
-    """Have a server recorded; return the recorder, or None if there is one of that run."""
+def _attach(server: Any, spec: dict[str, Any], make: Any) -> Any:
+    """Attach a recorder to a server and return it, or None if the run has one there already."""
     recorders = vars(server).setdefault(_RECORDERS, {})
     if spec["run"] in recorders:
         return None
     try:
         recorders[spec["run"]] = make(server, spec)
     finally:
-        _tidy(server)
+        _remove_if_empty(server)
     return recorders[spec["run"]]
 
 
-async def _let_go(server: Any, run: str) -> None:
-    recorder = vars(server).get(_RECORDERS, {}).pop(run, None)
-    _tidy(server)
+async def _detach(server: Any, run_id: str) -> None:
+    recorder = vars(server).get(_RECORDERS, {}).pop(run_id, None)
+    _remove_if_empty(server)
     if recorder is not None:
         await recorder.close()
 
 
-def _tidy(server: Any) -> None:
+def _remove_if_empty(server: Any) -> None:
     if not vars(server).get(_RECORDERS):
         vars(server).pop(_RECORDERS, None)
 
 
-async def leave_if_over(server: Any, run: str) -> None:
-    """Let go of a server that came, or came back, while the recording ended without it."""
+async def detach_if_revoked(server: Any, run_id: str) -> None:
+    """Detach from a worker or nanny if the scheduler no longer announces the run.
+
+    This covers servers that connected, or reconnected, while the recording ended.
+
+    Parameters
+    ----------
+    server : distributed.Worker or distributed.Nanny
+        The server, on whose event loop this runs.
+    run_id : str
+        Id of the run.
+    """
     try:
         runs = await server.scheduler.get_metadata(keys=[METADATA], default=None)
-    except Exception:  # noqa: BLE001  a scheduler that is gone is the end of the server, too
+    except Exception:  # noqa: BLE001  without a scheduler the server ends, too
         return
-    if run not in (runs or {}) and run in vars(server).get(_RECORDERS, {}):
-        await _let_go(server, run)
-        # It may be told all the same, and Dask is loud about a plugin that is not there.
-        server.loop.call_later(_FORGET_SECONDS, server.plugins.pop, plugin_name(run), None)
+    if run_id not in (runs or {}) and run_id in vars(server).get(_RECORDERS, {}):
+        await _detach(server, run_id)
+        # Remove the plugin later: the scheduler may still request its removal, and Dask logs an
+        # error if the plugin is missing then.
+        server.loop.call_later(_REMOVAL_SECONDS, server.plugins.pop, plugin_name(run_id), None)

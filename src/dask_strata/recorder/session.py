@@ -1,4 +1,4 @@
-"""Attaching and detaching: by preload, and from a client that is connected."""
+"""Attaching recorders to a cluster and detaching them: by preload, or through a client."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from dask_strata.errors import RecordingError, StrataError
 
 logger = logging.getLogger("dask_strata")
 
+#: Recorders of this process's clients by client id, each with the id of the run that the client
+#: has to end, if it started one.
 _clients: dict[str, tuple[Any, str | None]] = {}
 
-#: How long the end of a recording waits for a scheduler that does not answer.
+#: Longest wait for the scheduler's reply at the end of a recording.
 _DETACH_SECONDS = 30
 
-#: Addresses of schedulers in this process that could not be recorded.
-_refused: set[str] = set()
+#: Addresses of schedulers in this process whose recording failed to start.
+_failed: set[str] = set()
 
 
 def run_name(settings: Settings) -> str:
-    """Return the run's name: as set, or after the script or command that runs here."""
+    """Return the name of a run: as set, or by default that of the running script or command."""
     if settings.name:
         return settings.name
     main = sys.modules.get("__main__")
@@ -42,7 +44,7 @@ def run_name(settings: Settings) -> str:
 
 
 async def setup(server: Any) -> None:
-    """Attach to a server or client that Dask preloads us into. Never raises."""
+    """Record a scheduler or client that Dask preloads dask-strata into; never raises."""
     from distributed import Client, Scheduler
 
     try:
@@ -53,22 +55,22 @@ async def setup(server: Any) -> None:
             await _setup_scheduler(server, settings)
         elif isinstance(server, Client):
             await _setup_client(server, settings)
-        # Workers and nannies get their recorders from the scheduler, through Dask's plugins.
+        # The scheduler sends recorders to workers and nannies, through Dask's plugins.
     except StrataError as error:
         logger.warning("dask-strata does not record: %s", error)
-    except Exception as error:  # noqa: BLE001  nothing of ours may keep a cluster from starting
+    except Exception as error:  # noqa: BLE001  the cluster must start, recorded or not
         logger.warning("dask-strata does not record: %s: %s", type(error).__name__, error)
 
 
 async def teardown(server: Any) -> None:
-    """Detach from a client that closes; servers are left when they have closed."""
-    recorder, run = _clients.pop(getattr(server, "id", ""), (None, None))
+    """Stop recording a client that closes; recorders of servers end when the server has closed."""
+    recorder, run_id = _clients.pop(getattr(server, "id", ""), (None, None))
     try:
         if recorder is not None:
             await recorder.close()
-        if run is not None:
-            await _detach(server, run)
-    except Exception as error:  # noqa: BLE001  a client must close
+        if run_id is not None:
+            await _detach(server, run_id)
+    except Exception as error:  # noqa: BLE001  the client must close
         logger.warning("dask-strata: %s: %s", type(error).__name__, error)
 
 
@@ -78,8 +80,8 @@ async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
     recorder = SchedulerRecorder(settings, run_name(settings))
     try:
         await recorder.start(scheduler)
-    except Exception:  # passed on; whatever it was, the client need not try again
-        _refused.add(scheduler.address)
+    except Exception:  # the client must not attach again
+        _failed.add(scheduler.address)
         raise
 
 
@@ -89,12 +91,12 @@ async def _setup_client(client: Any, settings: Settings) -> None:
     if _inside_worker():
         return
     runs = await announced(client)
-    run = None
-    if not runs and client.scheduler.address in _refused:
-        return  # it has said so itself
+    run_id = None
+    if not runs and client.scheduler.address in _failed:
+        return  # `setup` of the scheduler has logged a warning
     if not runs and settings.session:
-        # Under `dask-strata record`, with a scheduler that was started elsewhere.
-        run = (await attach(client, settings))["run"]
+        # The script runs under `dask-strata record`, but the scheduler was started elsewhere.
+        run_id = (await attach(client, settings))["run"]
         runs = await announced(client)
     if not runs:
         logger.warning(
@@ -103,21 +105,31 @@ async def _setup_client(client: Any, settings: Settings) -> None:
             client.scheduler.address,
         )
         return
-    spec = runs[run] if run else list(runs.values())[-1]
-    _clients[client.id] = ClientRecorder(client, spec), run
-    if settings.session and run is None:
+    spec = runs[run_id] if run_id else list(runs.values())[-1]
+    _clients[client.id] = ClientRecorder(client, spec), run_id
+    if settings.session and run_id is None:
         note_joined(Path(settings.runs), settings.session, spec["folder"])
 
 
 def note_joined(runs: Path, session: str, folder: str) -> None:
-    """Leave a note for `dask-strata record`: the script joined a run that it did not start."""
+    """Note for `dask-strata record` that the script joined a run that it did not start.
+
+    Parameters
+    ----------
+    runs : Path
+        Folder of all runs.
+    session : str
+        Id of the `dask-strata record` command.
+    folder : str
+        Folder of the joined run.
+    """
     runs.mkdir(parents=True, exist_ok=True)
     with joined_note(runs, session).open("a", encoding="utf-8") as file:
         file.write(folder + "\n")
 
 
 def joined_note(runs: Path, session: str) -> Path:
-    """Return the path of that note."""
+    """Return the path of the file that `note_joined` writes."""
     return runs / f".joined-{session}"
 
 
@@ -132,18 +144,33 @@ def _inside_worker() -> bool:
 
 
 async def announced(client: Any) -> dict[str, dict[str, Any]]:
-    """Return the runs that the client's scheduler is being recorded in, by id."""
+    """Return the active recordings of the client's scheduler: their specs by run id."""
     runs = await client.scheduler.get_metadata(keys=["dask-strata"], default=None)
     return dict(runs) if isinstance(runs, dict) else {}
 
 
 async def attach(client: Any, settings: Settings, name: str | None = None) -> dict[str, Any]:
-    """Begin to record the cluster that a client is connected to; return the run's spec.
+    """Start recording a client's cluster; return the spec of the run.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    settings : Settings
+        What to record and where.
+    name : str, optional
+        Name of the run; see `run_name` for the default.
+
+    Returns
+    -------
+    dict
+        Run id, folder and settings of the recording.
 
     Raises
     ------
     RecordingError
-        The scheduler cannot record: it lacks the package, or cannot write the folder.
+        The scheduler cannot be reached or lacks a compatible dask-strata, or it cannot create
+        the folder.
     """
     from distributed.comm import CommClosedError
     from distributed.protocol.pickle import dumps
@@ -158,13 +185,13 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
     except ImportError as error:
         raise RecordingError(
             f"The scheduler at {client.scheduler.address} cannot record: {error}.",
-            hint="Install the same dask-strata in the scheduler's environment.",
+            hint="Install the same version of dask-strata in the scheduler's environment.",
         ) from error
     except (AttributeError, TypeError) as error:
         raise RecordingError(
-            f"The scheduler at {client.scheduler.address} has another dask-strata, which does not "
-            f"understand this one: {error}.",
-            hint="Install the same dask-strata in the scheduler's environment.",
+            f"The scheduler at {client.scheduler.address} has an incompatible version of "
+            f"dask-strata: {error}.",
+            hint="Install the same version of dask-strata in the scheduler's environment.",
         ) from error
     except CommClosedError as error:
         raise RecordingError(
@@ -178,7 +205,7 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
     except OSError as error:
         raise RecordingError(
             f"The scheduler at {client.scheduler.address} cannot write {recorder.folder}: {error}.",
-            hint="Give a folder that the scheduler's machine can write to.",
+            hint="Choose a folder that the scheduler's machine can write to.",
         ) from error
     if isinstance(answer, dict) and answer.get("status") == "error":
         raise RecordingError(
@@ -188,12 +215,12 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
     return (await announced(client))[recorder.run]
 
 
-async def _detach(client: Any, run: str) -> None:
+async def _detach(client: Any, run_id: str) -> None:
     from distributed.protocol.pickle import dumps
 
     from dask_strata.recorder.roles.scheduler import Detacher
 
-    detacher = Detacher(run)
+    detacher = Detacher(run_id)
     await client.scheduler.register_scheduler_plugin(
         plugin=dumps(detacher), name=detacher.name, idempotent=False
     )
@@ -201,7 +228,7 @@ async def _detach(client: Any, run: str) -> None:
 
 
 class Session:
-    """One recording of a running cluster, begun and ended through a client.
+    """One recording of a running cluster, started and ended through a client.
 
     Parameters
     ----------
@@ -210,7 +237,7 @@ class Session:
     settings : Settings
         What to record and where.
     name : str, optional
-        Name of the run.
+        Name of the run; see `run_name` for the default.
     """
 
     def __init__(self, client: Any, settings: Settings, name: str | None = None) -> None:
@@ -222,11 +249,17 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """Folder of the run; known once it has begun."""
+        """Folder of the run; available after `begin`."""
         return Path(self._spec["folder"])
 
     async def begin(self) -> None:
-        """Attach; raises RecordingError if the cluster cannot be recorded."""
+        """Start the recording.
+
+        Raises
+        ------
+        RecordingError
+            The cluster cannot be recorded.
+        """
         from dask_strata.recorder.roles.client import ClientRecorder
 
         self._spec = await attach(self.client, self._settings, self._name)
@@ -237,13 +270,13 @@ class Session:
             raise
 
     async def end(self) -> None:
-        """Detach, and leave nothing behind. A cluster that is gone has nothing left."""
+        """End the recording and detach from the cluster, if it still runs; never raises."""
         await self._recorder.close("detached")
         if self.client.status != "running":
             return
         try:
             await asyncio.wait_for(_detach(self.client, self._spec["run"]), _DETACH_SECONDS)
-        except Exception as error:  # noqa: BLE001  it must not hide an exception of the block
+        except Exception as error:  # noqa: BLE001  must not hide an exception of the `with` block
             logger.warning(
                 "dask-strata could not detach from %s: %s: %s",
                 self.client.scheduler.address,
@@ -252,5 +285,5 @@ class Session:
             )
 
     def leave(self) -> None:
-        """Do what can be done when the client has closed, and perhaps its event loop with it."""
+        """End the recording of a client that has closed; its event loop may have ended, too."""
         self._recorder.leave("detached")

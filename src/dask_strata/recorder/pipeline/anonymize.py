@@ -1,8 +1,9 @@
-"""What is left out on purpose: it is replaced before anything is written, by what columns may tell.
+"""Replacement of left-out facts before rows are encoded; see the setting ``leave-out``.
 
-Hosts, files and users keep a name each, so that a run still says which of them were the same.
-The name is a keyed hash; its key is made for each run and is not written anywhere. All of this
-is done on the recorder's thread, and only where something is left out.
+Each column has a sensitivity, which decides whether and how its values are replaced. A host, path
+or user is replaced by a keyed hash, so that equal ones stay recognisable within a run. The key is
+random for each run and never written. The recorder's thread does this, only if something is
+left out.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from dask_strata.config import Settings
 from dask_strata.schema import LEFT_OUT, RECORDED
 from dask_strata.store.frames import Batch, Encoder, Sparse
 
-#: What may stand in any text, and is looked for there.
+#: Classes of facts that any text may contain; texts are searched for them.
 _NAMES = frozenset({"hosts", "paths", "users"})
 
-#: What else makes a column of its kind too telling to be kept.
+#: Left-out classes for which columns of a sensitivity are replaced as a whole.
 _DROPPED_WITH = {
     "code": _NAMES | {"code"},
     "error": _NAMES | {"errors"},
     "text": _NAMES,
 }
 
-#: Facts of the job layer that tell numbers and kinds only.
+#: Facts of the job layer that contain only numbers and kinds, no names.
 _HARMLESS_FACT = re.compile(
     r"(?:cpu|memory|limit|locale|time|dask-strata)\..+|os\.(?:name|kernel|architecture|distribution)"
     r"|launcher|gpu\.(?:driver|\w+\.(?:driver|memory|model))|process\.(?:pid|ppid|started)"
@@ -50,61 +51,84 @@ _FOUND = (
     rf"(?P<path>\b[A-Za-z][\w+.-]*://{_END}+|{_START}[A-Za-z]:\\{_END}+"  # noqa: ISC004
     rf"|{_START}(?:~\w*|\.{{1,2}})?/(?!proc/|sys/)[^\s'\"<>|,;:()\[\]{{}}]+)",
     r"(?P<ip>(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d))",
-    # Dask names clients by a time and the number of the host's network card.
+    # The id of a Dask client contains a time and the address of the host's network card.
     r"(?P<time>\b[0-9a-f]{8}-[0-9a-f]{4}-1[0-9a-f]{3}-[0-9a-f]{4}-)(?P<card>[0-9a-f]{12})\b",
 )
 
-#: Distinct texts whose replacement is remembered.
-_REMEMBERED = 20_000
+#: Number of distinct texts whose replacements are cached.
+_MAX_CACHED = 20_000
 
 
 def with_secret(settings: Settings) -> Settings:
-    """Return settings by which all processes of a run give the same names."""
+    """Return settings with a secret, so that all processes of a run compute the same hashes.
+
+    Settings that leave nothing out, or have a secret already, are returned unchanged.
+    """
     if not settings.leave_out or settings.leave_out_secret:
         return settings
     return replace(settings, leave_out_secret=secrets.token_hex(16))
 
 
 def left_out(settings: Settings) -> tuple[str, ...]:
-    """Return what these settings leave out, in the words of the setting."""
+    """Return the classes of facts that the settings leave out, as in the setting ``leave-out``.
+
+    The class ``inputs`` stands for the setting of this name.
+    """
     return tuple(sorted({*settings.leave_out, *(() if settings.inputs else ("inputs",))}))
 
 
 def encoder_for(settings: Settings, process: str, facts: Mapping[str, Any]) -> Encoder:
-    """Return what makes frames of rows, without what is to be left out."""
+    """Return an encoder of frames that replaces left-out facts.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings with the left-out classes and the secret of the run.
+    process : str
+        Id of the process.
+    facts : mapping
+        Facts of the process for the header of its segment.
+    """
     if not settings.leave_out:
         return Encoder(process, facts)
-    return _Leaving(settings, process, facts)
+    return _ReplacingEncoder(settings, process, facts)
 
 
-class _Leaving(Encoder):
+class _ReplacingEncoder(Encoder):
     def __init__(self, settings: Settings, process: str, facts: Mapping[str, Any]) -> None:
         self._replacing = Replacing(settings)
         super().__init__(process, self._replacing.facts(facts))
 
     def frame(self, batches: Sequence[Batch]) -> bytes:
-        """Return the frame of these batches, as they may be written."""
+        """Return the frame of these batches, with left-out facts replaced."""
         return super().frame([self._replacing.batch(batch) for batch in batches])
 
 
 class Replacing:
-    """Replaces what is left out, in rows and in single facts.
+    """Replaces left-out facts in rows and in single facts.
 
     Parameters
     ----------
     settings : Settings
-        What is left out, and the key of the names that stand for it.
+        Settings with the left-out classes and the secret of the run.
+
+    Examples
+    --------
+    >>> from dask_strata.config import read_settings
+    >>> replacing = Replacing(read_settings({"leave-out": "paths", "leave-out-secret": "s"}))
+    >>> replacing.text("cannot read /data/x.csv").startswith("cannot read path-")
+    True
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._what = frozenset(settings.leave_out)
+        self._classes = frozenset(settings.leave_out)
         self._key = (settings.leave_out_secret or secrets.token_hex(16)).encode()
         self._known: dict[str, str] = {}
-        here = [socket.gethostname(), socket.getfqdn()] if "hosts" in self._what else []
-        self._words = {word: "host" for word in here if word}
-        if "users" in self._what:
+        names = [socket.gethostname(), socket.getfqdn()] if "hosts" in self._classes else []
+        self._words = {name: "host" for name in names if name}
+        if "users" in self._classes:
             self._words[_user()] = "user"
-        # The longest first: one may be the beginning of another.
+        # Longest first, because one word may be a prefix of another.
         words = "|".join(map(re.escape, sorted(self._words, key=len, reverse=True)))
         found = [*_FOUND, rf"(?P<word>(?<!\w)(?:{words})(?!\w))"] if words else [*_FOUND]
         self._pattern = re.compile("|".join(found))
@@ -114,21 +138,33 @@ class Replacing:
                 self._rules[table.name, column.name] = self._rule(column.kind, column.sensitivity)
 
     def facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return single facts as they may be written; a fact named ``host`` is one."""
+        """Return facts with left-out ones replaced.
+
+        Parameters
+        ----------
+        facts : mapping
+            Facts by name; the value of ``host`` is a host name.
+        """
         return {
             name: self._host(value) if name == "host" else self.text(value)
             for name, value in facts.items()
         }
 
     def batch(self, batch: Batch) -> Batch:
-        """Return a batch as it may be written, with as many rows."""
+        """Return a batch with left-out facts replaced; the number of rows stays the same.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows of a recorded table.
+        """
         columns = dict(batch.columns)
         if (by_row := _BY_ROW.get(batch.table)) is not None:
             names, values, sources = (
                 _listed(columns.get(name), batch.n) for name in ("name", "value", "source")
             )
             for i, name in enumerate(names):
-                values[i], sources[i] = by_row(self._what, str(name), values[i], sources[i])
+                values[i], sources[i] = by_row(self._classes, str(name), values[i], sources[i])
             columns["value"] = values
             if "source" in columns:
                 columns["source"] = sources
@@ -139,29 +175,35 @@ class Replacing:
         return Batch(batch.table, batch.n, columns)
 
     def text(self, value: Any) -> Any:
-        """Return a text without addresses, absolute paths, and names of this host and user."""
-        if value.__class__ is not str or not self._what & _NAMES:
+        """Return a text with left-out addresses, absolute paths, host and user names replaced.
+
+        Parameters
+        ----------
+        value : object
+            The text; other objects are returned unchanged.
+        """
+        if value.__class__ is not str or not self._classes & _NAMES:
             return value
         known = self._known.get(value)
         if known is None:
-            if len(self._known) >= _REMEMBERED:
+            if len(self._known) >= _MAX_CACHED:
                 self._known.clear()
             known = self._known[value] = self._pattern.sub(self._found, value)
         return known
 
     def _found(self, match: re.Match[str]) -> str:
         kind, text = match.lastgroup, match.group()
-        if kind == "host" and "hosts" in self._what:
+        if kind == "host" and "hosts" in self._classes:
             return match["comm"] + self._name("host", match["host"])
-        if kind == "path" and "paths" in self._what:
+        if kind == "path" and "paths" in self._classes:
             return self._name("path", text)
-        if kind == "card" and "hosts" in self._what:
+        if kind == "card" and "hosts" in self._classes:
             return match["time"] + self._name("", match["card"])
-        if kind == "ip" and "hosts" in self._what:
+        if kind == "ip" and "hosts" in self._classes:
             return self._name("host", text)
         if kind == "word":
             return self._name(self._words[text], text)
-        if kind == "path":  # an address or a home may be in it
+        if kind == "path":  # it may contain a host or a home folder
             return "".join(self._parts(text))
         return text
 
@@ -170,7 +212,7 @@ class Replacing:
         if not separator:
             scheme, rest = "", path
         authority, slash, inner = rest.partition("/")
-        if separator and "hosts" in self._what and authority:
+        if separator and "hosts" in self._classes and authority:
             authority = self._name("host", authority)
         parts = [
             self._name("user", p) if self._words.get(p) == "user" else p for p in inner.split("/")
@@ -182,7 +224,7 @@ class Replacing:
         return f"{kind}-{digest.hexdigest()}" if kind else digest.hexdigest()
 
     def _host(self, value: Any) -> Any:
-        if "hosts" not in self._what or value is None or str(value).isdecimal():
+        if "hosts" not in self._classes or value is None or str(value).isdecimal():
             return self.text(value)
         return self._name("host", str(value))
 
@@ -190,13 +232,13 @@ class Replacing:
         return value if value is None else self._name("path", str(value))
 
     def _rule(self, kind: str, sensitivity: str) -> Callable[[Any], Any] | None:
-        if sensitivity in _DROPPED_WITH and self._what & _DROPPED_WITH[sensitivity]:
+        if sensitivity in _DROPPED_WITH and self._classes & _DROPPED_WITH[sensitivity]:
             return lambda value: None if value is None else LEFT_OUT
-        if sensitivity == "path" and "paths" in self._what:
+        if sensitivity == "path" and "paths" in self._classes:
             return self._path
-        if sensitivity == "host" and "hosts" in self._what:
+        if sensitivity == "host" and "hosts" in self._classes:
             return self._host
-        if sensitivity == "nothing" or not self._what & _NAMES:
+        if sensitivity == "nothing" or not self._classes & _NAMES:
             return None
         if kind == "intervals":
             return lambda value: value and [(*rest, self.text(source)) for *rest, source in value]
@@ -206,7 +248,7 @@ class Replacing:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a number without a name
+    except (OSError, KeyError):  # the user id has no name
         return ""
 
 
@@ -230,18 +272,18 @@ def _mapped(rule: Callable[[Any], Any], column: Any) -> Any:
 _Row = Callable[[frozenset[str], str, Any, Any], tuple[Any, Any]]
 
 
-def _fact(what: frozenset[str], name: str, value: Any, source: Any) -> tuple[Any, Any]:
-    out = bool(what & _NAMES) and _HARMLESS_FACT.fullmatch(name) is None
-    out |= "arguments" in what and _ARGUMENTS.fullmatch(name) is not None
-    out |= "code" in what and name == "job.script"
-    # What was read from a variable has the variable as its source.
+def _fact(classes: frozenset[str], name: str, value: Any, source: Any) -> tuple[Any, Any]:
+    out = bool(classes & _NAMES) and _HARMLESS_FACT.fullmatch(name) is None
+    out |= "arguments" in classes and _ARGUMENTS.fullmatch(name) is not None
+    out |= "code" in classes and name == "job.script"
+    # The source of a fact from an environment variable is the name of the variable.
     from_variable = str(source).isidentifier() and str(source).isupper()
-    out |= "environment" in what and (name.startswith("environment.") or from_variable)
+    out |= "environment" in classes and (name.startswith("environment.") or from_variable)
     return (LEFT_OUT, None) if out else (value, source)
 
 
-def _setting(what: frozenset[str], _: str, value: Any, source: Any) -> tuple[Any, Any]:
-    if not what & _NAMES:
+def _setting(classes: frozenset[str], _: str, value: Any, source: Any) -> tuple[Any, Any]:
+    if not classes & _NAMES:
         return value, source
     try:
         plain = isinstance(json.loads(value), (bool, int, float, type(None)))
@@ -251,11 +293,11 @@ def _setting(what: frozenset[str], _: str, value: Any, source: Any) -> tuple[Any
     return value if plain else json.dumps(LEFT_OUT), source if harmless else LEFT_OUT
 
 
-def _script(what: frozenset[str], name: str, value: Any, source: Any) -> tuple[Any, Any]:
-    out = bool(what & _NAMES) and _HARMLESS_SCRIPT.fullmatch(name) is None
-    out |= "arguments" in what and _ARGUMENTS.fullmatch(name) is not None
+def _script(classes: frozenset[str], name: str, value: Any, source: Any) -> tuple[Any, Any]:
+    out = bool(classes & _NAMES) and _HARMLESS_SCRIPT.fullmatch(name) is None
+    out |= "arguments" in classes and _ARGUMENTS.fullmatch(name) is not None
     return (LEFT_OUT, source) if out else (value, source)
 
 
-#: Tables in which what a row tells depends on its name.
+#: Tables in which the sensitivity of a row depends on its column ``name``.
 _BY_ROW: dict[str, _Row] = {"job": _fact, "config": _setting, "script": _script}

@@ -1,4 +1,4 @@
-"""What is told of a process once, gathered beside its recording: it may take seconds."""
+"""Gathering of static facts on a background thread, because it may take seconds."""
 
 from __future__ import annotations
 
@@ -7,52 +7,66 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-#: How long after the start: who starts a process waits for it, and for the interpreter.
+#: Delay after the start of the recording: another process may be waiting for this one to start.
 _AFTER_SECONDS = 0.1
 
 
 class BackgroundTasks:
-    """Runs what gathers facts on a thread of its own, so that no flush waits for it.
+    """Runs actions one after another on its own thread, so that no flush waits for them.
 
     Parameters
     ----------
     name : str
         Name of the thread.
-    run : callable
-        Runs one of them, and does not raise.
+    call : callable
+        Calls the action that it is given, and never raises.
 
     Attributes
     ----------
     cpu_seconds : float
-        CPU time that the thread has taken, up to the last of what it ran.
+        CPU time of the thread up to the end of its last finished action, in seconds.
+
+    Examples
+    --------
+    >>> tasks = BackgroundTasks("facts", lambda action: action())
+    >>> tasks.append(lambda: print("gathered"))
+    >>> tasks.start(); tasks.finish(seconds=10)
+    gathered
+    0
     """
 
-    def __init__(self, name: str, run: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, name: str, call: Callable[[Callable[[], None]], None]) -> None:
         self.cpu_seconds = 0.0
-        self._run = run
-        self._left: deque[Callable[[], None]] = deque()
-        self._hurry = threading.Event()
-        self._thread = threading.Thread(target=self._gather, name=name, daemon=True)
+        self._call = call
+        self._pending: deque[Callable[[], None]] = deque()
+        self._skip_delay = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     def append(self, action: Callable[[], None]) -> None:
-        """Add what is to be run; before `start`."""
-        self._left.append(action)
+        """Add an action; only before `start`."""
+        self._pending.append(action)
 
     def start(self) -> None:
-        """Begin, in a moment."""
-        if self._left:
+        """Start the thread, which begins after a short delay; do nothing without actions."""
+        if self._pending:
             self._thread.start()
 
     def finish(self, seconds: float) -> int:
-        """Wait for the rest, for so long at most; return how many are not done by then."""
-        self._hurry.set()
+        """Wait until all actions are done; return how many are not.
+
+        Parameters
+        ----------
+        seconds : float
+            Longest time to wait.
+        """
+        self._skip_delay.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
-        return len(self._left)
+        return len(self._pending)
 
-    def _gather(self) -> None:
-        self._hurry.wait(_AFTER_SECONDS)
-        while self._left:
-            self._run(self._left[0])
-            self._left.popleft()
+    def _loop(self) -> None:
+        self._skip_delay.wait(_AFTER_SECONDS)
+        while self._pending:
+            self._call(self._pending[0])
+            self._pending.popleft()
             self.cpu_seconds = time.thread_time()

@@ -14,20 +14,25 @@ _SECONDS = 5
 
 
 def sender(scheduler: Any, operation: str, loop: Any) -> Callable[[str, bytes], None]:
-    """Return a function that hands a frame to the scheduler and waits until it has it.
+    """Return a function that sends a frame to the scheduler and waits for its reply.
 
-    It is for the writing thread: the event loop does the sending. A call that the scheduler
-    no longer answers fails by itself; a message in Dask's own streams that nobody expects
-    would cost the connection.
+    Call the function on the writer thread; the event loop sends the frame. It uses an RPC call,
+    which merely fails if the scheduler has removed the handler. An unknown message in Dask's own
+    batched streams would close the connection instead.
 
     Parameters
     ----------
     scheduler : distributed.core.PooledRPCCall
-        As workers, nannies and clients have it.
+        The attribute ``scheduler`` of a worker, nanny or client.
     operation : str
         Name of the scheduler's handler.
     loop : tornado.ioloop.IOLoop
         The loop of the worker, nanny or client.
+
+    Returns
+    -------
+    callable
+        Takes ``(process, frame)``. Raises if the scheduler does not reply within 5 s.
     """
 
     def send(process: str, frame: bytes) -> None:
@@ -46,20 +51,22 @@ def sender(scheduler: Any, operation: str, loop: Any) -> Callable[[str, bytes], 
 def open_sink(
     folder: Path, process: str, run_id: str, send: Callable[[bytes], None] | None, header: bytes
 ) -> Sink:
-    """Return a file in the run's folder, or the comm where the folder cannot be written.
+    """Return a sink that writes a file in the run's folder, or one that sends to the scheduler.
+
+    Sending is used if the folder cannot be written, or belongs to another run.
 
     Parameters
     ----------
     folder : Path
         Folder of the run, as this process sees it.
     process : str
-        Id of the process, and name of its file.
+        Id of the process; also the name of its file.
     run_id : str
-        Id of the run; a folder of another run is not written to.
+        Id of the run, which the folder's manifest must contain.
     send : callable or None
         Sends a frame to the scheduler.
     header : bytes
-        First frame.
+        First frame of the sink.
 
     Raises
     ------

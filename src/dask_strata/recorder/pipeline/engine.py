@@ -1,9 +1,9 @@
 """The recorder of one Dask server or client: a thread that turns rows into frames.
 
 Sources return batches of rows, take samples and gather facts; single rows can be added from any
-thread. At each flush interval all rows become one frame, which a second thread hands to the sink;
-rows that take long to make follow in a frame of their own. Nothing here raises into Dask or
-waits for it.
+thread. At each flush interval the engine encodes all rows as one frame, and a second thread writes
+it to the sink. Rows that take long to compute follow in a separate frame. No method raises into
+Dask or blocks its event loop on a disk or a network.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from dask_strata.store.frames import Batch
 from dask_strata.store.liveness import process_identity
 from dask_strata.store.manifest import new_run_id
 
-#: How long the end of a recording waits for a disk or network that does not answer.
+#: Longest wait for the last write at the end of a recording.
 _LAST_WRITE_SECONDS = 5
 
-#: How long the end of a recording waits for facts that are still being gathered.
+#: Longest wait for unfinished background tasks at the end of a recording.
 _LAST_FACTS_SECONDS = 3
 
 #: Least pause between two flushes, as a share of the flush interval.
 _LEAST_PAUSE = 1 / 4
 
-#: Bound on single rows that wait for the next flush; rows beyond it are dropped and counted.
+#: Bound on single rows between two flushes; rows beyond it are dropped and counted.
 MAX_WAITING_ROWS = 100_000
 
 
@@ -53,7 +53,18 @@ def now_ns() -> int:
 
 
 def to_ns(seconds: float) -> int:
-    """Return one of Dask's times, in seconds since the epoch, as nanoseconds."""
+    """Return a time in nanoseconds.
+
+    Parameters
+    ----------
+    seconds : float
+        Time in seconds since the epoch, as Dask has it.
+
+    Examples
+    --------
+    >>> to_ns(1.5)
+    1500000000
+    """
     return int(seconds * 1e9)
 
 
@@ -71,18 +82,18 @@ class Engine:
     settings : Settings
         What to record and how often.
     send : callable, optional
-        Takes ``(process, frame)`` where the folder cannot be written.
+        Takes ``(process, frame)``; used if the folder cannot be written.
 
     Attributes
     ----------
     process : str
         Id of this process in the record.
     sources : list of Source
-        What is recorded, beside the engine's own rows.
+        The sources of rows, in addition to the engine's own rows.
     loop : asyncio.AbstractEventLoop or None
         Event loop of the server, if `start` was called on it.
     rows : int
-        Rows that were encoded so far.
+        Number of rows encoded so far.
 
     Raises
     ------
@@ -103,7 +114,7 @@ class Engine:
         self._errors = RecorderErrors(self.process, run_id, folder)
         name = f"dask-strata-{self.process}"
         self.sources: list[Source] = []
-        self._background = BackgroundTasks(f"{name}-facts", self._errors.run)
+        self._background = BackgroundTasks(f"{name}-facts", self._errors.call)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.rows = 0
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
@@ -129,12 +140,12 @@ class Engine:
         self._pid = os.getpid()
 
     def start(self, *sources: Source, **facts: Any) -> None:
-        """Begin to record.
+        """Start the recording.
 
         Parameters
         ----------
         *sources : Source
-            What to record; more can be added to `sources` at any time.
+            Sources of rows; more can be added to `sources` at any time.
         **facts
             Columns of this process's row in ``processes``.
         """
@@ -160,7 +171,7 @@ class Engine:
         )
         with contextlib.suppress(RuntimeError):
             self.loop = asyncio.get_running_loop()
-        self._errors.run(self._add_usage)
+        self._errors.call(self._add_usage)
         self._writer.start()
         self.flush()
         atexit.register(self.finish, "process exit")
@@ -169,26 +180,34 @@ class Engine:
         flushing.register(self.process, self)
 
     def add(self, table: str, **row: Any) -> None:
-        """Add one row. Thread-safe; never raises."""
+        """Add one row. Thread-safe; never raises.
+
+        Parameters
+        ----------
+        table : str
+            Name of the table.
+        **row
+            Values by column; missing columns are null.
+        """
         if len(self._waiting) < MAX_WAITING_ROWS:
             self._waiting.append((table, row))
         else:
             self._errors.count("rows waiting beyond the bound")
 
     def count(self, name: str, value: int, *, recorded: int, final: bool) -> None:
-        """Add a row of ``counters``; on the thread that makes the rows which it counts.
+        """Add a row of ``counters``. Call it on the thread that produces the counted rows.
 
-        It is written together with rows that are taken later. So a record that is cut off has
-        no counter of rows that it lacks.
+        The row is written in the same frame as the counted rows or in a later one. So the record
+        of a killed process has no counter of rows that it lacks.
 
         Parameters
         ----------
         name : str
-            Name of Dask's counter.
+            Name of the counter in Dask.
         value : int
             Its value.
         recorded : int
-            How many rows this process has made of what it counts.
+            Number of counted events of which this process has recorded a row.
         final : bool
             Whether this is the last value.
         """
@@ -197,36 +216,36 @@ class Engine:
 
     @property
     def in_own_process(self) -> bool:
-        """Whether this is the recorded process itself and not a fork of it."""
+        """Whether this is the recorded process itself, and not a fork of it."""
         return os.getpid() == self._pid
 
     def flush(self) -> None:
-        """Hand all rows so far to the writer thread. Thread-safe; never raises.
+        """Encode all rows so far and queue them for the writer thread. Thread-safe; never raises.
 
-        Of rows that take long to make it hands over a part; see `Source.has_more`.
+        Sources may keep rows that take long to compute for a later flush; see `Source.has_more`.
         """
-        if not self.in_own_process:  # a fork of a recorded process is not recorded
+        if not self.in_own_process:  # forks of a recorded process are not recorded
             return
         with self._flush_lock:
             if self._finished:
                 return
             sources = list(self.sources)
-            self._flush_from([self._taken_counts, *(source.rows for source in sources)])
+            self._flush_from([self._take_counts, *(source.rows for source in sources)])
             self._flush_from([source.slow_rows for source in sources])
 
     def flush_soon(self) -> None:
-        """Make the recorder's thread flush now. Thread-safe; does not wait."""
+        """Trigger a flush on the recorder's thread. Thread-safe; does not wait."""
         self._wake.set()
 
     def flush_all(self, seconds: float) -> bool:
-        """Flush until no rows are left; return whether the sink has all of them.
+        """Flush until no rows are left; return whether the sink has all of them. Never raises.
 
-        Do not call it on the server's event loop, which may be needed to send them. Never raises.
+        Do not call it on the server's event loop, which may have to send the rows.
 
         Parameters
         ----------
         seconds : float
-            How long to wait at most.
+            Longest time to wait.
         """
         until = time.monotonic() + seconds
         dropped = self._writer.dropped_rows
@@ -246,15 +265,15 @@ class Engine:
     def _has_more(self) -> bool:
         return any(source.has_more() for source in self.sources)
 
-    def _taken_counts(self) -> Iterable[Batch]:
+    def _take_counts(self) -> Iterable[Batch]:
         counts = [self._counts.popleft() for _ in range(len(self._counts))]
         return (Batch.of_rows("counters", counts),)
 
-    def _flush_from(self, takes: list[Callable[[], Iterable[Batch]]]) -> None:
+    def _flush_from(self, producers: list[Callable[[], Iterable[Batch]]]) -> None:
         batches = self._single_rows()
-        for take in takes:
-            batches.extend(self._errors.guarded(take))
-        for row in self._errors.rows(self._writer, self.sink.trouble):
+        for produce in producers:
+            batches.extend(self._errors.collect(produce))
+        for row in self._errors.take_losses(self._writer, self.sink.error):
             self.add("losses", **row)
         batches.extend(self._single_rows())
         batches = [batch for batch in batches if batch.n]
@@ -264,7 +283,7 @@ class Engine:
     def _put(self, batches: list[Batch]) -> None:
         try:
             self._writer.put(self._encoder.frame(batches), sum(batch.n for batch in batches))
-        except Exception as error:  # noqa: BLE001  one odd value must not cost the other tables' rows
+        except Exception as error:  # noqa: BLE001  an odd value must cost only its own row
             if len(batches) > 1:
                 for batch in batches:
                     self._put([batch])
@@ -286,11 +305,11 @@ class Engine:
         return [
             batch
             for table, rows in tables.items()
-            for batch in self._errors.guarded(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
+            for batch in self._errors.collect(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
         ]
 
     def _after_write(self) -> None:
-        self._errors.report(self.sink.trouble, self._writer.failed_syncs)
+        self._errors.report(self.sink.error, self._writer.failed_syncs)
 
     def _loop(self) -> None:
         interval, sampling = self.settings.flush_interval, self.settings.sample_interval
@@ -308,19 +327,19 @@ class Engine:
                     break
             # Subtract the flush's own time, so that the interval does not drift.
             pause = max(interval - (time.monotonic() - began), interval * _LEAST_PAUSE)
-        self._write_the_end()
+        self._write_end()
 
     def _sample(self) -> None:
         sources = [source.sample for source in self.sources]
-        for sampler in (self._add_overhead, self._add_usage, *sources):
-            self._errors.run(sampler)
+        for sample in (self._add_overhead, self._add_usage, *sources):
+            self._errors.call(sample)
 
     def _stopped_within(self, seconds: float) -> bool:
         self._wake.wait(seconds)
         self._wake.clear()
         return self._stop.is_set()
 
-    def _write_the_end(self) -> None:
+    def _write_end(self) -> None:
         sources = list(self.sources)
         if self._background.finish(_LAST_FACTS_SECONDS):
             self.add(
@@ -331,21 +350,21 @@ class Engine:
                 where=self.process,
             )
         for source in sources:
-            self._errors.run(source.finish)
+            self._errors.call(source.finish)
         while self._has_more():
             self.flush()
-        self._errors.run(self._add_overhead)
-        self._errors.run(self._add_usage)
+        self._errors.call(self._add_overhead)
+        self._errors.call(self._add_usage)
         self.add("processes", stop=now_ns(), exit_reason=self._end_reason)
         with self._flush_lock:
             self.flush()
-            self.flush()  # writes the losses that the first one counted
+            self.flush()  # writes the losses that the first flush counted
             self._finished = True
             self._writer.close()
             self.sources.clear()
         self._writer.join(_LAST_WRITE_SECONDS)
         for source in sources:
-            self._errors.run(source.after_last_row)
+            self._errors.call(source.after_last_row)
         flushing.unregister(self.process)
         atexit.unregister(self.finish)
         self._when_finished()
@@ -364,11 +383,17 @@ class Engine:
         self.add("process_samples", time=now_ns(), **process_usage())
 
     async def finish_and_wait(self, reason: str) -> None:
-        """Finish from the event loop's thread, which goes on while the last rows are written."""
+        """Call `finish` on the event loop and wait for the last rows without blocking it.
+
+        Parameters
+        ----------
+        reason : str
+            Recorded as the process's ``exit_reason``.
+        """
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so there is no waiter
                 loop.call_soon_threadsafe(done.set)
 
         self._when_finished = notify
@@ -377,10 +402,10 @@ class Engine:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(done.wait(), _LAST_WRITE_SECONDS)
             if done.is_set():
-                self._thread.join()  # `notify` was the last thing that it did
+                self._thread.join()  # it ends right after `notify`
 
     def finish(self, reason: str, *, wait: bool = True) -> None:
-        """Detach from Dask's objects, and make the recorder's thread write the end.
+        """Detach from Dask's objects and make the recorder's thread write the last rows.
 
         Thread-safe; only the first call has an effect.
 
@@ -389,7 +414,7 @@ class Engine:
         reason : str
             Recorded as the process's ``exit_reason``.
         wait : bool, optional
-            Whether to wait for the last row, for some seconds at most.
+            Whether to wait up to 5 s for the last row.
         """
         if not self.in_own_process:
             return
@@ -397,15 +422,15 @@ class Engine:
             if not self._ending:
                 self._ending = True
                 for source in self.sources:
-                    self._errors.run(source.detach)
+                    self._errors.call(source.detach)
                 self._end_reason = reason
                 self._stop.set()
                 self._wake.set()
-        # A second caller waits, too: a process that exits now must not cut the end off.
+        # A second caller waits, too: the process may exit when this returns.
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(timeout=_LAST_WRITE_SECONDS)
 
     @property
     def finished(self) -> bool:
-        """Whether the recording has ended, or is about to."""
+        """Whether the recording is ending or has ended."""
         return self._ending

@@ -1,4 +1,4 @@
-"""What fails in a recorder: counted for the record, told once, raised never."""
+"""Errors inside a recorder: they are counted, recorded and logged once, and never raised."""
 
 from __future__ import annotations
 
@@ -12,91 +12,130 @@ from dask_strata.recorder.pipeline.writer_thread import WriterThread
 
 logger = logging.getLogger("dask_strata")
 
-#: Runs whose trouble with writing, or with the disk, this process has told of: once is enough,
-#: for all its servers.
-_told: set[str] = set()
-_told_of_syncs: set[str] = set()
+#: Ids of runs for which this process has logged a failed write, or a failed sync: one warning
+#: a run is enough for all servers of the process.
+_warned_of_writes: set[str] = set()
+_warned_of_syncs: set[str] = set()
 
 
 class RecorderErrors:
-    """Those of one engine.
+    """The errors of one engine.
 
     Parameters
     ----------
     process : str
         Id of the process.
-    run : str
+    run_id : str
         Id of the run.
     folder : Path
         Folder of the run.
+
+    Examples
+    --------
+    >>> errors = RecorderErrors("worker-1", "0a1b", Path("runs/0a1b"))
+    >>> errors.count("samples: no memory"), errors.count("samples: no memory")
+    (True, False)
     """
 
-    def __init__(self, process: str, run: str, folder: Path) -> None:
-        self._process, self._run, self._folder = process, run, folder
+    def __init__(self, process: str, run_id: str, folder: Path) -> None:
+        self._process, self._run_id, self._folder = process, run_id, folder
         self._failures: dict[str, int] = {}
         self._reported_drops = 0
 
     def count(self, reason: str, n: int = 1) -> bool:
-        """Count so many failures for a reason; tell whether it is a new one."""
-        known = self._failures.get(reason, 0)
-        self._failures[reason] = known + n
-        return known == 0
+        """Count failures; return whether this reason is new since the last `take_losses`.
 
-    def run(self, action: Callable[[], None]) -> None:
-        """Do something that may fail."""
+        Parameters
+        ----------
+        reason : str
+            Text for the record; failures with the same text are counted together.
+        n : int, optional
+            Number of failures, or of lost rows.
+        """
+        before = self._failures.get(reason, 0)
+        self._failures[reason] = before + n
+        return before == 0
 
-        def nothing_to_return() -> Iterable[Any]:
+    def call(self, action: Callable[[], None]) -> None:
+        """Call an action of a recorder; count and log an exception instead of raising it."""
+
+        def without_rows() -> Iterable[Any]:
             action()
             return ()
 
-        self.guarded(nothing_to_return, getattr(action, "__qualname__", "sampler"))
+        self.collect(without_rows, getattr(action, "__qualname__", "sampler"))
 
-    def guarded(self, source: Callable[[], Iterable[Any]], what: str = "") -> list[Any]:
-        """Return what a source gives, up to where it fails."""
-        found: list[Any] = []
+    def collect(self, produce: Callable[[], Iterable[Any]], name: str = "") -> list[Any]:
+        """Return the items of an iterable, up to an exception, which is counted and logged.
+
+        Parameters
+        ----------
+        produce : callable
+            Returns the iterable.
+        name : str, optional
+            Name of the failing part in the record; the name of ``produce`` by default.
+        """
+        items: list[Any] = []
         try:
-            for item in source():
-                found.append(item)  # noqa: PERF402  what came before a failure is kept
-        except Exception as error:  # whatever fails in a recorder must not fail the run
-            what = what or getattr(source, "__qualname__", type(source).__name__)
-            name = f"{what}: {type(error).__name__}: {error}"
-            if self.count(name):
+            for item in produce():
+                items.append(item)  # noqa: PERF402  keep the items before an exception
+        except Exception as error:  # an error of the recorder must not fail the workflow
+            name = name or getattr(produce, "__qualname__", type(produce).__name__)
+            reason = f"{name}: {type(error).__name__}: {error}"
+            if self.count(reason):
                 logger.warning(
-                    "dask-strata lost records of %s: %s", self._process, name, exc_info=True
+                    "dask-strata lost records of %s: %s", self._process, reason, exc_info=True
                 )
-        return found
+        return items
 
-    def rows(self, pump: WriterThread, trouble: str | None) -> Iterator[dict[str, Any]]:
-        """Yield rows of `losses` for what happened since the last call."""
-        found: list[tuple[str, int, str]] = []
-        dropped = pump.dropped_rows - self._reported_drops
+    def take_losses(self, writer: WriterThread, trouble: str | None) -> Iterator[dict[str, Any]]:
+        """Yield rows of ``losses`` for the failures since the last call.
+
+        Parameters
+        ----------
+        writer : WriterThread
+            Its dropped rows and failed syncs are included.
+        trouble : str or None
+            The sink's present problem. Dropped rows are recorded after it has ended.
+        """
+        losses: list[tuple[str, int, str]] = []
+        dropped = writer.dropped_rows - self._reported_drops
         if dropped and trouble is None:
             self._reported_drops += dropped
-            found.append(("rows", dropped, "could not be written"))
-        for reason in list(pump.failed_syncs):
-            count = pump.failed_syncs.pop(reason)
-            found.append(("fsync", count, f"the disk may not keep what was written: {reason}"))
-        found += [("recorder", self._failures.pop(r), r) for r in list(self._failures)]
-        for what, count, reason in found:
+            losses.append(("rows", dropped, "could not be written"))
+        for reason in list(writer.failed_syncs):
+            count = writer.failed_syncs.pop(reason)
+            losses.append(("fsync", count, f"written records may not be on disk: {reason}"))
+        losses += [("recorder", self._failures.pop(r), r) for r in list(self._failures)]
+        for what, count, reason in losses:
             row = {"time": time.time_ns(), "what": what, "count": count, "reason": reason}
             yield {**row, "where": self._process}
 
     def report(self, trouble: str | None, failed_syncs: Iterable[str]) -> None:
-        """Tell the user what keeps frames from being written, or from the disk, right now."""
-        if trouble is not None and self._run not in _told:
-            _told.add(self._run)
+        """Log that frames cannot be written, or not be synced to disk; once a run each.
+
+        Parameters
+        ----------
+        trouble : str or None
+            The sink's present problem.
+        failed_syncs : iterable of str
+            Reasons of failed syncs.
+        """
+        if trouble is not None and self._run_id not in _warned_of_writes:
+            _warned_of_writes.add(self._run_id)
             logger.warning(
-                "dask-strata cannot write the records of %s: %s. The workflow goes on; "
-                "`dask-strata check %s` will say what is missing.",
+                "dask-strata cannot write the records of %s: %s. The workflow continues; "
+                "`dask-strata check %s` will list the missing records.",
                 self._process,
                 trouble,
                 self._folder,
             )
         reasons = list(failed_syncs)
-        if reasons and self._run not in _told_of_syncs:
-            _told_of_syncs.add(self._run)
+        if reasons and self._run_id not in _warned_of_syncs:
+            _warned_of_syncs.add(self._run_id)
             logger.warning(
-                "dask-strata writes the records of %s, but the disk may not keep them: %s.",
+                "dask-strata writes the records of %s, but cannot sync them to disk: %s. If the "
+                "node fails, they may be lost.",
                 self._process,
                 ", ".join(reasons),
             )

@@ -1,7 +1,7 @@
-"""What is secret is not written: names that promise a secret, and secrets inside text.
+"""Redaction of secrets: recognise names of secrets, and replace secrets inside texts.
 
-Every pattern here runs in linear time: repetitions are bounded, or start only where the
-repetition before them ended. A text that was redacted stays as it is when redacted again.
+Every pattern runs in linear time: repetitions are bounded, or start only where the previous
+repetition ended. Redacting a redacted text does not change it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,15 @@ _SECRET_NAME = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether something of this name is probably a secret, however it is spelled.
+    """Return whether a name probably denotes a secret.
 
+    Parameters
+    ----------
+    name : str
+        Name of a variable, setting, option or field; in camel case or with any separators.
+
+    Examples
+    --------
     >>> is_secret_name("AWS_SECRET_ACCESS_KEY"), is_secret_name("apiKey")
     (True, True)
     >>> is_secret_name("distributed.comm.timeouts.connect"), is_secret_name("author")
@@ -75,15 +82,22 @@ _TOKENS = re.compile(
 )
 
 
-#: What a text without any of this has no secret in, see `redact_text`.
+#: Every text that `redact_text` changes matches this.
 _SUSPICIOUS = re.compile(
     r"[:=\s]|-----|A(?:KI|SI|RO|ID)A|gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox|AIza|pypi-|npm_|eyJ"
 )
 
 
 def redact_path(path: str) -> str:
-    """Return a path or URL without secrets; quick for the usual ones, which have none.
+    """Return a path or URL without secrets; fast for paths that cannot contain one.
 
+    Parameters
+    ----------
+    path : str
+        The path or URL.
+
+    Examples
+    --------
     >>> redact_path("/data/run-7/events.root"), redact_path("https://me:pass@host/x.csv")
     ('/data/run-7/events.root', 'https://***@host/x.csv')
     """
@@ -91,19 +105,19 @@ def redact_path(path: str) -> str:
 
 
 def _without_userinfo(match: re.Match[str]) -> str:
-    """Replace the credentials of each URL in what follows ``://`` up to the next space."""
+    """Replace the credentials of each URL in the text after ``://``, up to the next space."""
     parts = match.group().split("://")
-    for place, part in enumerate(parts):
+    for i, part in enumerate(parts):
         authority = re.split(r"[/?#]", part, maxsplit=1)[0]
         if "@" in authority:
-            parts[place] = NO_USER + part[authority.rindex("@") + 1 :]
+            parts[i] = NO_USER + part[authority.rindex("@") + 1 :]
         elif (
             ":" in authority
             and "@" in part
             and not authority.endswith("]")
             and not _PORT.fullmatch(authority.rpartition(":")[2])
-        ):  # no port after the colon: a password that holds a character it should not
-            parts[place] = NO_USER + part[part.rindex("@") + 1 :]
+        ):  # not a port after the colon: a password with an unescaped / ? or #
+            parts[i] = NO_USER + part[part.rindex("@") + 1 :]
     return "://".join(parts)
 
 
@@ -114,7 +128,7 @@ def _query(match: re.Match[str]) -> str:
     return match.group()
 
 
-def _given_value(match: re.Match[str]) -> str:
+def _flag_or_quoted_value(match: re.Match[str]) -> str:
     start, name, value = match.groups()
     if value in ('""', "''") or not is_secret_name(name):
         return match.group()
@@ -125,19 +139,31 @@ def _given_value(match: re.Match[str]) -> str:
 def _plain_value(match: re.Match[str]) -> str:
     start, name, value = match.groups()
     before = match.string[max(0, match.start() - 16) : match.start()].rstrip()
-    in_a_call = before.endswith(("(", ","))  # token=token in code is a name, not a secret
+    in_a_call = before.endswith(("(", ","))  # token=token in a call is a variable, not a secret
     if in_a_call or value.lower() in _NO_SECRETS or not is_secret_name(name):
         return match.group()
     return start + REDACTED
 
 
 def redact_text(text: str) -> str:
-    """Return a text without the secrets in it; a text without secrets comes back unchanged.
+    """Return a text with all recognised secrets replaced.
 
-    Found are credentials inside URLs, secrets in their queries, ``Authorization`` headers,
-    private keys, tokens of well-known shapes, and values that are given to a secret name
-    (``--password x``, ``export API_KEY=x``, ``"token": "x"``).
+    It recognises credentials in URLs, secrets in their queries, ``Authorization`` headers, private
+    keys, tokens of well-known formats, and values assigned to a secret name (``--password x``,
+    ``export API_KEY=x``, ``"token": "x"``).
 
+    Parameters
+    ----------
+    text : str
+        Any text, for example a script.
+
+    Returns
+    -------
+    str
+        The same text if it contains no secret.
+
+    Examples
+    --------
     >>> redact_text("postgres://me:pass@host/db?sslmode=require")
     'postgres://***@host/db?sslmode=require'
     >>> redact_text("curl -H 'Authorization: Bearer abc' https://host/?token=abc&page=2")
@@ -150,15 +176,24 @@ def redact_text(text: str) -> str:
     if "://" in text:
         text = _AFTER_SCHEME.sub(_without_userinfo, text)
     text = _QUERY.sub(_query, text)
-    text = _FLAG.sub(_given_value, text)
-    text = _QUOTED_VALUE.sub(_given_value, text)
+    text = _FLAG.sub(_flag_or_quoted_value, text)
+    text = _QUOTED_VALUE.sub(_flag_or_quoted_value, text)
     text = _PLAIN_VALUE.sub(_plain_value, text)
     return _TOKENS.sub(REDACTED, text)
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a command line's arguments without secrets, also those that follow their option.
+    """Return the arguments of a command line with secrets replaced.
 
+    An argument after a secret option, as in ``--password x``, is replaced, too.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        The arguments, with or without the command.
+
+    Examples
+    --------
     >>> redact_arguments(["run.py", "--password", "hunter2", "--user=me", "--token=abc"])
     ['run.py', '--password', '(redacted)', '--user=me', '--token=(redacted)']
     """

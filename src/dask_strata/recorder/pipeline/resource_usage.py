@@ -1,6 +1,7 @@
 """The kernel's accounting of a thread and of its process: CPU, I/O, faults, switches, memory.
 
-A sample keeps what the kernel said as it is; reading it is for later, on another thread.
+A sample keeps the kernel's raw texts, because the thread that executes tasks takes it. `used`
+parses them later, on another thread.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _LONGEST = 512
 _LONGEST_STATUS = 16_384
 
 _lock = threading.Lock()
-_all: weakref.WeakSet[_Files] = weakref.WeakSet()
-_mine = threading.local()
+_files_of_threads: weakref.WeakSet[_Files] = weakref.WeakSet()
+_local = threading.local()
 
 
 def _after_fork() -> None:
-    """Give a forked process a lock of its own: the other may have been taken meanwhile."""
-    global _lock  # noqa: PLW0603  a lock cannot be made new
+    """Replace the lock in a forked process: another thread may have held it during the fork."""
+    global _lock  # noqa: PLW0603  a lock cannot be reset in place
     _lock = threading.Lock()
 
 
@@ -47,19 +48,30 @@ if hasattr(os, "register_at_fork"):
 
 
 class Sample(NamedTuple):
-    """What the kernel said at one moment; null is what it does not say here."""
+    """Readings of the calling thread at one moment; None where the system has no such reading.
+
+    Attributes
+    ----------
+    time_ns, cpu_ns : int
+        Wall clock, and CPU time of the thread, in nanoseconds.
+    usage : resource.struct_rusage or None
+        Usage of the thread.
+    io, statm : bytes or None
+        Raw text of ``/proc/thread-self/io`` and ``/proc/self/statm``.
+    status : bytes or None
+        Raw text of ``/proc/self/status``; read only if the peak memory in ``usage`` is inherited.
+    """
 
     time_ns: int
     cpu_ns: int
     usage: Any
     io: bytes | None
     statm: bytes | None
-    #: Only of a process whose own peak `usage` does not tell.
     status: bytes | None = None
 
 
 class _Files:
-    """Open files of the accounting of one thread."""
+    """Open accounting files of one thread."""
 
     def __init__(self) -> None:
         self.io = _open(_IO)
@@ -80,12 +92,12 @@ class _Files:
 
 
 def begin() -> Sample:
-    """Sample the calling thread before it runs a task."""
-    files = getattr(_mine, "files", None)
+    """Return a sample of the calling thread, before it executes a task."""
+    files = getattr(_local, "files", None)
     if files is None or files.closing:
-        files = _mine.files = _Files()
+        files = _local.files = _Files()
         with _lock:
-            _all.add(files)
+            _files_of_threads.add(files)
     files.busy = True
     status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
     statm, io = _read(files.statm), _read(files.io)
@@ -94,10 +106,10 @@ def begin() -> Sample:
 
 
 def end() -> Sample:
-    """Sample the calling thread after it ran a task."""
+    """Return a sample of the calling thread, after it executed a task; follows `begin`."""
     now, cpu = time_ns(), thread_time_ns()
     usage = None if _THREAD is None else getrusage(_THREAD)
-    files = _mine.files
+    files = _local.files
     io, statm = _read(files.io), _read(files.statm)
     status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
     files.busy = False
@@ -108,17 +120,28 @@ def end() -> Sample:
 
 
 def close_files() -> None:
-    """Close the files of all threads; of those that run a task, when it ends."""
+    """Close the files of all threads; those of a thread that executes a task at its `end`."""
     with _lock:
-        for files in list(_all):
+        for files in list(_files_of_threads):
             files.closing = True
             if not files.busy:
                 files.close()
-            _all.discard(files)
+            _files_of_threads.discard(files)
 
 
 def used(before: Sample, after: Sample) -> tuple[Any, ...]:
-    """Return what a thread used between two samples, in the order of `MEASURES`."""
+    """Return the resources that a thread used between two samples.
+
+    Parameters
+    ----------
+    before, after : Sample
+        Samples of the same thread.
+
+    Returns
+    -------
+    tuple
+        A value for each of `MEASURES`; None if one of its readings is missing.
+    """
     first, last = _rss(before.statm), _rss(after.statm)
     peak = None if first is None or last is None else max(first, last, _new_peak(before, after))
     a, b = before.usage, after.usage
@@ -135,7 +158,7 @@ def used(before: Sample, after: Sample) -> tuple[Any, ...]:
 
 
 def process_usage() -> dict[str, Any]:
-    """Return what this process has used so far, by column of `process_samples`."""
+    """Return the resources that this process has used so far, by column of ``process_samples``."""
     usage = None if _THREAD is None else _counts(getrusage(resource.RUSAGE_SELF))
     io = _io_counts(_read_once(_PROCESS_IO))
     return {
@@ -161,7 +184,7 @@ _IO_COLUMNS = (
 )
 _NAMES = [b"rchar:", b"wchar:", b"syscr:", b"syscw:", b"read_bytes:", b"write_bytes:"]
 
-#: Columns of `executions` that are measured.
+#: Columns of ``executions`` that `used` returns.
 MEASURES = (
     "start",
     "stop",
@@ -179,7 +202,7 @@ def _io_used(before: bytes | None, after: bytes | None) -> tuple[int | None, ...
     if before is None or first is None or last is None:
         return (None,) * len(_IO_COLUMNS)
     read, written, reads, *rest = map(sub, last, first)
-    # Reading the accounting is itself a read, which the second reading counts.
+    # Subtract the first reading of the file, which the second one counts as a read.
     return read - len(before), written, reads - 1, *rest
 
 
@@ -197,7 +220,7 @@ def _rss(raw: bytes | None) -> int | None:
 
 
 def _new_peak(before: Sample, after: Sample) -> int:
-    """Return the process's peak if it was reached between the samples, else 0."""
+    """Return the process's peak memory in bytes if it was reached between the samples, else 0."""
     peaks = [
         (_own_peak(sample.status), None if sample.usage is None else sample.usage.ru_maxrss * 1024)
         for sample in (before, after)
@@ -209,7 +232,7 @@ def _new_peak(before: Sample, after: Sample) -> int:
 
 
 def _own_peak(status: bytes | None) -> int | None:
-    """Return the peak of a process's memory since it runs its program."""
+    """Return the peak memory of a process in bytes since its last exec."""
     if status is None:
         return None
     number, _, unit = status.partition(b"VmHWM:")[2].partition(b"\n")[0].strip().partition(b" ")
@@ -217,19 +240,19 @@ def _own_peak(status: bytes | None) -> int | None:
 
 
 def _inherited_peak() -> bool:
-    """Tell whether the peak that `usage` has is that of the process that started this one.
+    """Return whether the peak in ``usage`` belongs to the process that started this one.
 
-    Linux hands it on: a worker of a notebook with much in memory seems to have had as much.
+    On Linux a child inherits it: a worker that a large notebook starts has the notebook's peak.
     """
     if _THREAD is None:
         return False
-    told = getrusage(_THREAD).ru_maxrss * 1024
+    reported = getrusage(_THREAD).ru_maxrss * 1024
     own = _own_peak(_read_once(_STATUS))
-    return own is not None and told > own
+    return own is not None and reported > own
 
 
 def _close(fd: int) -> None:
-    """Close a file of ours; the user may have closed it, and its number be another file's."""
+    """Close an accounting file, unless user code closed it and reused its number."""
     with contextlib.suppress(OSError):
         if str(Path(f"/proc/self/fd/{fd}").readlink()).startswith("/proc/"):
             os.close(fd)

@@ -1,4 +1,4 @@
-"""Text of things that came from the user's graph, whatever they are."""
+"""Text forms of arbitrary objects of the user's graph."""
 
 from __future__ import annotations
 
@@ -7,19 +7,32 @@ from typing import Any
 
 from dask_strata.schema import wire_key
 
-#: Longest text kept of any one value; what is cut says so.
+#: Longest recorded text of one value, in characters; a longer one is cut, see `clip`.
 LIMIT = 100_000
 
 
 def clip(text: str, limit: int = LIMIT) -> str:
-    """Return the text, cut at the limit with a note of how much is left out."""
+    """Return the text; if it is too long, cut it and append the number of missing characters.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    limit : int, optional
+        Number of characters to keep.
+
+    Examples
+    --------
+    >>> clip("0123456789", limit=4)
+    '0123… (6 more characters)'
+    """
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… ({len(text) - limit} more characters)"
 
 
 def safe_repr(value: Any, limit: int = LIMIT) -> str:
-    """Return `repr(value)`, or the name of its type where that fails.
+    """Return `repr(value)`, cut at the limit, or the name of its type if `repr` raises.
 
     >>> class Broken:
     ...     def __repr__(self):
@@ -34,7 +47,7 @@ def safe_repr(value: Any, limit: int = LIMIT) -> str:
 
 
 def json_text(value: Any) -> str:
-    r"""Return the value as JSON; what JSON does not know stands there as text.
+    r"""Return the value as JSON; objects without a JSON form are replaced by their `repr`.
 
     >>> json_text({("x", 0): {1, }, "n": None})
     '{"(\'x\', 0)": [1], "n": null}'
@@ -65,5 +78,9 @@ def _simplify(value: Any, depth: int) -> Any:
 
 
 def wire_keys(keys: Any) -> list[str]:
-    """Return the wire text of each key; fast for the usual case of text keys."""
+    r"""Return the text by which the record stores each key; fast if most keys are strings.
+
+    >>> wire_keys(["sum-1", ("x", 0)])
+    ['sum-1', "\x00tuple\x00('x', 0)"]
+    """
     return [k if k.__class__ is str and k[:1] != "\x00" else wire_key(k) for k in keys]

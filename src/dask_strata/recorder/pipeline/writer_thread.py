@@ -1,4 +1,4 @@
-"""The thread that writes, so that nobody waits for a disk or a network."""
+"""The thread that writes frames, so that no other thread waits for a disk or a network."""
 
 from __future__ import annotations
 
@@ -7,39 +7,40 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+from dask_strata.schema.owners import waiting
 from dask_strata.store.sinks import BACKLOG_BYTES, Sink
 
 
 class WriterThread:
-    """Hands frames to a sink on a thread of its own; frames wait within a bound.
+    """Writes frames to a sink on its own thread, from a queue with a bound on its bytes.
 
     Parameters
     ----------
     sink : Sink
-        Where frames go; closed when the pump is.
+        Destination of the frames; the thread closes it at its end.
     name : str
         Name of the thread.
-    after : callable
-        Called after each frame and each failure, on that thread, for example to tell of trouble.
+    after_write : callable
+        Called on the thread after each frame and each failed sync, for example to log an error.
     sync_interval : float, optional
-        How often, in seconds, what was written is asked onto the disk at most; never by default.
+        Shortest time between two syncs to disk, in seconds; by default there are none.
 
     Attributes
     ----------
     failed_syncs : dict of str to int
-        Why the disk could not be asked, and how many times.
+        Number of failed syncs by reason.
     """
 
     def __init__(
         self,
         sink: Sink,
         name: str,
-        after: Callable[[], None],
+        after_write: Callable[[], None],
         sync_interval: float | None = None,
     ) -> None:
         self._sink = sink
-        self._after = after
-        self._interval = sync_interval
+        self._after_write = after_write
+        self._sync_interval = sync_interval
         self._next_sync: float | None = None
         self.failed_syncs: dict[str, int] = {}
         self._queue: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
@@ -51,11 +52,19 @@ class WriterThread:
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def put(self, frame: bytes, rows: int) -> None:
-        """Take a frame; when the sink has been stuck for long, drop it and count its rows."""
+        """Add a frame to the queue; if the queue is full, drop the frame and count its rows.
+
+        Parameters
+        ----------
+        frame : bytes
+            The frame.
+        rows : int
+            Number of rows in it.
+        """
         with self._lock:
             if self._waiting_bytes > BACKLOG_BYTES:
                 self._dropped_rows += rows
@@ -65,26 +74,37 @@ class WriterThread:
         self._queue.put((frame, rows))
 
     def handed_over(self, seconds: float) -> bool:
-        """Wait until all that was put so far is written, for so long at most; tell whether it is.
+        """Wait until all frames so far are written; return whether the sink has them.
 
-        Not for the writing thread itself.
+        Do not call it on the writer thread itself.
+
+        Parameters
+        ----------
+        seconds : float
+            Longest time to wait.
         """
         with self._written:
             n = self._n_put
             done = self._written.wait_for(lambda: self._n_written >= n, max(seconds, 0.0))
-            return done and self._sink.trouble is None
+            return done and self._sink.error is None
 
     @property
     def dropped_rows(self) -> int:
-        """Rows that were let go so far, here and in the sink."""
+        """Number of rows dropped so far, from the queue and by the sink."""
         return self._dropped_rows + self._sink.dropped_rows
 
     def close(self) -> None:
-        """Write what waits, then close the sink; see `join`."""
+        """Make the thread write the queued frames, close the sink and end; does not wait."""
         self._queue.put(None)
 
     def join(self, seconds: float) -> None:
-        """Wait until everything is written, for so long at most."""
+        """Wait until the thread has ended; on the thread itself do nothing.
+
+        Parameters
+        ----------
+        seconds : float
+            Longest time to wait.
+        """
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=seconds)
 
@@ -96,17 +116,18 @@ class WriterThread:
                     self._waiting_bytes -= len(item[0])
                     self._n_written += 1
                     self._written.notify_all()
-                self._after()
-                if self._interval is not None and self._next_sync is None:
-                    self._next_sync = time.monotonic() + self._interval
+                self._after_write()
+                if self._sync_interval is not None and self._next_sync is None:
+                    self._next_sync = time.monotonic() + self._sync_interval
             if self._next_sync is not None and time.monotonic() >= self._next_sync:
                 self._sync()
-        if self._interval is not None:
+        if self._sync_interval is not None:
             self._sync()
         self._sink.close()
 
+    @waiting
     def _next(self) -> tuple[bytes, int] | tuple[()] | None:
-        """Return the next frame, nothing when it is time for the disk, None at the end."""
+        """Return the next frame; an empty tuple if a sync is due, None at the end."""
         if self._next_sync is None:
             return self._queue.get()
         try:
@@ -121,4 +142,4 @@ class WriterThread:
         except OSError as error:
             reason = f"{type(error).__name__}: {error.strerror or error}"
             self.failed_syncs[reason] = self.failed_syncs.get(reason, 0) + 1
-            self._after()
+            self._after_write()

@@ -1,4 +1,4 @@
-"""A client's recorder: the script, and the user's line behind each submission."""
+"""The recorder of a client: the script, and the user's source line of each submission."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dask_strata.recorder.sources.submissions import SubmissionSource
 
 
 class ClientRecorder(Source):
-    """Records one client; made and closed on its event loop.
+    """Records one client. Create and close it on the client's event loop.
 
     Parameters
     ----------
     client : distributed.Client
         The client, connected to a scheduler that is being recorded.
     spec : dict
-        What the scheduler's recorder announced: run, folder, settings.
+        The recording, as the scheduler's recorder announced it: run id, folder and settings.
     """
 
     def __init__(self, client: Any, spec: dict[str, Any]) -> None:
@@ -42,18 +42,30 @@ class ClientRecorder(Source):
 
     def _add_facts(self) -> None:
         add_statics(self._engine, self._spec)
-        # Last, because a repository's git may be slow.
+        # Last, because git may be slow.
         for name, value in script_facts(code=self._engine.settings.code):
             self._engine.add("script", name=name, value=value)
 
     def end_reason(self) -> str | None:
-        """Return that the client has closed, once it has."""
+        """Return ``"closed"`` if the client has closed."""
         return "closed" if self._client.status == "closed" else None
 
     async def close(self, reason: str = "closed") -> None:
-        """Stop and write the last rows."""
+        """End the recording and wait for the last rows, without blocking the event loop.
+
+        Parameters
+        ----------
+        reason : str, optional
+            Recorded as the process's ``exit_reason``.
+        """
         await self._engine.finish_and_wait(reason)
 
     def leave(self, reason: str = "closed") -> None:
-        """Stop and write the last rows where the event loop has ended."""
+        """End the recording and wait for the last rows; for use after the event loop has ended.
+
+        Parameters
+        ----------
+        reason : str, optional
+            Recorded as the process's ``exit_reason``.
+        """
         self._engine.finish(reason)

@@ -1,4 +1,4 @@
-"""A page among those of Dask's own dashboard: where the record is, and how much there is of it."""
+"""A page in Dask's dashboard that shows the folder and the size of the record."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ dask-strata serve {runs}</pre>
 
 
 class DashboardPage:
-    """The page of one recording, at ``strata`` beside Dask's ``status``.
+    """The page of one recording, at the path ``strata`` of Dask's dashboard.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
-        Whose dashboard; one without an HTTP server gets no page.
+        The scheduler. Without an HTTP server it gets no page.
     engine : Engine
-        What records it.
+        The scheduler's engine.
     name : str
         Name of the run.
     """
 
     def __init__(self, scheduler: Any, engine: Engine, name: str) -> None:
         self._engine, self._name, self._scheduler = engine, name, scheduler
-        self._home: Any = getattr(scheduler, "http_application", None)
+        self._dashboard: Any = getattr(scheduler, "http_application", None)
         self._application: Any = None
         try:
             self._add()
-        except Exception as error:  # noqa: BLE001  a page is never worth a cluster
-            logger.warning("dask-strata has no page in Dask's dashboard: %s", error)
+        except Exception as error:  # noqa: BLE001  the cluster must start without the page
+            logger.warning("dask-strata cannot add its page to Dask's dashboard: %s", error)
 
     def _add(self) -> None:
-        if self._home is None:
+        if self._dashboard is None:
             return
         from tornado.web import Application, RequestHandler
 
@@ -59,18 +59,18 @@ class DashboardPage:
                 self.set_header("Content-Security-Policy", _CSP)
                 self.finish(page.html())
 
-        # Whatever prefix Dask's pages have, ours has it, too.
+        # Match any prefix that Dask's pages may have.
         self._application = Application([(r".*/strata", Handler)])
-        self._home.add_application(self._application)
+        self._dashboard.add_application(self._application)
 
     def remove(self) -> None:
-        """Take the page out again."""
-        if self._application is not None and self._application in self._home.applications:
-            self._home.applications.remove(self._application)
+        """Remove the page from the dashboard."""
+        if self._application is not None and self._application in self._dashboard.applications:
+            self._dashboard.applications.remove(self._application)
         self._application = None
 
     def html(self) -> str:
-        """Return the page as it is now."""
+        """Return the page with the present counts."""
         engine, scheduler = self._engine, self._scheduler
         facts = {
             "record": str(engine.folder),
@@ -78,7 +78,7 @@ class DashboardPage:
             "tasks that it knows": f"{len(scheduler.tasks):,}",
             "rows of the scheduler on record": f"{engine.rows:,}",
             "bytes of the scheduler on record": f"{engine.sink.written_bytes:,}",
-            "trouble": str(engine.sink.trouble or "none"),
+            "trouble": str(engine.sink.error or "none"),
         }
         items = "".join(
             f"<dt>{html.escape(n)}</dt><dd>{html.escape(v)}</dd>" for n, v in facts.items()

@@ -1,4 +1,4 @@
-"""How the recorders of workers and nannies are taken off: each is asked, none is waited for."""
+"""Detaching the recorders of all workers and nannies, within a bounded time."""
 
 from __future__ import annotations
 
@@ -8,38 +8,46 @@ from typing import Any
 
 from distributed.core import Status
 
-#: How long a detaching scheduler waits for workers, and for nannies, that do not answer: longer
-#: than the end of a recording takes on one of them.
+#: Longest wait for replies of all workers, and then of all nannies: longer than one of them needs
+#: to end its recording.
 _SECONDS = 8
 _RETRY_SECONDS = 0.2
 
 
-async def take_off(scheduler: Any, name: str) -> AsyncIterator[str]:
-    """Have the plugin of a name removed from all workers and nannies; yield what went wrong."""
+async def detach_all(scheduler: Any, name: str) -> AsyncIterator[str]:
+    """Remove a plugin from all workers and nannies; yield a text for each error.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        The scheduler, on whose event loop this runs.
+    name : str
+        Name of the plugin.
+    """
     for nanny in (False, True):
         try:
-            await asyncio.wait_for(_ask(scheduler, name, nanny=nanny), _SECONDS)
-        except Exception as error:  # noqa: BLE001  a worker that hangs must not keep us here
+            await asyncio.wait_for(_remove_plugin(scheduler, name, nanny=nanny), _SECONDS)
+        except Exception as error:  # noqa: BLE001  a worker that hangs must not block the end
             if scheduler.status is not Status.running:
-                return  # it closes, and everyone ends with it
-            yield f"{type(error).__name__}: {error or f'within {_SECONDS} s'}"
+                return  # the scheduler closes, and the recorders end with it
+            yield f"{type(error).__name__}: {error or f'no reply within {_SECONDS} s'}"
 
 
-async def _ask(scheduler: Any, name: str, *, nanny: bool) -> None:
+async def _remove_plugin(scheduler: Any, name: str, *, nanny: bool) -> None:
     plugins = scheduler.nanny_plugins if nanny else scheduler.worker_plugins
     if plugins.pop(name, None) is None:
         return
-    # As Dask does it, but each is asked once only, and who is gone is not waited for.
+    # Unlike Dask's own method, send the message once to each server and skip those that have left.
     message = {"op": "plugin_remove" if nanny else "plugin-remove", "name": name}
-    # A nanny whose worker was replaced may for a moment be that of two workers.
+    # While a nanny replaces its worker, two workers may briefly have the same nanny.
     servers = {(ws.nanny if nanny else w): w for w, ws in scheduler.workers.items()}
-    asked = [worker for server, worker in servers.items() if server]
-    while asked:
+    remaining = [worker for server, worker in servers.items() if server]
+    while remaining:
         answers = await scheduler.broadcast(
-            msg=message, workers=asked, nanny=nanny, on_error="return"
+            msg=message, workers=remaining, nanny=nanny, on_error="return"
         )
-        # Who cannot be reached may be about to end: then it is gone in a moment.
+        # Retry unreachable workers: they may be shutting down.
         failed = [w for w, answer in answers.items() if isinstance(answer, Exception)]
         if failed:
             await asyncio.sleep(_RETRY_SECONDS)
-        asked = [w for w in failed if w in scheduler.workers]
+        remaining = [w for w in failed if w in scheduler.workers]

@@ -1,4 +1,4 @@
-"""A nanny's recorder: how the worker's process ended, and that it was started again."""
+"""The recorder of a nanny: starts and exits of the worker's process."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.profiling.darshan_worker import Preparation
+from dask_strata.schema.values import KILLED_BY, PID
 
 _ENDED = (Status.closed, Status.failed)
 _ENDING = (*_ENDED, Status.closing)
 
 
 class NannyRecorder(Source):
-    """Records one nanny; made and closed on its event loop.
+    """Records one nanny. Create and close it on the nanny's event loop.
 
     Parameters
     ----------
     nanny : distributed.Nanny
         The nanny.
     spec : dict
-        As the scheduler's recorder announced it: run, folder, settings.
+        The recording, as the scheduler's recorder announced it: run id, folder and settings.
     """
 
     def __init__(self, nanny: Any, spec: dict[str, Any]) -> None:
         self._nanny = nanny
-        #: Called, on the recorder's thread, when a process of its worker is up.
+        #: Called on the recorder's thread when a process of the worker has started.
         self.on_worker: Callable[[], None] = lambda: None
         operation = f"dask-strata-{spec['run']}"
         send = sender(nanny.scheduler, operation, nanny.loop)
@@ -48,7 +49,7 @@ class NannyRecorder(Source):
         self._darshan = Preparation(nanny, engine)
 
     async def prepare(self) -> None:
-        """Do what must be done before the worker's process is started."""
+        """Prepare the environment of the worker's process, before the nanny starts it."""
         await self._darshan.begin()
 
     def facts(self) -> Iterable[Callable[[], None]]:
@@ -56,21 +57,21 @@ class NannyRecorder(Source):
         return [lambda: add_statics(self._engine, self._spec)]
 
     def end_reason(self) -> str | None:
-        """Return that the nanny has closed, once it has."""
+        """Return ``"closed"`` if the nanny has closed."""
         return "closed" if self._nanny.status in _ENDED else None
 
     def sample(self) -> None:
-        """Look at the worker's process."""
+        """Record a start or exit of the worker's process since the last sample."""
         self._watch()
 
     def detach(self) -> None:
-        """Look at the worker's process for the last time."""
+        """Record a start or exit of the worker's process since the last sample."""
         self._watch()
 
     def _watch(self) -> None:
-        """Look after the worker's process: a new one is a start, one with an exit code an end."""
-        held = self._nanny.process
-        process = getattr(held, "process", None)
+        """Record a new process of the worker as a start, and one with an exit code as an exit."""
+        worker_process = self._nanny.process
+        process = getattr(worker_process, "process", None)
         started = process is not None and process.pid is not None
         if process is not None and started and process is not self._watched:
             self._report_exit()
@@ -78,17 +79,20 @@ class NannyRecorder(Source):
             self._pid = process.pid
             self._address = None
             self._reported = False
-            self._learn_address(held)
-            self._add("process-start", f"pid {self._pid}")
-        if held is not None and self._watched is process:
-            self._learn_address(held)
+            self._update_address(worker_process)
+            self._add("process-start", f"{PID}{self._pid}")
+        if worker_process is not None and self._watched is process:
+            self._update_address(worker_process)
         self._report_exit()
 
-    def _learn_address(self, held: Any) -> None:
-        # Until a new process has said its address, Dask goes on to hold the one before.
-        if getattr(held, "status", None) is Status.running:
-            address, self._address = self._address, held.worker_address or self._address
-            if self._address != address:
+    def _update_address(self, worker_process: Any) -> None:
+        # Before a new process runs, Dask still has the address of the previous one.
+        if getattr(worker_process, "status", None) is Status.running:
+            previous, self._address = (
+                self._address,
+                worker_process.worker_address or self._address,
+            )
+            if self._address != previous:
                 self.on_worker()
 
     def _report_exit(self) -> None:
@@ -98,7 +102,7 @@ class NannyRecorder(Source):
         code = process.exitcode
         if code is not None:
             self._reported = True
-            self._add("process-exit", f"pid {self._pid} {_describe(code)}")
+            self._add("process-exit", f"{PID}{self._pid} {_describe(code)}")
 
     def _add(self, action: str, reason: str) -> None:
         self._engine.add(
@@ -111,7 +115,10 @@ class NannyRecorder(Source):
         )
 
     async def close(self) -> None:
-        """Stop, at once if only the recording ends, else when the nanny has closed."""
+        """End the recording, if that cannot wait until the nanny has closed.
+
+        A closing nanny that writes its own file is recorded until it has closed; see `end_reason`.
+        """
         if self._nanny.status not in _ENDING:
             await self._engine.finish_and_wait("detached")
         elif self._engine.sink.transport == "comm":
@@ -122,6 +129,6 @@ def _describe(code: int) -> str:
     if code >= 0:
         return f"exited with status {code}"
     try:
-        return f"was killed by {signal.Signals(-code).name}"
+        return f"{KILLED_BY}{signal.Signals(-code).name}"
     except ValueError:
-        return f"was killed by signal {-code}"
+        return f"{KILLED_BY}signal {-code}"

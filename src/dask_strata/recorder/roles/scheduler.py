@@ -1,6 +1,6 @@
-"""The scheduler's recorder: makes the run's folder, sees the graph and every transition.
+"""The recorder of the scheduler: the run's folder, graphs, transitions, workers and clients.
 
-It hands the recorders of workers and nannies out through Dask's own plugins.
+It also sends recorders to workers and nannies, through Dask's own plugins.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from dask_strata.recorder.plugins import (
 )
 from dask_strata.recorder.profiling.source import profile, warn_if_missing
 from dask_strata.recorder.roles.dashboard import DashboardPage
-from dask_strata.recorder.roles.detach import take_off
+from dask_strata.recorder.roles.detach import detach_all
+from dask_strata.recorder.sources.dask_logs import UnexpectedLogError
 from dask_strata.recorder.sources.events import EventSource
 from dask_strata.recorder.sources.graph import GraphSource
-from dask_strata.recorder.sources.log_tap import UnexpectedLogError
 from dask_strata.recorder.sources.scheduler_samples import SchedulerSamples
 from dask_strata.recorder.sources.transitions import PluginSource, TransitionSource
 from dask_strata.store.manifest import (
@@ -50,7 +50,7 @@ from dask_strata.store.sinks import RelaySink
 
 logger = logging.getLogger("dask_strata")
 
-#: How often, and how long each time, the last count waits for a scheduler that still moves.
+#: Number and duration of waits for the last transitions of a closed scheduler.
 _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
 
@@ -58,27 +58,26 @@ _ENDED = (Status.closed, Status.failed)
 
 
 class SchedulerRecorder(SchedulerPlugin, Source):
-    """Records one scheduler, and through it a whole cluster.
+    """Records one scheduler, and through it the whole cluster.
 
-    Register it with the scheduler (`Client.register_plugin`, or a preload). It attaches
-    when it is started, and detaches with `detach` or when the scheduler has closed.
+    Register it with the scheduler (`Client.register_plugin`, or a preload). It attaches in `start`,
+    and detaches in `stop` or when the scheduler has closed.
 
     Parameters
     ----------
     settings : Settings
-        What to record, how often, and where: a relative folder is taken from the working
-        directory of whoever makes this object.
+        What to record, how often, and where: a relative folder is relative to the working
+        directory of the process that creates this object.
     name : str
         Name of the run.
     owner : str, optional
-        Id of the client that the recording is for; it ends when that client is gone.
+        Id of the client that started the recording, which ends when this client disconnects.
     """
 
     idempotent = True
 
-    # Dask calls each plugin's `transition` for each change of state. When transitions are
-    # taken from Dask's log there is nothing to do here, and a method implemented in C that
-    # takes any arguments is the cheapest way to do nothing.
+    # Dask calls `transition` of each plugin for each transition. If transitions are read from
+    # Dask's log, this must do nothing: cheapest is a C method that accepts any arguments.
     transition = staticmethod("".format)
 
     def __init__(self, settings: Settings, name: str, owner: str | None = None) -> None:
@@ -89,7 +88,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         created = now_ns()
         self.folder = Path(self.settings.runs) / run_folder_name(name, self.run, created)
         self._manifest = Manifest(
-            run=self.run,
+            run_id=self.run,
             name=name,
             created_ns=created,
             version=VERSION,
@@ -103,16 +102,16 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 
     @property
     def recording(self) -> bool:
-        """Whether anything is being recorded."""
+        """Whether the recording has started and not ended."""
         return self._engine is not None and not self._engine.finished
 
     async def start(self, scheduler: Any) -> None:
-        """Attach: make the folder, follow the logs, hand out the other recorders.
+        """Create the run's folder, attach to the scheduler and send the other recorders.
 
         Raises
         ------
         OSError
-            The run's folder cannot be made where the scheduler runs.
+            The run's folder cannot be created on the scheduler's machine.
         """
         if self._engine is not None:
             return
@@ -135,7 +134,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             raise
 
     def _attach(self, scheduler: Any, engine: Engine) -> dict[str, Any]:
-        """Begin to see what happens; return what workers and nannies need to know."""
+        """Start the recording of the scheduler; return the spec for workers and nannies."""
         relay = RelaySink(self.folder / SEGMENTS, SUFFIX)
         interval = self.settings.fsync_interval
         self._relay = WriterThread(relay, f"{self.name}-relay", lambda: None, interval)
@@ -144,7 +143,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._events = EventSource(engine)
         self._transitions = self._tap(scheduler)
         self._samples = SchedulerSamples(scheduler, engine, self._transitions)
-        scheduler.handlers[self.name] = self._take_frame
+        scheduler.handlers[self.name] = self._receive_frame
         engine.start(
             self,
             self._samples,
@@ -158,9 +157,9 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         warn_if_missing(self.settings)
         profile(engine)
         self._page = DashboardPage(scheduler, engine, self._manifest.name)
-        # From here on nothing escapes us, also while the plugins below are handed out.
+        # Add the plugin before the others are sent, so that it misses no worker or client.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
-        self._there_already(scheduler)
+        self._add_present(scheduler)
         self._spec = {
             "run": self.run,
             "folder": str(self.folder),
@@ -185,22 +184,21 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             except UnexpectedLogError as error:
                 logger.warning("dask-strata uses plugin calls on this version of Dask: %s", error)
         source = PluginSource(scheduler, time.time, code=self.settings.code)
-        # The instance hides the class's method that does nothing.
+        # This instance attribute shadows the class's method, which does nothing.
         self.__dict__["transition"] = source.transition
         return source
 
-    def _there_already(self, scheduler: Any) -> None:
-        """Note who is connected when a recording of a running cluster begins."""
+    def _add_present(self, scheduler: Any) -> None:
+        """Add rows for the workers and clients that are connected at the start."""
         for address, ws in scheduler.workers.items():
             self._worker_row(address, ws, "present", None)
         for client in scheduler.clients:
             if client != "fire-and-forget":
-                self._engine.add("clients", time=now_ns(), client=client, action="connected")  # type: ignore[union-attr]
+                self._add("clients", client=client, action="connected")
 
     def _worker_row(self, address: str, ws: Any, action: str, stimulus_id: str | None) -> None:
-        self._engine.add(  # type: ignore[union-attr]
+        self._add(
             "worker_events",
-            time=now_ns(),
             worker=address,
             name=str(ws.name),
             action=action,
@@ -208,52 +206,56 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             reason=f"{ws.nthreads} threads, {ws.memory_limit} bytes, pid {ws.pid}",
         )
 
-    # Calls by Dask, on the event loop.
+    def _add(self, table: str, **row: Any) -> None:
+        """Add a row with the present time."""
+        if self._engine is not None:
+            self._engine.add(table, time=now_ns(), **row)
+
+    # Dask calls these methods on the event loop.
 
     def update_graph(
         self, scheduler: Any, *, client: str, tasks: Any, keys: Any, **kwargs: Any
     ) -> None:
-        """Take a submission."""
+        """Record a submission."""
         if self.recording:
             self._graph.submitted(scheduler, client, tasks, keys, kwargs.get("stimulus_id"))
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
-        """Take the arrival of a worker."""
+        """Record that a worker has connected."""
         if self.recording:
             self._worker_row(worker, scheduler.workers[worker], "add", None)
 
     def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:  # noqa: ARG002
-        """Take the end of a worker, while tasks still say whom they blame."""
+        """Record that a worker is removed, before Dask forgets the tasks that failed with it."""
         if self.recording:
             self._transitions.worker_removed(worker, stimulus_id)
             self._events.worker_removed(worker, stimulus_id)
 
     def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002
-        """Take the arrival of a client."""
+        """Record that a client has connected."""
         if self.recording:
-            self._engine.add("clients", time=now_ns(), client=client, action="connect")  # type: ignore[union-attr]
+            self._add("clients", client=client, action="connect")
 
     def remove_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002
-        """Take the end of a client."""
+        """Record that a client has disconnected; end the recording if it was started by it."""
         if self.recording:
-            self._engine.add("clients", time=now_ns(), client=client, action="disconnect")  # type: ignore[union-attr]
+            self._add("clients", client=client, action="disconnect")
             if client == self.owner and self._scheduler.status is Status.running:
                 self._scheduler.loop.add_callback(self.stop, "its client is gone")
 
     def restart(self, scheduler: Any) -> None:  # noqa: ARG002
-        """Take a restart of the cluster, in which the scheduler forgets what was announced."""
+        """Record a restart of the cluster, and announce the run again: Dask cleared its metadata."""
         if self.recording:
             self._announce()
-            self._engine.add("worker_events", time=now_ns(), action="restart-cluster")  # type: ignore[union-attr]
+            self._add("worker_events", action="restart-cluster")
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Take an event that anyone logged, or what a worker has to say to us."""
+        """Record a logged event, or a worker's message that it is not recorded."""
         if not self.recording:
             return
         if topic == self.name and isinstance(msg, dict):
-            self._engine.add(  # type: ignore[union-attr]
+            self._add(
                 "losses",
-                time=now_ns(),
                 what="worker",
                 reason=redact_text(clip(str(msg.get("not-recorded")), 1000)),
                 where=clip(str(msg.get("worker")), 1000),
@@ -262,35 +264,35 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._events.logged(topic, msg)
 
     async def before_close(self) -> None:
-        """Write what there is: whoever closes the scheduler may not wait for us."""
+        """Flush: the process may exit right after the scheduler has closed."""
         if self._engine is not None:
             self._engine.flush()
 
-    # Records of others that come over Dask's comms.
+    # Frames of processes that cannot write the run's folder arrive over Dask's comms.
 
-    async def _take_frame(self, process: str, frame: bytes) -> None:
+    async def _receive_frame(self, process: str, frame: bytes) -> None:
         try:
-            self._relay.put(RelaySink.address(process, bytes(frame)), 0)
+            self._relay.put(RelaySink.label(process, bytes(frame)), 0)
         except (ValueError, TypeError, AttributeError) as error:
-            logger.warning("dask-strata refused a record: %s", error)
-
-    # The end.
+            logger.warning("dask-strata rejected a frame: %s", error)
 
     async def stop(self, reason: str = "detached") -> None:
-        """Stop recording the whole cluster and leave nothing behind."""
+        """Stop recording the whole cluster, and detach from all its processes.
+
+        Parameters
+        ----------
+        reason : str, optional
+            Recorded as the scheduler's ``exit_reason``.
+        """
         if not self.recording:
             return
         scheduler = self._scheduler
-        # Who is not asked now, as it is just coming or coming back, learns by this that it is over.
+        # Workers that join during detach see the revoked announcement and stop.
         self._revoke()
-        async for what in take_off(scheduler, self.name):
-            logger.warning("dask-strata: not every recorder could be taken off: %s", what)
-            self._engine.add(  # type: ignore[union-attr]
-                "losses",
-                time=now_ns(),
-                what="recorders",
-                reason=f"not every recorder could be taken off: {what}",
-            )
+        async for error in detach_all(scheduler, self.name):
+            loss = f"not every recorder could be detached: {error}"
+            logger.warning("dask-strata: %s", loss)
+            self._add("losses", what="recorders", reason=loss)
         await self._engine.finish_and_wait(reason)  # type: ignore[union-attr]
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
@@ -305,17 +307,17 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         return actions
 
     def end_reason(self) -> str | None:
-        """Return that the scheduler has closed, once it has."""
+        """Return ``"closed"`` if the scheduler has closed."""
         return "closed" if self._scheduler.status in _ENDED else None
 
     def detach(self) -> None:
-        """Read the last of the log, count it, and give the scheduler back what was its own."""
+        """Record the last log entries and counts, and restore the scheduler's own objects."""
         engine, scheduler = self._engine, self._scheduler
         assert engine is not None  # noqa: S101  for the type checker
         self._settle(engine)
         self._transitions.remove()
         engine.flush()
-        self._graph.end()  # the recorder's thread describes the rest
+        self._graph.end()  # the recorder's thread describes the remaining tasks
         self._samples.count(final=True)
         self._page.remove()
         self._relay.close()
@@ -324,9 +326,9 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._revoke()
 
     def _settle(self, engine: Engine) -> None:
-        """Wait, a moment at most, until nothing moves: a closed scheduler still lets go of tasks.
+        """Wait up to 0.5 s until all transitions are recorded: a closed scheduler still makes some.
 
-        On the event loop's own thread nothing moves meanwhile, and this does not wait.
+        On the event loop's own thread no transition can happen meanwhile, so this does not wait.
         """
         for _ in range(_SETTLE_TRIES):
             before = self._transitions.counter()
@@ -339,18 +341,18 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 def _restore(
     settings: Settings, manifest: Manifest, folder: str, owner: str | None
 ) -> SchedulerRecorder:
-    # A client of another version may have other settings.
+    # The client may have another version, with other settings.
     settings = read_settings(understood(vars(settings))[0])
     recorder = SchedulerRecorder(settings, manifest.name, owner)
-    recorder.run = manifest.run
-    recorder.name = plugin_name(manifest.run)
-    recorder._manifest = manifest  # noqa: SLF001  this is its own constructor
+    recorder.run = manifest.run_id
+    recorder.name = plugin_name(manifest.run_id)
+    recorder._manifest = manifest  # noqa: SLF001  this function is a constructor
     recorder.folder = Path(folder)
     return recorder
 
 
 class Detacher(SchedulerPlugin):
-    """Detaches the recorder of a run when it is registered; a message, in Dask's terms.
+    """Ends the recording of a run when it is registered: a message in the form of a plugin.
 
     Parameters
     ----------
@@ -363,7 +365,7 @@ class Detacher(SchedulerPlugin):
         self.name = f"dask-strata-detach-{run}"
 
     async def start(self, scheduler: Any) -> None:
-        """Detach the recorder."""
+        """End the recording."""
         recorder = scheduler.plugins.get(plugin_name(self.run))
         if isinstance(recorder, SchedulerRecorder):
             await recorder.stop()

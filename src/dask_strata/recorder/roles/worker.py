@@ -1,4 +1,4 @@
-"""A worker's recorder: its state machine, transfers, spills, executions and state over time."""
+"""The recorder of a worker: state machine, transfers, spills, executions, state over time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.profiling.darshan_worker import note_darshan
 from dask_strata.recorder.profiling.source import profile
+from dask_strata.recorder.sources.dask_logs import follow
 from dask_strata.recorder.sources.executions import ExecutionHook
-from dask_strata.recorder.sources.log_tap import follow
 from dask_strata.recorder.sources.loop_lag import LoopLag
 from dask_strata.recorder.sources.spills import SpillHook
 from dask_strata.recorder.sources.transfers import TransferSource
@@ -27,21 +27,21 @@ _ENDED = (Status.closed, Status.failed)
 
 
 class WorkerRecorder(Source):
-    """Records one worker; made and closed on its event loop.
+    """Records one worker. Create and close it on the worker's event loop.
 
     Parameters
     ----------
     worker : distributed.Worker
         The worker.
     spec : dict
-        What the scheduler's recorder announced: run, folder, settings.
+        The recording, as the scheduler's recorder announced it: run id, folder and settings.
 
     Raises
     ------
     SettingError
-        This version does not understand the settings.
+        A value of the settings is invalid in this version.
     UnexpectedLogError
-        The worker's logs differ from those that this version knows.
+        Dask's logs on the worker do not have the expected format.
     """
 
     def __init__(self, worker: Any, spec: dict[str, Any]) -> None:
@@ -86,9 +86,10 @@ class WorkerRecorder(Source):
         profile(engine)
 
     async def close(self) -> None:
-        """Stop: at once if only the recording ends, else when the worker has closed.
+        """End the recording, if that cannot wait until the worker has closed.
 
-        A worker that sends its frames over its own connections stops before it closes them.
+        A closing worker that sends its frames over its own connections is recorded until it closes
+        them; one that writes a file until it has closed, see `end_reason`.
         """
         if self._worker.status in (Status.running, Status.paused):
             await self._engine.finish_and_wait("detached")
@@ -107,18 +108,18 @@ class WorkerRecorder(Source):
         ]
 
     def end_reason(self) -> str | None:
-        """Return that the worker has closed, once it has."""
+        """Return ``"closed"`` if the worker has closed."""
         return "closed" if self._worker.status in _ENDED else None
 
     def detach(self) -> None:
-        """Read the last of the logs, count it, and give the worker back what was its own."""
+        """Record the last log entries and counts, and restore the worker's own objects."""
         self._engine.flush()
         self._add_count(final=True)
         self._remove()
 
     def _remove(self) -> None:
-        for each in self._attached:
-            each.remove()
+        for attached in self._attached:
+            attached.remove()
 
     def sample(self) -> None:
         """Sample Dask's counter and the worker's state."""
@@ -126,7 +127,7 @@ class WorkerRecorder(Source):
         self._sample_state()
 
     def _count(self) -> None:
-        # On the event loop: during a transition Dask has already counted it and not yet logged it.
+        # On the event loop, between transitions: Dask counts a transition before it logs it.
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._worker.loop.add_callback(self._count_between)
 
@@ -168,7 +169,7 @@ class WorkerRecorder(Source):
 
 
 def _data_bytes(worker: Any) -> tuple[int | None, int | None]:
-    """Return bytes of results in memory and on disk; null where the store does not say."""
+    """Return the bytes of results in memory, and on disk or None if that is unknown."""
     fast = getattr(worker.data, "fast", None)
     total = getattr(fast, "total_weight", None)
     spilled = getattr(worker.data, "spilled_total", None)
