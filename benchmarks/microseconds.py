@@ -61,7 +61,7 @@ def kernel() -> dict[str, float]:
 
     fds = [os.open(f"/proc/{f}", os.O_RDONLY) for f in ("thread-self/io", "self/statm")]
     found = {
-        "both samples of a run": each(lambda: (resource_usage.begin(), resource_usage.end())),
+        "both samples": each(lambda: (resource_usage.begin(), resource_usage.end())),
         "of these, one read of /proc/thread-self/io": each(lambda: os.pread(fds[0], 512, 0)),
         "one read of /proc/self/statm": each(lambda: os.pread(fds[1], 512, 0)),
         "one getrusage": each(lambda: resource.getrusage(resource.RUSAGE_THREAD)),
@@ -73,27 +73,27 @@ def kernel() -> dict[str, float]:
 
 
 def around() -> float:
-    """Return what stands around one run of a task's function, its samples included."""
+    """Return the microseconds that recording adds to one execution, its samples included."""
     import distributed.worker
     from dask._task_spec import Task
 
     from dask_strata.recorder.sources.executions import ExecutionHook
 
-    class Place:
-        """Stands for a worker, of which only the identity counts here."""
+    class FakeWorker:
+        """Stands for a worker; the hook only uses its identity."""
 
-    worker, lock = Place(), threading.Lock()
+    worker, lock = FakeWorker(), threading.Lock()
     task = Task("key", abs, -1)
 
-    def run() -> None:
+    def execute() -> None:
         distributed.worker._run_task(task, {}, {"worker": worker}, "key", {}, lock, 0.0)  # noqa: SLF001
 
-    plain = each(run)
-    tap = ExecutionHook(worker, "tcp://127.0.0.1:1", opens=True)
+    plain = each(execute)
+    hook = ExecutionHook(worker, "tcp://127.0.0.1:1", opens=True)
     try:
-        return each(run) - plain
+        return each(execute) - plain
     finally:
-        tap.remove()
+        hook.remove()
 
 
 def sources(tasks: int) -> dict[str, dict[str, float]]:
@@ -119,10 +119,9 @@ def sources(tasks: int) -> dict[str, dict[str, float]]:
         for _ in range(tasks // A_FLUSH):
             client.gather(client.map(abs, range(A_FLUSH), pure=False))
             for role, engine in recorders.items():
-                for source in [
-                    take for source in engine.sources for take in (source.rows, source.slow_rows)
-                ]:
-                    ask(source, engine, found[role], tasks)
+                for source in engine.sources:
+                    ask(source.rows, engine, found[role], tasks)
+                    ask(source.slow_rows, engine, found[role], tasks)
     return found
 
 

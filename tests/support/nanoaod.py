@@ -1,4 +1,4 @@
-"""Files like NanoAOD, and functions that read them; uproot is imported only when they are used."""
+"""Files like NanoAOD, and functions that read them; only their calls import uproot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def write_events(path: Path, n_events: int, cluster: int, seed: int) -> None:
-    """Write a file of events with muons, in clusters."""
+    """Write a file of events with muons, in clusters of so many events."""
     import awkward as ak
     import numpy as np
     import uproot
@@ -47,7 +47,7 @@ def write_events(path: Path, n_events: int, cluster: int, seed: int) -> None:
 
 
 def read_with(path: str, handler: str) -> dict[str, int]:
-    """Read two branches with one of uproot's sources, and return its own counters."""
+    """Read two branches with one of uproot's sources; return the source's own counters."""
     import uproot
 
     with uproot.open(path, handler=getattr(uproot, handler)) as file:

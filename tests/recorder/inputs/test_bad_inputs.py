@@ -1,4 +1,4 @@
-"""Inputs that are odd, damaged or not there, and extractors that fail."""
+"""Inputs with odd names, damaged or missing files, and extractors that fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.conftest import rows, runs_in
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    """A client of a cluster in this process, where extractors can be registered."""
+    """A client of a cluster in this process, so that tests can register extractors."""
     cluster = LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
     )
@@ -41,7 +41,7 @@ def read_bytes(path: Any) -> bytes:
 
 
 def nothing(*_: Any) -> None:
-    """Take anything."""
+    """Accept any arguments."""
 
 
 def claims(run: Run) -> list[str]:
@@ -50,7 +50,7 @@ def claims(run: Run) -> list[str]:
 
 
 def failure(client: Client, runs: Path, make: Callable[[], Any]) -> tuple[Run, BaseException]:
-    """Record something that fails; return the run, and the error that the user saw."""
+    """Record a failing task; return the run and the error that the user got."""
     with dask_strata.record(runs, client=client) as run:
         future = make()
         future = future if isinstance(future, Future) else client.compute(future)
@@ -62,7 +62,7 @@ def failure(client: Client, runs: Path, make: Callable[[], Any]) -> tuple[Run, B
 
 @pytest.mark.parametrize("name", ["a b.txt", "line\nbreak.txt", "ünï — ☃.txt", "tab\t'\".txt"])
 def test_odd_names(client: Client, runs: Path, tmp_path: Path, name: str) -> None:
-    """Spaces, newlines and any letters in a name are kept, claimed and seen."""
+    """Spaces, newlines and non-ASCII letters of a name are recorded, both claimed and seen."""
     path = tmp_path / name
     path.write_bytes(b"x")
     with dask_strata.record(runs, client=client) as run:
@@ -74,7 +74,7 @@ def test_odd_names(client: Client, runs: Path, tmp_path: Path, name: str) -> Non
 
 
 def test_names_that_are_not_text(client: Client, runs: Path, tmp_path: Path) -> None:
-    """A name with bytes that are not UTF-8 is on record, escaped, the same claimed and seen."""
+    """A name that is not UTF-8 is recorded with the same escapes, both claimed and seen."""
     path = os.fsencode(tmp_path) + b"/caf\xe9.txt"
     with open(path, "wb") as file:  # noqa: PTH123  bytes are no Path
         file.write(b"x")
@@ -87,7 +87,7 @@ def test_names_that_are_not_text(client: Client, runs: Path, tmp_path: Path) -> 
 
 
 def test_credentials_are_redacted(client: Client, runs: Path) -> None:
-    """Passwords, keys and signatures in URLs are nowhere in the run's folder."""
+    """No file in the run's folder contains passwords, keys or signatures of URLs."""
     secret = "hunter2hunter2"
     urls = [
         f"s3://key:{secret}@bucket/data.parquet",
@@ -108,7 +108,7 @@ def test_credentials_are_redacted(client: Client, runs: Path) -> None:
 
 
 def truncated(folder: Path, kind: str) -> tuple[Path, Callable[[Path], Any]]:
-    """Write a file, and return it with what reads it."""
+    """Write a file; return it with a function that reads it."""
     path = folder / f"data.{kind}"
     frame = pd.DataFrame({"a": range(1000), "b": "x"})
     if kind == "parquet":
@@ -135,7 +135,7 @@ def read_hdf5(path: str) -> Any:
 @pytest.mark.parametrize("damage", ["truncated", "vanished"])
 @pytest.mark.parametrize("kind", ["parquet", "csv", "h5"])
 def test_damaged_files(client: Client, runs: Path, tmp_path: Path, kind: str, damage: str) -> None:
-    """The task fails as without us; the record names its file and its exception."""
+    """The task fails as without a recording; the run has its file and its exception."""
     path, read = truncated(tmp_path, kind)
     lazy = read(path)
     if damage == "vanished":
@@ -152,7 +152,7 @@ def test_damaged_files(client: Client, runs: Path, tmp_path: Path, kind: str, da
     failed = rows(
         run,
         "select i.uri, t.exception from tasks t join claimed_inputs i using (key, key_type) "
-        "where t.exception is not null",  # not the end of the plain one's life
+        "where t.exception is not null",  # not the one from before the recording
     )
     assert {row["uri"] for row in failed} == {str(path)}
     assert all(type(plain).__name__ in row["exception"] for row in failed)
@@ -160,7 +160,7 @@ def test_damaged_files(client: Client, runs: Path, tmp_path: Path, kind: str, da
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_permission_denied(client: Client, runs: Path, tmp_path: Path) -> None:
-    """A file that must not be read is named like any other."""
+    """A file without read permission is claimed like any other."""
     path = tmp_path / "locked.txt"
     path.write_text("x")
     path.chmod(0)
@@ -170,7 +170,7 @@ def test_permission_denied(client: Client, runs: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_instead_of_a_file(client: Client, runs: Path, tmp_path: Path) -> None:
-    """What cannot be opened is claimed, and the attempt has the reason."""
+    """A folder is claimed like a file, and the attempt has the exception."""
     run, error = failure(client, runs, lambda: client.submit(read_bytes, tmp_path))
     assert isinstance(error, IsADirectoryError)
     assert claims(run) == [str(tmp_path)]
@@ -178,16 +178,16 @@ def test_a_folder_instead_of_a_file(client: Client, runs: Path, tmp_path: Path) 
 
 
 class Frames:
-    """A range of frames of a file, of a library that nobody knows."""
+    """A range of frames of a file, as an object of an unknown library."""
 
     def __init__(self, path: str, first: int, last: int) -> None:
         self.path, self.first, self.last = path, first, last
 
     def __len__(self) -> int:
-        raise AssertionError("nobody asks how long it is")
+        raise AssertionError("the recorder must not call len()")
 
     def __repr__(self) -> str:
-        raise AssertionError("nobody asks what it looks like")
+        raise AssertionError("the recorder must not call repr()")
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def _registry() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_registry")
 def test_registered_extractors(client: Client, runs: Path) -> None:
-    """What a user registers is asked about calls of functions and about objects."""
+    """A user's extractors get calls of functions, and objects."""
 
     def of_call(call: Call) -> Iterable[dict[str, Any]]:
         yield {"uri": call.args[0], "dataset": call.kwargs["name"], "columns": ["u", "v"]}
@@ -222,13 +222,13 @@ def test_registered_extractors(client: Client, runs: Path) -> None:
 
 
 def read_named(path: str, *, name: str) -> str:
-    """Return what was given."""
+    """Return the path and the name."""
     return path + name
 
 
 @pytest.mark.usefixtures("_registry")
 def test_extractors_that_fail(client: Client, runs: Path) -> None:
-    """They are counted and named; the tasks and all other inputs are untouched."""
+    """Failures are counted by extractor and change neither tasks nor other inputs."""
 
     def fails(call: Call) -> Iterable[dict[str, Any]]:
         yield {"uri": "/data/first"}
@@ -254,7 +254,7 @@ def test_extractors_that_fail(client: Client, runs: Path) -> None:
 
 
 def test_an_entry_point(strata: Callable[..., Any], tmp_path: Path, script: Any) -> None:
-    """A package that is installed brings its extractor, which is imported when needed."""
+    """The extractor of an installed package is imported when a task first calls its function."""
     site = tmp_path / "site"
     info = site / "mylab-1.0.dist-info"
     info.mkdir(parents=True)
@@ -284,8 +284,8 @@ def test_an_entry_point(strata: Callable[..., Any], tmp_path: Path, script: Any)
     assert loss["reason"].startswith("the extractor for mylab.other: ModuleNotFoundError")
 
 
-def test_no_library_is_imported_for_it() -> None:
-    """Looking at definitions imports no library that the user did not."""
+def test_the_walk_imports_no_library() -> None:
+    """Searching definitions imports no library that the user has not imported."""
     code = (
         "import sys, dask_strata.recorder.inputs.source\n"
         "found = {'zarr', 'h5py', 'xarray', 'uproot', 'coffea', 'awkward', 'dask_image'}\n"

@@ -1,4 +1,4 @@
-"""The walk through definitions: bounded, deaf to what objects say, never raising."""
+"""The walk through definitions is bounded, never raises, and calls no method of user objects."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_strata.recorder.inputs.extractors.coffea import EXTRACTORS
-from dask_strata.recorder.inputs.extractors.places import absolute, looks_like_path, text_path
+from dask_strata.recorder.inputs.extractors.paths import absolute, looks_like_path, text_path
 from dask_strata.recorder.inputs.graph_walker import MAX_PARTS, GraphWalker
 from dask_strata.recorder.inputs.source import Definitions, InputSource
 from dask_strata.recorder.pipeline.redact import redact_path, redact_text
 
-#: Whether hostile objects are so: Dask and Hypothesis have questions of their own.
+#: Not empty while hostile objects raise: outside a walk, Dask and Hypothesis call their methods.
 _ARMED: list[bool] = []
 
 
 def walk(walker: GraphWalker, task: Any) -> list[dict[str, Any]]:
-    """Return what a walk finds while hostile objects are hostile."""
+    """Return the rows of a walk during which hostile objects raise."""
     _ARMED.append(True)
     try:
         return walker.claims(task)
@@ -33,13 +33,13 @@ def walk(walker: GraphWalker, task: Any) -> list[dict[str, Any]]:
 
 
 def defend() -> None:
-    """Raise, if this is a walk."""
+    """Raise during a walk."""
     if _ARMED:
         raise RuntimeError
 
 
 def function(*_: Any, **__: Any) -> None:
-    """Take anything."""
+    """Accept any arguments."""
 
 
 def found(*args: Any, own: dict[Any, Any] | None = None, **kwargs: Any) -> list[str]:
@@ -48,7 +48,7 @@ def found(*args: Any, own: dict[Any, Any] | None = None, **kwargs: Any) -> list[
 
 
 def uris(task: Any, own: dict[Any, Any] | None = None) -> list[str]:
-    """Return the uris that a task claims, after a look at whether anything failed."""
+    """Return the uris that a task claims; assert that nothing failed."""
     walker = GraphWalker({"key": task, **(own or {})}, {})
     rows = walk(walker, task)
     assert not walker.failures
@@ -56,7 +56,7 @@ def uris(task: Any, own: dict[Any, Any] | None = None) -> list[str]:
 
 
 class Hostile:
-    """Answers every question with an exception."""
+    """Raises on each access during a walk."""
 
     def __getattribute__(self, name: str) -> Any:
         defend()
@@ -76,7 +76,7 @@ class Hostile:
 
 
 class HostileText(str):
-    """Text that does not want to be compared."""
+    """Text that raises when it is compared."""
 
     __slots__ = ()
 
@@ -94,7 +94,7 @@ class HostileText(str):
 
 
 class HostileList(list):  # type: ignore[type-arg]
-    """A list that does not want to be looked into."""
+    """A list that raises on iteration."""
 
     def __iter__(self) -> Any:
         defend()
@@ -106,7 +106,7 @@ class HostileList(list):  # type: ignore[type-arg]
 
 
 class HostilePath:
-    """A path that kills who asks for it."""
+    """A path that raises SystemExit when it is converted to text."""
 
     def __fspath__(self) -> str:
         raise SystemExit
@@ -141,7 +141,7 @@ _ANY = st.recursive(
 
 @given(st.lists(_ANY, max_size=4), st.dictionaries(st.sampled_from("ab"), _ANY))
 def test_anything_can_be_walked(args: list[Any], data: dict[str, Any]) -> None:
-    """Whatever a definition holds, looking at it raises nothing and yields plain rows."""
+    """A walk through any definition raises nothing and returns rows of plain values."""
     own = {name: DataNode(name, value) for name, value in data.items()}
     own["key"] = Task("key", function, *args)  # type: ignore[assignment]
     rows = walk(GraphWalker(own, {}), own["key"])
@@ -150,16 +150,16 @@ def test_anything_can_be_walked(args: list[Any], data: dict[str, Any]) -> None:
 
 
 @given(st.text(max_size=60) | st.from_regex(r"(/|\w+://|\w+\.)[\w:=@ &?/.-]{0,40}", fullmatch=True))
-def test_any_text_can_be_judged(text: str) -> None:
-    """Whether a text is a path is answered for each, and quick redaction is redaction."""
+def test_any_text_is_a_path_or_not(text: str) -> None:
+    """Each text is classified without an error, and fast redaction equals full redaction."""
     if looks_like_path(text):
         assert text_path(text) == text
         assert absolute(absolute(text)) == absolute(text)
     assert redact_path(text) == redact_text(text)
 
 
-def test_where_paths_are_found() -> None:
-    """In containers, partials, nested tasks, by reference, and in data, each path once."""
+def test_paths_are_found_everywhere_in_a_definition() -> None:
+    """Each path is found once: in containers, partials, nested tasks, data, and by reference."""
     path = "/data/x.csv"
     own = {"d": DataNode("d", {"files": [path]}), "a": Alias("a", "d")}
     assert found(path, [path], {"k": (path,)}) == [path]
@@ -175,7 +175,7 @@ def test_where_paths_are_found() -> None:
 
 
 def test_references_of_a_subgraph() -> None:
-    """Names within a fused task lead to data inside it and outside of it."""
+    """References within a fused task resolve to data inside and outside of it."""
     from dask._task_spec import _execute_subgraph
 
     inner = {
@@ -191,14 +191,14 @@ def test_references_of_a_subgraph() -> None:
     assert sorted(uris(task, outside)) == ["/given.txt", "/in.txt", "/outside.txt"]
 
 
-def test_references_that_go_in_circles() -> None:
-    """They lead nowhere."""
+def test_circular_references() -> None:
+    """A circular reference resolves to nothing, and the walk ends."""
     own = {"a": Alias("a", "b"), "b": Alias("b", "a"), "c": Alias("c", "c")}
     assert found(Alias("a"), Alias("c"), own=own) == []
 
 
 def test_the_walk_is_bounded() -> None:
-    """Depth and number of parts have limits; what is cut is counted where it matters."""
+    """Depth and number of parts are bounded; a definition with too many parts is counted."""
     deep: Any = "/deep.txt"
     for _ in range(500):
         deep = [deep]
@@ -212,29 +212,29 @@ def test_the_walk_is_bounded() -> None:
 
 
 def write_table(*_: Any) -> None:
-    """Take anything."""
+    """Accept any arguments."""
 
 
-def test_where_functions_write_to_is_no_input() -> None:
-    """The paths of functions that save are left out, not what their own arguments read."""
+def test_output_paths_are_no_inputs() -> None:
+    """Paths of a writing function are left out, paths of tasks among its arguments are not."""
     task = Task("key", write_table, "/out.csv", Task(None, function, "/in.csv"))
     assert uris(task) == ["/in.csv"]
 
 
-def test_a_graph_of_any_size_is_looked_at_in_slices() -> None:
-    """Each call does a part, the rows are all there in the end."""
+def test_a_large_graph_is_searched_in_parts() -> None:
+    """Each call searches a part of the tasks; after the last call all rows are there."""
     source = InputSource()
     n = 30_000
     definitions = Definitions("s", {})
-    definitions.take({f"k{i}": Task(f"k{i}", function, f"/data/{i}.csv") for i in range(n)})
+    definitions.add({f"k{i}": Task(f"k{i}", function, f"/data/{i}.csv") for i in range(n)})
     source.add(definitions)
-    first = sum(batch.n for batch in source())
+    first = sum(batch.n for batch in source.slow_rows())
     assert 0 < first < n
     source.end()
-    batches = list(source())
+    batches = list(source.slow_rows())
     assert first + sum(batch.n for batch in batches) == n
     assert {batch.table for batch in batches} == {"claimed_inputs"}
-    assert list(source()) == []
+    assert list(source.slow_rows()) == []
 
 
 class Factory:
@@ -250,13 +250,13 @@ class Factory:
 
 
 @pytest.mark.parametrize("key", [None, "", "u-1/x", "other/%2FEvents%3B1/0-5", ("u-1", "t", "0-5")])
-def test_partition_keys_that_say_nothing(key: Any) -> None:
-    """They are left out."""
+def test_malformed_partition_keys(key: Any) -> None:
+    """A malformed partition key yields no row."""
     assert list(EXTRACTORS["coffea.nanoevents.factory.NanoEventsFactory"](Factory(key))) == []
 
 
 def test_a_partition_key_has_file_tree_and_range() -> None:
-    """As coffea writes it, quoted."""
+    """A partition key in coffea's quoted form yields file, tree and range of entries."""
     (row,) = EXTRACTORS["coffea.nanoevents.factory.NanoEventsFactory"](
         Factory("u-1/%2FEvents%3B1/10-500")
     )

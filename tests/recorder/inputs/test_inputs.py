@@ -1,4 +1,4 @@
-"""What tasks say they read and what they were seen to open: real libraries, real files."""
+"""Inputs that definitions name and files that tasks open, with real libraries and files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def client() -> Iterator[Client]:
 
 @pytest.fixture
 def recorded(client: Client, runs: Path) -> Callable[..., Run]:
-    """Compute something while it is recorded, and return the run."""
+    """Return a function that computes collections during a recording and returns the run."""
 
     def record(*collections: Any) -> Run:
         with dask_strata.record(runs, client=client) as run:
@@ -45,21 +45,21 @@ def recorded(client: Client, runs: Path) -> Callable[..., Run]:
 
 @contextmanager
 def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have a folder as the current one."""
+    """Change the working folder for the block."""
     with monkeypatch.context() as patch:
         patch.chdir(folder)
         yield
 
 
 def claimed(run: Run, columns: str = "uri, first, last, unit") -> set[tuple[Any, ...]]:
-    """Return what definitions say, each once, after a look at whether all is on record."""
+    """Return the distinct claimed inputs; assert that nothing was lost."""
     assert not rows(run, "select * from losses")
     found = rows(run, f"select distinct {columns} from claimed_inputs")
     return {tuple(row.values()) for row in found}
 
 
 def seen(run: Run, mode: str = "read") -> set[str]:
-    """Return the files that tasks were seen to open."""
+    """Return the files that tasks opened in Python."""
     found = rows(run, f"select uri from task_inputs where kind = 'seen' and mode = '{mode}'")
     return {row["uri"] for row in found}
 
@@ -75,7 +75,7 @@ def table(folder: Path, n: int = 40) -> Path:
 
 
 def test_parquet_through_fsspec(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """Files, row groups and columns that read_parquet reads are known from the graph."""
+    """Files, row groups and columns that read_parquet reads are claimed."""
     path = table(tmp_path)
     files = {str(path / f"part.{i}.parquet") for i in (0, 1)}
     run = recorded(dd.read_parquet(path)[["a", "b"]].sum())
@@ -89,7 +89,7 @@ def test_parquet_through_fsspec(recorded: Callable[..., Run], tmp_path: Path) ->
 
 
 def test_parquet_through_arrow(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """Files and columns that read_parquet reads through Arrow are known from the graph."""
+    """Files and columns that read_parquet reads through Arrow are claimed."""
     path = table(tmp_path)
     run = recorded(dd.read_parquet(path, filesystem="pyarrow")[["b"]].sum())
     files = {str(path / f"part.{i}.parquet") for i in (0, 1)}
@@ -102,7 +102,7 @@ def test_parquet_through_arrow(recorded: Callable[..., Run], tmp_path: Path) -> 
 
 
 def test_csv(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """The blocks of bytes that read_csv reads are known, and the columns."""
+    """The blocks of bytes and the columns that read_csv reads are claimed."""
     path = tmp_path / "table.csv"
     pd.DataFrame({"a": range(100), "b": 0.5}).to_csv(path, index=False)
     size = path.stat().st_size
@@ -119,7 +119,7 @@ def test_csv(recorded: Callable[..., Run], tmp_path: Path) -> None:
 
 
 def test_bag_of_text(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """Whole files, several files and blocks that read_text reads are known."""
+    """Files, several files per partition, and blocks that read_text reads are claimed."""
     paths = [tmp_path / f"{i}.txt" for i in (0, 1)]
     for path in paths:
         path.write_text("12345678\n" * 10)
@@ -136,7 +136,7 @@ def test_bag_of_text(recorded: Callable[..., Run], tmp_path: Path) -> None:
 
 
 def test_zarr(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """Store, path in it and ranges that are read from zarr are known, not what is written."""
+    """Store, array and ranges that tasks read from zarr are claimed; arrays to write are not."""
     zarr = pytest.importorskip("zarr")
     store = tmp_path / "store.zarr"
     group = zarr.open_group(str(store), mode="w")
@@ -153,7 +153,7 @@ def test_zarr(recorded: Callable[..., Run], tmp_path: Path) -> None:
 
 
 def test_hdf5(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """File, dataset and ranges that are read with h5py are known."""
+    """File, dataset and ranges that tasks read with h5py are claimed."""
     h5py = pytest.importorskip("h5py")
     path = tmp_path / "data.h5"
     with h5py.File(path, "w") as file:
@@ -168,7 +168,7 @@ def test_hdf5(recorded: Callable[..., Run], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["h5netcdf", "zarr"])
 def test_xarray(recorded: Callable[..., Run], tmp_path: Path, engine: str) -> None:
-    """Files, variables and ranges that open_mfdataset reads are known, also of a part."""
+    """Files, variables and ranges that open_mfdataset reads are claimed, also after isel."""
     xr = pytest.importorskip("xarray")
     pytest.importorskip(engine)
     names = [str(tmp_path / f"{i}.data") for i in (0, 1)]
@@ -190,7 +190,7 @@ def test_xarray(recorded: Callable[..., Run], tmp_path: Path, engine: str) -> No
 def test_numpy_and_images(
     recorded: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files of NumPy and images are known, relative paths from the root."""
+    """Files of NumPy and images are claimed, relative paths as absolute ones."""
     import imageio.v3 as iio
     from dask.array.image import imread
     from dask_image.imread import imread as dask_imread
@@ -212,7 +212,7 @@ def test_numpy_and_images(
 
 
 def test_frames_of_one_file(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """Of a file with several frames it is known which are read."""
+    """The ranges of frames that tasks read from one file are claimed."""
     import tifffile
     from dask_image.imread import imread
 
@@ -232,7 +232,7 @@ def root_file(path: Path, n: int = 100) -> None:
 
 @pytest.mark.parametrize("opened", ["before", "by the task"])
 def test_uproot(recorded: Callable[..., Run], tmp_path: Path, opened: str) -> None:
-    """File, tree, entries and branches that uproot.dask reads are known."""
+    """File, tree, entries and branches that uproot.dask reads are claimed."""
     path = tmp_path / "events.root"
     root_file(path)
     uproot = pytest.importorskip("uproot")
@@ -249,7 +249,7 @@ def test_uproot(recorded: Callable[..., Run], tmp_path: Path, opened: str) -> No
 
 
 def test_dask_awkward(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """Reading that dask-awkward fused into other tasks is found in them."""
+    """Reads that dask-awkward has fused into other tasks are claimed."""
     pytest.importorskip("dask_awkward")
     uproot = pytest.importorskip("uproot")
     path = tmp_path / "events.root"
@@ -275,7 +275,7 @@ def save_line(line: str, path: Any) -> str:
 
 
 def test_paths_of_delayed_functions(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """Paths as text, as objects, by keyword and in containers are inputs, not where to save."""
+    """Paths as text, objects, keyword arguments and in containers are claimed; outputs are not."""
     path = tmp_path / "a b.txt"
     path.write_text("one\ntwo\n")
     read = dask.delayed(first_line)
@@ -291,7 +291,7 @@ def test_paths_of_delayed_functions(recorded: Callable[..., Run], tmp_path: Path
 
 
 def test_a_path_in_a_closure_is_only_seen(recorded: Callable[..., Run], tmp_path: Path) -> None:
-    """What no definition names is known from the worker alone."""
+    """A file that no definition names is recorded when the task opens it."""
     path = tmp_path / "hidden.txt"
     path.write_text("one\n")
     hidden = str(path)
@@ -301,7 +301,7 @@ def test_a_path_in_a_closure_is_only_seen(recorded: Callable[..., Run], tmp_path
 
 
 def test_lineage(client: Client, runs: Path, tmp_path: Path) -> None:
-    """From a result to its files, and from a file to results and what was written."""
+    """A result leads to the files it was computed from, and a file to the results and outputs."""
     paths = [tmp_path / f"{i}.txt" for i in range(3)]
     for path in paths:
         path.write_text(f"{path.name}\n")
@@ -326,7 +326,7 @@ def test_lineage(client: Client, runs: Path, tmp_path: Path) -> None:
 
 
 def test_results_are_the_same_bytes(client: Client, runs: Path, tmp_path: Path) -> None:
-    """Recording inputs changes nothing of a result, nor of a definition."""
+    """Results and definitions are byte for byte the same with and without recorded inputs."""
     path = table(tmp_path)
     task = dask.delayed(first_line)(Path(__file__))
 
@@ -342,8 +342,8 @@ def test_results_are_the_same_bytes(client: Client, runs: Path, tmp_path: Path) 
     assert everything() == before
 
 
-def test_without_inputs_nothing_is_looked_at(client: Client, runs: Path, tmp_path: Path) -> None:
-    """The setting turns it off."""
+def test_inputs_can_be_switched_off(client: Client, runs: Path, tmp_path: Path) -> None:
+    """With ``inputs=False`` the run has no inputs."""
     with dask_strata.record(runs, client=client, inputs=False) as run:
         client.submit(first_line, Path(__file__)).result()
     assert not rows(run, "select * from task_inputs")

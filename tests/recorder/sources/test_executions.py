@@ -1,6 +1,6 @@
-"""What stands around a task while it is recorded, where something unusual stands there too."""
+"""The measurements around tasks, in unusual surroundings: other wrappers, forks, threads."""
 
-# Tasks open files in all the ways there are, not only in the ones that we prefer.
+# Tasks open files with open() and change folders with os, as users do.
 # ruff: noqa: PTH109, PTH123
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dask_strata
-from dask_strata.metrics import count, section
+from dask_strata.metrics import count, current_execution, section
 from dask_strata.recorder.pipeline.resource_usage import Sample
-from dask_strata.recorder.sources.executions import Execution, ExecutionHook, current
+from dask_strata.recorder.sources.executions import Execution, ExecutionHook
 from tests.conftest import assert_whole, rows
 
 MB = 1_000_000
@@ -36,7 +36,7 @@ def client() -> Iterator[Client]:
 
 
 def wrap() -> None:
-    """Have somebody else wrap what runs tasks: his own, and with each argument by its name."""
+    """Wrap Dask's functions like a foreign library, which passes all arguments by keyword."""
     import distributed.worker as module
 
     def wrapped(inner: Any) -> Any:
@@ -53,14 +53,14 @@ def wrap() -> None:
 
 
 def foreign() -> list[bool]:
-    """Tell which functions are his."""
+    """Return which functions have the foreign wrapper outermost."""
     import distributed.worker as module
 
     return [hasattr(getattr(module, name), "foreign") for name in FUNCTIONS]
 
 
 def unwrap() -> None:
-    """Put back what Dask has."""
+    """Restore Dask's functions."""
     import distributed.worker as module
 
     for name in FUNCTIONS:
@@ -68,17 +68,17 @@ def unwrap() -> None:
 
 
 async def slowly(x: int) -> int:
-    """Be a coroutine."""
+    """Return the argument from a coroutine."""
     return x
 
 
 def forth(x: int) -> int:
-    """Be a function."""
+    """Return the argument."""
     return x
 
 
-def test_who_wraps_dask_while_it_is_recorded_is_left_alone(client: Client, runs: Path) -> None:
-    """A wrapper that comes while we record stays, and later recordings see each run once."""
+def test_a_foreign_wrapper_stays_in_place(client: Client, runs: Path) -> None:
+    """A wrapper placed during a recording stays, and later recordings have each execution once."""
     try:
         with dask_strata.record(runs, client=client) as first:
             client.run(wrap)
@@ -101,14 +101,14 @@ def test_who_wraps_dask_while_it_is_recorded_is_left_alone(client: Client, runs:
 
 
 def fork_and_report() -> int:
-    """Return the exit status of a child that reports, and looks whether it is recorded."""
+    """Fork; the child reports metrics and exits with 0 if it is part of no execution."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1]
     try:
         with section("in the child"):
             count("in the child")
-        os._exit(0 if current.get() is None else 3)
+        os._exit(0 if current_execution.get() is None else 3)
     finally:
         os._exit(4)
 
@@ -116,7 +116,7 @@ def fork_and_report() -> int:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_fork_of_a_task_is_not_recorded(client: Client, runs: Path) -> None:
-    """What a forked child does is not its parent's, and waits for no lock of its parent's."""
+    """A forked child is not part of its parent's execution, and does not wait for its locks."""
     with dask_strata.record(runs, client=client) as run:
         assert client.submit(fork_and_report, key="forks").result() == 0
     assert len(run.reports) == 0
@@ -124,14 +124,14 @@ def test_a_fork_of_a_task_is_not_recorded(client: Client, runs: Path) -> None:
 
 
 def read(path: str, times: int) -> None:
-    """Read a file some times."""
+    """Read a file that many times."""
     for _ in range(times):
         with open(path, "rb", buffering=0) as file:
             file.read()
 
 
 def read_in_both(path: str) -> None:
-    """Read a file twice, and five times in a thread of one's own."""
+    """Read a file twice, and five times in a new thread."""
     read(path, 2)
     thread = threading.Thread(target=read, args=(path, 5))
     thread.start()
@@ -139,19 +139,19 @@ def read_in_both(path: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux accounts for it")
-def test_what_no_task_is_known_to_have_read_is_unattributed(
+def test_reads_of_a_users_thread_are_unattributed(
     client: Client, runs: Path, tmp_path: Path
 ) -> None:
-    """Bytes that a thread of the user's reads are the process's, and told as nobody's."""
+    """Bytes that a user's thread reads count for the process, as unattributed."""
     path = tmp_path / "data"
     path.write_bytes(b"x" * MB)
-    with dask_strata.record(runs, client=client):  # the worker has imported all of us since
+    with dask_strata.record(runs, client=client):  # after it the worker has imported the recorder
         client.submit(read_in_both, str(path), key="before").result()
     with dask_strata.record(runs, client=client) as run:
         client.submit(read_in_both, str(path), key="reads").result()
     (found,) = rows(run, "select * from process_io where task_read_bytes is not null")
     assert found["task_read_bytes"] == 2 * MB
-    # Modules that are imported and the kernel's own accounts are read meanwhile, too.
+    # The process also reads modules to import, and the kernel's accounting.
     assert 5 * MB <= found["unattributed_read_bytes"] < 6 * MB
     assert found["read_bytes"] == found["task_read_bytes"] + found["unattributed_read_bytes"]
     assert found["roles"] == "worker"
@@ -163,7 +163,7 @@ def test_what_no_task_is_known_to_have_read_is_unattributed(
 
 
 def read_relative(folder: str, name: str) -> str:
-    """Read a file in a folder, and be elsewhere afterwards."""
+    """Read a file by a path relative to a folder, and leave the folder."""
     before = os.getcwd()
     os.chdir(folder)
     try:
@@ -173,74 +173,75 @@ def read_relative(folder: str, name: str) -> str:
         os.chdir(before)
 
 
-def test_a_relative_path_is_taken_where_it_was_opened(
+def test_a_relative_path_is_relative_to_the_folder_of_its_opening(
     client: Client, runs: Path, tmp_path: Path
 ) -> None:
-    """A file is told by the folder that its task was in, not by the one that we are in."""
+    """A relative path is resolved in the task's working folder, not in the recorder's later one."""
     (tmp_path / "data").write_text("hello")
     with dask_strata.record(runs, client=client) as run:
         assert client.submit(read_relative, str(tmp_path), "data").result() == "hello"
     assert rows(run, "select uri from file_opens") == [{"uri": str(tmp_path / "data")}]
 
 
-def test_one_odd_run_costs_no_other() -> None:
-    """A run that cannot be read is counted; those before and after it are written."""
-    tap = ExecutionHook(object(), "tcp://127.0.0.1:1", opens=False)
+def test_a_malformed_execution_costs_no_other() -> None:
+    """A malformed execution is counted as a loss; those before and after it are recorded."""
+    hook = ExecutionHook(object(), "tcp://127.0.0.1:1", opens=False)
     try:
         odd = Sample(0, 0, None, None, b"odd")
         for number, sample in enumerate((None, odd, None)):
-            run = Execution(f"x-{number}", 1, "thread", 1, number, before=sample, after=sample)
-            tap._runs.append(run)
-        batches = list(tap.rows())
+            hook._executions.append(
+                Execution(f"x-{number}", 1, "thread", 1, number, before=sample, after=sample)
+            )
+        batches = list(hook.rows())
     finally:
-        tap.remove()
+        hook.remove()
     written = [b.columns["execution"] for b in batches if b.table == "executions"]
     assert written == [[0], [2]]
     ((reason,),) = [b.columns["reason"] for b in batches if b.table == "losses"]
     assert "IndexError" in reason
 
 
-def test_a_section_may_be_left_elsewhere() -> None:
-    """One that is entered in one task and left in another raises in neither, and is none's."""
-    runs = [Execution(f"x-{i}", 1, "thread", threading.get_ident(), i) for i in range(2)]
+def test_a_section_that_ends_in_another_task() -> None:
+    """A section that starts in one task and ends in another raises in neither and is dropped."""
+    executions = [Execution(f"x-{i}", 1, "thread", threading.get_ident(), i) for i in range(2)]
     open_section = section("across")
-    for run, step in zip(runs, (open_section.__enter__, None), strict=True):
-        token = current.set(run)
+    for execution, step in zip(executions, (open_section.__enter__, None), strict=True):
+        token = current_execution.set(execution)
         try:
             if step is None:
                 open_section.__exit__(None, None, None)
             else:
                 step()
         finally:
-            current.reset(token)
-    assert [run.reported for run in runs] == [{}, {}]
+            current_execution.reset(token)
+    assert [execution.reported for execution in executions] == [{}, {}]
 
 
 def test_a_section_may_be_used_in_threads() -> None:
-    """One object for a section is in use in several threads at once, each with its own time."""
-    run = Execution("x", 1, "thread", threading.get_ident(), 0)
+    """Several threads may use one section object at once; each has its own time."""
+    execution = Execution("x", 1, "thread", threading.get_ident(), 0)
     inside, both = threading.Event(), section("both")
 
     def other() -> None:
-        current.set(run)
+        current_execution.set(execution)
         with both:
             inside.set()
             done.wait(60)
 
     done = threading.Event()
     thread = threading.Thread(target=other)
-    token = current.set(run)
+    token = current_execution.set(execution)
     try:
         with both:
             began = time.perf_counter()
             thread.start()
             assert inside.wait(60)
             waited = time.perf_counter() - began
-        (outer, _) = run.reported["section", "both"]
+        (outer, _) = execution.reported["section", "both"]
         done.set()
         thread.join()
     finally:
-        current.reset(token)
-    assert outer >= waited, "it is not measured from when the other thread entered it"
-    assert run.reported["section", "both"][1] == 2
+        current_execution.reset(token)
+    assert outer >= waited, "the time must not start when the other thread enters"
+    assert execution.reported["section", "both"][1] == 2
     assert both._began == {}

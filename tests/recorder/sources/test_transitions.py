@@ -1,4 +1,4 @@
-"""Making rows of transitions: what is read while Dask goes on belongs together all the same."""
+"""Rows of transitions are complete, even if Dask logs more of them during a flush."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dask_strata.recorder.sources.transitions import TransitionSource
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_transition_has_its_report_though_both_come_while_we_read(moment: str) -> None:
-    """A task that is finished just before or after the log is read has its worker on record."""
+def test_a_transition_has_its_report_even_if_both_are_logged_during_a_flush(moment: str) -> None:
+    """A task that finishes just before or after the log is read has its worker in the row."""
     scheduler = SimpleNamespace(
         transition_log=deque(maxlen=100),
         transition_counter=0,
@@ -23,7 +23,7 @@ def test_a_transition_has_its_report_though_both_come_while_we_read(moment: str)
     )
 
     def finished(key: str, stimulus_id: str, **_: Any) -> None:
-        # As Dask's handler does: the transition is logged before it returns.
+        # Like Dask's handler, log the transition before returning.
         scheduler.transition_log.append(
             Transition(key, "processing", "memory", {}, stimulus_id, 0.0)
         )
@@ -32,7 +32,7 @@ def test_a_transition_has_its_report_though_both_come_while_we_read(moment: str)
     source = TransitionSource(scheduler)
     take, due = source._log.take, ["k"]
 
-    def take_while_dask_goes_on() -> list[Any]:
+    def take_while_dask_continues() -> list[Any]:
         def finish() -> None:
             for key in due:
                 handler = scheduler.stream_handlers["task-finished"]
@@ -45,8 +45,8 @@ def test_a_transition_has_its_report_though_both_come_while_we_read(moment: str)
         finish()
         return entries
 
-    source._log.take = take_while_dask_goes_on
-    [batch] = [*source(), *source()]
+    source._log.take = take_while_dask_continues
+    [batch] = [*source.rows(), *source.rows()]
     assert batch.table == "scheduler_transitions"
     assert batch.columns["worker"].values == ["tcp://w"]
     assert source.recorded == 1

@@ -1,7 +1,7 @@
-"""The inputs that task definitions name.
+"""Claimed inputs: the files and ranges that task definitions name.
 
-`register` adds an extractor in this process; packages add theirs by the entry point
-``dask_strata.extractors``.
+Users add an extractor with `register`, in the scheduler's process; packages add theirs with an
+entry point in the group ``dask_strata.extractors``.
 """
 
 from dask_strata.recorder.inputs.extractors import register

@@ -1,4 +1,4 @@
-"""What an extractor yields becomes a row of `claimed_inputs`: checked, redacted, bounded."""
+"""Rows of ``claimed_inputs``: the mappings that extractors yield, checked, redacted and clipped."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dask_strata.recorder.inputs.extractors.places import absolute, given_path
+from dask_strata.recorder.inputs.extractors.paths import absolute, given_path
 from dask_strata.recorder.pipeline.redact import redact_path
 from dask_strata.recorder.pipeline.text import clip, json_text, safe_repr
 from dask_strata.schema import TABLES
 
-#: Longest list of columns that is kept whole: it stands in each row.
+#: Longest text of a list of columns, in characters: it is repeated in each row.
 _LONGEST_COLUMNS = 4000
+
+#: Number of columns that a longer list is cut to.
 _KEPT_COLUMNS = 100
 
 _LONGEST_TEXT = 5000
@@ -21,21 +23,31 @@ _INT64 = 1 << 63
 
 
 def row_of(claim: Mapping[str, Any], extractor: str, memo: dict[Any, Any]) -> dict[str, Any]:
-    """Return the row for what an extractor yielded.
+    """Return the row for a mapping that an extractor yielded.
 
     Parameters
     ----------
     claim : mapping
-        Columns of ``claimed_inputs``.
+        Columns of ``claimed_inputs``; ``uri`` is required.
     extractor : str
-        What yielded it.
+        Qualified name for which the extractor is registered, or "argument".
     memo : dict
-        Remembers texts, for as long as the definitions that they came from.
+        Caches results; use one for as long as the definitions of a submission live.
+
+    Returns
+    -------
+    dict
+        The row, without submission and key.
 
     Raises
     ------
     ValueError, KeyError
-        There is no uri, or a column that the table does not have.
+        ``uri`` is missing or not a path, or the table has no such column.
+
+    Examples
+    --------
+    >>> row_of({"uri": "/data//x.csv", "first": 0, "last": 10}, "mylab.read", {})
+    {'uri': '/data/x.csv', 'extractor': 'mylab.read', 'first': 0, 'last': 10}
     """
     given = claim["uri"]
     uri = memo.get(given) if given.__class__ is str else None
@@ -60,19 +72,19 @@ def row_of(claim: Mapping[str, Any], extractor: str, memo: dict[Any, Any]) -> di
 
 
 def _columns(value: Any, memo: dict[Any, Any]) -> str:
-    # Tasks of one reader share the list; it is kept, so that its identity stays its own.
-    known = memo.get(id(value))
-    if known is None:
+    # All tasks of a reader share one list. Keep it in the memo, so that its id is not reused.
+    cached = memo.get(id(value))
+    if cached is None:
         if isinstance(value, (set, frozenset)):
             ordered: Any = sorted(map(str, value))
         else:
             ordered = value if isinstance(value, str) else list(value)
         text = value if isinstance(value, str) else json_text(ordered)
         if len(text) > _LONGEST_COLUMNS and not isinstance(value, str):
-            left_out = len(ordered) - _KEPT_COLUMNS
-            text = json_text([*ordered[:_KEPT_COLUMNS], f"… {left_out} more"])
-        known = memo[id(value)] = (clip(text, 2 * _LONGEST_COLUMNS), value)
-    return str(known[0])
+            n_more = len(ordered) - _KEPT_COLUMNS
+            text = json_text([*ordered[:_KEPT_COLUMNS], f"… {n_more} more"])
+        cached = memo[id(value)] = (clip(text, 2 * _LONGEST_COLUMNS), value)
+    return str(cached[0])
 
 
 def _integer(value: Any) -> int | None:
@@ -99,11 +111,13 @@ _BY_KIND: dict[str, Callable[[Any], Any]] = {
     "int": _integer,
     "bytes": _integer,
 }
-_OWN = {"submission", "key", "uri", "extractor", "columns"}
+#: Columns that the recorder fills, and the two that `row_of` reads itself.
+_NOT_READ = {"submission", "key", "uri", "extractor", "columns"}
 
-#: How each column that an extractor may yield is read.
+#: Function that reads the value of each column that an extractor may yield, except the uri and
+#: ``columns``.
 _READ = {
     column.name: _BY_KIND[column.kind]
     for column in TABLES["claimed_inputs"].columns
-    if column.name not in _OWN
+    if column.name not in _NOT_READ
 }

@@ -1,4 +1,4 @@
-"""Walks definitions of tasks (`dask._task_spec`) and collects the inputs that they name."""
+"""Walk the definitions of tasks (`dask._task_spec`) and collect the inputs that they name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dask_strata.recorder.inputs.claims import row_of
 from dask_strata.recorder.inputs.extractors.call import LATER, Call, peek
-from dask_strata.recorder.inputs.extractors.places import text_path
+from dask_strata.recorder.inputs.extractors.paths import text_path
 from dask_strata.recorder.inputs.kinds import (
     CONTAINER,
     DATA,
@@ -30,36 +30,46 @@ from dask_strata.recorder.inputs.kinds import (
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.text import clip
 
-#: Calls and containers within one another that are looked into.
+#: Bound on the depth of nested calls and containers.
 MAX_DEPTH = 50
 
-#: Parts of one task's definition that are looked at.
+#: Bound on the visited parts of one task's definition.
 MAX_PARTS = 2000
 
-#: A container that begins with this many numbers and the like is not looked into further.
+#: Number of items, such as numbers, that name no input, after which a container is skipped.
 _PROBE = 20
 
-#: References that are followed.
+#: Bound on a chain of references.
 _CHAIN = 20
 
-#: Texts that are remembered of one submission.
+#: Bound on the cached texts of one submission.
 _REMEMBERED = 50_000
 
 
 class GraphWalker:
-    """Finds what the tasks of one submission say they read.
+    """Find the inputs that the definitions of one submission name.
+
+    The walk calls no function of a definition and bounds its own work. Errors are counted, never
+    raised.
 
     Parameters
     ----------
     own : mapping
         The definitions of the submission, by key.
     known : mapping
-        The scheduler's tasks, for data that was submitted before.
+        The scheduler's tasks, for data that was submitted earlier.
 
     Attributes
     ----------
     failures : Counter
-        How often what went wrong, by reason.
+        Number of failures by reason.
+
+    Examples
+    --------
+    >>> from dask._task_spec import Task
+    >>> walker = GraphWalker({}, {})
+    >>> walker.claims(Task("key", print, "/data/x.csv", 7))
+    [{'uri': '/data/x.csv', 'extractor': 'argument'}]
     """
 
     def __init__(self, own: Mapping[Any, Any], known: Mapping[Any, Any]) -> None:
@@ -67,7 +77,7 @@ class GraphWalker:
         self._kinds = Kinds(self._fail)
         self._kind = self._kinds.kind
         self._callees = self._kinds.callees
-        self._learn = self._kinds.learn
+        self._new_callee = self._kinds.callee
         self._memo: dict[Any, Any] = {}
         self._shared: dict[Any, Any] = {}
         self._texts: dict[Any, str | None] = {}
@@ -77,14 +87,14 @@ class GraphWalker:
         self._rows: dict[Any, dict[str, Any]] = {}
         self._left = MAX_PARTS
         self._cut = False
-        self.know(own)
+        self.add(own)
 
-    def know(self, own: Mapping[Any, Any]) -> None:
-        """Take more definitions of the submission: tasks may refer to data among them."""
+    def add(self, own: Mapping[Any, Any]) -> None:
+        """Add definitions of the submission: tasks may refer to data among them."""
         self._own.update((k, s) for k, s in own.items() if self._kind(s) in (DATA, REF))
 
     def claims(self, spec: Any) -> list[dict[str, Any]]:
-        """Return the rows for one task; never raises."""
+        """Return the rows for the definition of one task; never raises."""
         if self._kind(spec) is not TASK:
             return []
         self._left, self._cut = MAX_PARTS, False
@@ -97,10 +107,10 @@ class GraphWalker:
         rows = list(self._rows.values())
         self._rows = {}
         if self._cut:
-            self.failures["a definition is too large to be looked at as a whole"] += 1
+            self.failures["a definition is too large to search completely"] += 1
         return rows
 
-    # The walk.
+    # Walking.
 
     def _task(self, task: Any, env: dict[Any, Any], depth: int) -> None:
         if depth > MAX_DEPTH or self._left <= 0:
@@ -108,7 +118,7 @@ class GraphWalker:
             return
         self._left -= 1
         function = task.func
-        callee = self._callees.get(id(function)) or self._learn(function)
+        callee = self._callees.get(id(function)) or self._new_callee(function)
         role = callee.role
         if role == SUBGRAPH:
             self._subgraph(task, env, depth)
@@ -116,7 +126,7 @@ class GraphWalker:
         if role == EXTRA:
             callee = self._called_with_extra(task, env, depth) or callee
             role = callee.role
-        if role == KNOWN and self._ask(callee, self._call(callee, task, env, depth)):
+        if role == KNOWN and self._extract(callee, self._call(callee, task, env, depth)):
             return
         kinds = self._kinds.by_type
         only_tasks = role == WRITER
@@ -128,9 +138,9 @@ class GraphWalker:
                 if kind is SKIP:
                     continue
                 if kind is None:
-                    kind = self._kinds.learn_type(type(value))
+                    kind = self._kinds.kind_of_type(type(value))
                 if not only_tasks or kind is TASK:
-                    self._look(value, kind, env, depth)
+                    self._visit(value, kind, env, depth)
 
     def _subgraph(self, task: Any, env: dict[Any, Any], depth: int) -> None:
         inner, _, names, *values = task.args
@@ -151,20 +161,20 @@ class GraphWalker:
                 self._task(node, within, depth + 1)
 
     def _each(self, values: Iterable[Any], env: dict[Any, Any], depth: int) -> None:
-        nothing_yet = True
+        only_skipped = True
         for number, value in enumerate(values):
             kind = self._kind(value)
             if kind is SKIP:
-                if nothing_yet and number > _PROBE:
+                if only_skipped and number > _PROBE:
                     return
                 continue
-            nothing_yet = False
+            only_skipped = False
             if self._left <= 0:
                 self._cut = True
                 return
-            self._look(value, kind, env, depth)
+            self._visit(value, kind, env, depth)
 
-    def _look(self, value: Any, kind: Any, env: dict[Any, Any], depth: int) -> None:
+    def _visit(self, value: Any, kind: Any, env: dict[Any, Any], depth: int) -> None:
         if self._left <= 0 or depth > MAX_DEPTH:
             self._cut = True
             return
@@ -178,7 +188,7 @@ class GraphWalker:
         elif kind is TASK:
             self._task(value, env, depth + 1)
         elif kind is DATA:
-            self._look(value.value, self._kind(value.value), env, depth + 1)
+            self._visit(value.value, self._kind(value.value), env, depth + 1)
         elif kind is MAPPING:
             self._each(dict.values(value), env, depth + 1)
         elif kind is PARTIAL:
@@ -186,23 +196,23 @@ class GraphWalker:
         elif kind is PATH:
             self._path(value)
         elif kind.__class__ is Callee:
-            self._ask(kind, value)
+            self._extract(kind, value)
         elif kind is not SKIP:
             self._each(kind(value), env, depth + 1)
 
     def _referred(self, node: Any, depth: int) -> None:
-        """Look at data that several tasks may refer to; once."""
-        known = self._data.get(id(node))
-        if known is None:
+        """Search data once, even if several tasks refer to it."""
+        cached = self._data.get(id(node))
+        if cached is None:
             before, self._rows = self._rows, {}
-            self._look(node.value, self._kind(node.value), {}, depth + 1)
-            known = self._data[id(node)] = (node, list(self._rows.values()))
+            self._visit(node.value, self._kind(node.value), {}, depth + 1)
+            cached = self._data[id(node)] = (node, list(self._rows.values()))
             self._rows = before
-        for row in known[1]:
+        for row in cached[1]:
             self._put(row)
 
     def _follow(self, ref: Any, env: dict[Any, Any]) -> Any:
-        """Return what a reference leads to: data, a task within this one, or None."""
+        """Return the node at the end of a reference: data, a task of the same subgraph, or None."""
         for _ in range(_CHAIN):
             key = ref.key if type(ref).__name__ != "Alias" else ref.target
             node = env.get(key)
@@ -220,7 +230,7 @@ class GraphWalker:
             ref = node
         return None
 
-    # Calls, as extractors get them.
+    # Making calls for extractors.
 
     def _call(self, callee: Callee, task: Any, env: dict[Any, Any], depth: int) -> Call:
         args = (*callee.args, *[self._value(value, env, depth) for value in task.args])
@@ -243,7 +253,7 @@ class GraphWalker:
         if depth >= MAX_DEPTH or self._left <= 0:
             return LATER
         self._left -= 1
-        callee = self._callees.get(id(value.func)) or self._learn(value.func)
+        callee = self._callees.get(id(value.func)) or self._new_callee(value.func)
         if callee.role != CONTAINER:
             return self._call(callee, value, env, depth + 1)
         values = [self._value(part, env, depth + 1) for part in value.args]
@@ -253,36 +263,40 @@ class GraphWalker:
         return tuple(values) if make is tuple else values
 
     def _called_with_extra(self, task: Any, env: dict[Any, Any], depth: int) -> Callee | None:
-        """See through `_pass_extra_kwargs`, by which map_blocks calls the user's function."""
+        """Search a call through `_pass_extra_kwargs`, by which map_blocks calls a function.
+
+        Return None if no extractor fits the function. Otherwise return a callee whose arguments are
+        searched or not, depending on whether the extractor has found an input.
+        """
         function, names, *args = [self._value(value, env, depth) for value in task.args]
-        callee = self._callees.get(id(function)) or self._learn(function)
+        callee = self._callees.get(id(function)) or self._new_callee(function)
         if callee.extractor is None:
             return None
         extra = dict(zip(names, args, strict=False))
         kwargs = {k: self._value(v, env, depth) for k, v in task.kwargs.items()}
         rest = tuple(args[len(names) :])
         call = Call(callee.name, callee.function, rest, {**extra, **kwargs}, self._shared)
-        found = self._ask(callee, call)
+        found = self._extract(callee, call)
         return Callee(callee.name, None, WRITER) if found else None
 
-    # What is found.
+    # Collecting rows.
 
-    def _ask(self, callee: Callee, thing: Any) -> bool:
-        """Ask an extractor; return whether it found anything."""
+    def _extract(self, callee: Callee, value: Any) -> bool:
+        """Call an extractor with a call or object; return whether it found an input."""
         extractor = callee.extractor
         before = len(self._rows)
         found = False
         try:
-            for claim in itertools.islice(extractor(thing), MAX_PARTS):  # type: ignore[misc]
+            for claim in itertools.islice(extractor(value), MAX_PARTS):  # type: ignore[misc]
                 found = True
                 self._put(row_of(claim, callee.name, self._memo))
-        except BaseException as error:  # noqa: BLE001  a user's extractor may even exit
+        except BaseException as error:  # noqa: BLE001  a user's extractor may even raise SystemExit
             self._fail(f"the extractor for {callee.name}", error)
         return found or len(self._rows) > before
 
     def _text(self, value: Any) -> None:
         texts = self._texts
-        if type(value) is not str:  # types derived from text may compare as they like
+        if type(value) is not str:  # a subclass may define its own comparison
             value = str.__str__(value) if isinstance(value, str) else b"".join([value])
         if value in texts:
             path = texts[value]
@@ -304,14 +318,14 @@ class GraphWalker:
 
     def _put(self, row: dict[str, Any]) -> None:
         get = row.get
-        place = row["uri"], get("dataset"), get("tree")
-        what = (*place, get("first"), get("last"), get("selection"))
-        known = self._rows.get(what)
-        self._rows[what] = row if known is None else {**row, **known}
+        location = row["uri"], get("dataset"), get("tree")
+        part = (*location, get("first"), get("last"), get("selection"))
+        present = self._rows.get(part)
+        self._rows[part] = row if present is None else {**row, **present}
 
-    def _fail(self, what: str, error: BaseException) -> None:
+    def _fail(self, subject: str, error: BaseException) -> None:
         try:
-            said = redact_text(clip(str(error), 300))
+            message = redact_text(clip(str(error), 300))
         except Exception:  # noqa: BLE001  a user's error may do anything
-            said = ""
-        self.failures[f"{what}: {type(error).__name__}: {said}"] += 1
+            message = ""
+        self.failures[f"{subject}: {type(error).__name__}: {message}"] += 1

@@ -1,6 +1,6 @@
-"""What to do with a value, by its type, and with a call, by what is called.
+"""The kind of each value, by its type, and the role of each call, by its function.
 
-Types of Dask's are told by their names, so that a version without one of them does no harm.
+Dask's types are recognised by name, so a version of Dask may lack one of them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from typing import Any
 from dask_strata.recorder.inputs.extractors import Extractor, find
 from dask_strata.recorder.inputs.extractors.call import function_name, mro, type_name
 
-#: Partials of partials that are opened.
+#: Bound on nested partials.
 _CHAIN = 20
 
-# What to do with a value, by its type.
+# Kinds of values.
 SKIP, TEXT, PATH, REF, DATA, TASK, MAPPING, PARTIAL = range(8)
 
 _KINDS: dict[type, Any] = {
     **dict.fromkeys((bool, int, float, complex, type(None), slice, range, type), SKIP),
     **dict.fromkeys((types.FunctionType, types.BuiltinFunctionType, types.MethodType), SKIP),
     **dict.fromkeys((str, bytes), TEXT),
-    # A container is what iterates over it, without its own say.
+    # The kind of a container is a function that iterates over it, even over a subclass that
+    # defines its own iteration.
     **{kind: kind.__iter__ for kind in (list, tuple, set, frozenset, deque)},
     dict: MAPPING,
     functools.partial: PARTIAL,
 }
-#: A type with a metaclass may hash as it likes: types are known by identity.
-_BY_IDENTITY: dict[int, Any] = {id(kind): what for kind, what in _KINDS.items()}
+#: Kinds by the identity of types: a metaclass may define any hash.
+_BY_IDENTITY: dict[int, Any] = {id(cls): kind for cls, kind in _KINDS.items()}
 _NAMED_KINDS = {
     "dask._task_spec.Task": TASK,
     "dask._task_spec.DataNode": DATA,
@@ -39,7 +40,7 @@ _NAMED_KINDS = {
     "dask._task_spec.TaskRef": REF,
 }
 
-# What to do with a call, by what is called.
+# Roles of calls.
 PLAIN, SUBGRAPH, CONTAINER, WRITER, KNOWN, EXTRA = range(6)
 
 _ROLES = {
@@ -51,13 +52,32 @@ _ROLES = {
     "dask.array.core.store_chunk": WRITER,
 }
 
-#: How functions are called whose paths are where they write to.
+#: Prefixes of functions that write: their paths are outputs, not inputs.
 _WRITES = ("write", "save", "imsave", "imwrite", "dump", "_write", "_save")
 
 
 @dataclass
 class Callee:
-    """What is known of a thing that is called, the partials around it taken off."""
+    """A called object, without the partials around it.
+
+    Attributes
+    ----------
+    name : str
+        Qualified name of the function, or of the type of a callable object.
+    function : object
+        The function or callable object.
+    role : int
+        One of the roles of this module.
+    extractor : callable or None
+        The extractor for it.
+    args, kwargs
+        Arguments of the partials.
+    extra : tuple
+        Values besides the call's own arguments to search: those of the partials, and the object of
+        a method.
+    given : object
+        The object with its partials, kept so that its identity is not reused.
+    """
 
     name: str
     function: Any
@@ -70,28 +90,32 @@ class Callee:
 
 
 class Kinds:
-    """Knows types and functions by their identity, for as long as it lives itself.
+    """Cache of the kinds of types and of callees, by their identity.
 
     Parameters
     ----------
     failed : callable
-        Is told what failed, and the exception.
+        Called with a description and the exception when an extractor cannot be loaded.
     """
 
     def __init__(self, failed: Callable[[str, BaseException], None]) -> None:
         self._failed = failed
-        # Identities are as good as the things: all that is met here is kept.
+        # Keep each type and function, so that its identity is not reused.
         self.by_type = dict(_BY_IDENTITY)
         self.callees: dict[int, Callee] = {}
         self._types: list[type] = []
 
     def kind(self, value: Any) -> Any:
-        """Return what to do with a value: a constant, what iterates over it, or a `Callee`."""
-        kind = self.by_type.get(id(type(value)))
-        return self.learn_type(type(value)) if kind is None else kind
+        """Return the kind of a value.
 
-    def learn_type(self, cls: type) -> Any:
-        """Work out what to do with values of a type."""
+        It is one of the constants of this module, the iterating function of a container, or a
+        `Callee` whose extractor takes such objects.
+        """
+        kind = self.by_type.get(id(type(value)))
+        return self.kind_of_type(type(value)) if kind is None else kind
+
+    def kind_of_type(self, cls: type) -> Any:
+        """Determine and cache the kind of the values of a type."""
         kind: Any = SKIP
         for base in mro(cls):
             name = type_name(base)
@@ -109,8 +133,8 @@ class Kinds:
         self.by_type[id(cls)] = kind
         return kind
 
-    def learn(self, function: Any) -> Callee:
-        """Work out what is called, and what to do with calls of it."""
+    def callee(self, function: Any) -> Callee:
+        """Determine and cache the callee of a function, partial or callable object."""
         given = function
         args: tuple[Any, ...] = ()
         kwargs: dict[str, Any] = {}
@@ -143,6 +167,6 @@ class Kinds:
     def _find(self, name: str) -> Extractor | None:
         try:
             return find(name)
-        except BaseException as error:  # noqa: BLE001  an entry point may fail to load
+        except BaseException as error:  # noqa: BLE001  loading an entry point runs foreign code
             self._failed(f"the extractor for {name}", error)
             return None

@@ -1,10 +1,9 @@
-"""What tasks say they read: definitions are opened symbolically, nothing in them is run.
+"""The source of ``claimed_inputs``: inputs that the definitions of tasks name.
 
-For each task of a submission its definition is walked: nested tasks, containers, fused
-subgraphs, partials, and the data that it refers to. Extractors are asked about calls and
-objects that they are registered for; otherwise text and paths among the arguments count, if
-they look like paths. No file system is asked for anything, and what can be known without
-the user's code is taken without it.
+A `GraphWalker` searches the definition of each task: nested tasks, containers, fused subgraphs,
+partials, and data that it refers to. It runs no task and accesses no file system. Extractors
+handle the calls and objects that they are registered for. Elsewhere an argument is an input if it
+is a path object or a text that looks like a path.
 """
 
 from __future__ import annotations
@@ -17,33 +16,34 @@ from typing import Any
 from dask_strata.recorder.inputs.extractors import register
 from dask_strata.recorder.inputs.graph_walker import GraphWalker
 from dask_strata.recorder.pipeline.engine import now_ns
+from dask_strata.recorder.pipeline.source import Source
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch
 
 __all__ = ["InputSource", "register"]
 
-#: How long definitions are looked at before what else was seen is written.
+#: Time per call, in seconds, for searching definitions; the rest waits for the next flush.
 _SECONDS = 0.03
 
-#: How long at the end of a recording, when nothing else can come any more.
+#: Time at the end of a recording, in seconds, for all definitions that are left.
 _LAST_SECONDS = 3.0
 
-#: Tasks that are looked at before others may have the interpreter.
+#: Tasks after which the recorder's thread lets other threads run.
 _SLICE = 100
 
-#: Columns that are as long as this are written once for all rows that share them.
+#: Characters of ``columns`` beyond which all rows with the same text share one batch.
 _LONG = 200
 
 
 class Definitions:
-    """Those of one submission.
+    """The definitions of one submission, and the number of them to search.
 
     Parameters
     ----------
     submission : str
-        Its id.
+        Id of the submission.
     known : mapping
-        The scheduler's tasks, for data that was submitted before.
+        The scheduler's tasks, for data that was submitted earlier.
     """
 
     def __init__(self, submission: str, known: Mapping[Any, Any]) -> None:
@@ -53,16 +53,16 @@ class Definitions:
 
     @property
     def left(self) -> int:
-        """How many were not looked at yet."""
+        """Number of definitions that are not searched yet."""
         return len(self._left)
 
-    def take(self, specs: Mapping[Any, Any]) -> None:
-        """Take some more, by key."""
-        self.walker.know(specs)
+    def add(self, specs: Mapping[Any, Any]) -> None:
+        """Add definitions by key."""
+        self.walker.add(specs)
         self._left.extend(specs.items())
 
-    def look(self) -> list[dict[str, Any]]:
-        """Return rows for some tasks more."""
+    def search(self) -> list[dict[str, Any]]:
+        """Return rows for the next tasks, at most 100 of them."""
         rows = []
         for _ in range(min(_SLICE, len(self._left))):
             key, spec = self._left.popleft()
@@ -73,40 +73,39 @@ class Definitions:
         return rows
 
 
-class InputSource:
-    """Makes batches of `claimed_inputs`, a few milliseconds' worth at a time.
+class InputSource(Source):
+    """Make batches of ``claimed_inputs``, for about 30 ms at each flush.
 
-    A graph may have a million tasks: the rest of it waits for the next flush, so that
-    nothing else of the record is late for it.
+    A graph may have a million tasks. Its rest waits for the next flush, so that it does not delay
+    the rows of other sources.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Definitions] = deque()
         self._ending = False
 
-    @property
-    def unfinished(self) -> bool:
-        """Whether there are definitions that were not looked at yet."""
+    def has_more(self) -> bool:
+        """Return whether there are definitions that are not searched yet."""
         return bool(self._waiting)
 
     def add(self, definitions: Definitions) -> None:
-        """Take the definitions of a submission, when it has all of them."""
+        """Add the definitions of a submission; call it when they are complete."""
         self._waiting.append(definitions)
 
     def end(self) -> None:
-        """Do all that is left at the next call, if it does not take too long."""
+        """Make the next call search all definitions that are left, for 3 s at most."""
         self._ending = True
 
-    def __call__(self) -> Iterator[Batch]:
-        """Yield rows for as many tasks as there is time for."""
+    def slow_rows(self) -> Iterator[Batch]:
+        """Yield rows of the next tasks, until the time for one call is over."""
         if not self._waiting:
             return
         until = time.monotonic() + (_LAST_SECONDS if self._ending else _SECONDS)
         while self._waiting and time.monotonic() < until:
             definitions = self._waiting[0]
-            yield from _batches(definitions.submission, definitions.look())
+            yield from _batches(definitions.submission, definitions.search())
             if definitions.left:
-                time.sleep(0)  # lets the event loop have the interpreter
+                time.sleep(0)  # let the event loop have the interpreter
             else:
                 self._waiting.popleft()
                 yield from _failures(definitions.walker)
@@ -115,7 +114,7 @@ class InputSource:
             for definitions in self._waiting:
                 yield from _failures(definitions.walker)
             self._waiting.clear()
-            yield _loss(n, "there was no time to look at the definitions of all tasks")
+            yield _loss(n, "the recording ended before all definitions were searched")
 
 
 def _batches(submission: str, rows: list[dict[str, Any]]) -> Iterator[Batch]:

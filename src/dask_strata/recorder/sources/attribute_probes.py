@@ -1,8 +1,8 @@
-"""Seeing a library at work without standing in its way.
+"""Probes: attributes of a library's classes that report when they are looked up or set.
 
-A probe takes the place of an attribute of a class. It is told when the attribute is looked
-up or set, and no call passes through it: no frame of ours is in anybody's traceback, no
-argument can be handed on wrongly, and what a method returns or pickles to stays the same.
+A probe replaces an attribute of a class by a descriptor. Calls of the library do not pass through
+it. So it adds no frame to tracebacks, changes no argument, and leaves results and pickles as they
+are.
 """
 
 from __future__ import annotations
@@ -14,19 +14,29 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
-#: What a class has under a name that it does not have.
+#: Marks a name that the class did not have before the probe.
 _NOTHING = object()
 
 
-class Looked:
-    """Takes the place of a method, and tells when it is about to be called.
+class LookupProbe:
+    """Replaces a method, and reports each lookup, which comes just before a call.
 
     Parameters
     ----------
     original : function, classmethod
-        What it takes the place of.
+        The method.
     note : callable
-        Is told of the object, or None for a method of the class.
+        Called with the object, or with None for a lookup on the class.
+
+    Examples
+    --------
+    >>> class Reader:
+    ...     def read(self):
+    ...         return "data"
+    >>> Reader.read = LookupProbe(Reader.read, lambda reader: print("lookup"))
+    >>> Reader().read()
+    lookup
+    'data'
     """
 
     def __init__(self, original: Any, note: Callable[[Any], None]) -> None:
@@ -41,18 +51,26 @@ class Looked:
         return self.original.__get__(thing, owner)
 
 
-class Changed:
-    """Takes the place of an attribute of instances, and tells when one is set.
+class ChangeProbe:
+    """Replaces an attribute of instances, and reports each assignment.
 
-    The value stays where it was, in the instance: pickles and copies know nothing of it.
+    The value stays in the instance's own dictionary, so pickles and copies are the same.
 
     Parameters
     ----------
     name : str
         Name of the attribute.
     note : callable
-        Is told of the object, the value before (None if there was none), the value now, and
-        the frame that sets it.
+        Called with the object, the value before (None without one), the new value, and the frame
+        that assigns it.
+
+    Examples
+    --------
+    >>> class Source:
+    ...     pass
+    >>> Source.n = ChangeProbe("n", lambda source, before, value, frame: print(before, value))
+    >>> Source().n = 7
+    None 7
     """
 
     def __init__(self, name: str, note: Callable[[Any, Any, Any, FrameType], None]) -> None:
@@ -73,7 +91,7 @@ class Changed:
         note = self.note
         if note is not None:
             with contextlib.suppress(Exception):
-                note(thing, before, value, sys._getframe(1))  # noqa: SLF001  what sets it
+                note(thing, before, value, sys._getframe(1))  # noqa: SLF001  the frame that assigns
 
     def __delete__(self, thing: Any) -> None:
         try:
@@ -82,13 +100,13 @@ class Changed:
             raise AttributeError(self.name) from None
 
 
-def _told(original: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+def _noted(original: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
-        heard = function.note  # type: ignore[attr-defined]
-        if heard is not None:
+        current_note = function.note  # type: ignore[attr-defined]
+        if current_note is not None:
             with contextlib.suppress(Exception):
-                heard(*args)
+                current_note(*args)
         return original(*args, **kwargs)
 
     function.note = note  # type: ignore[attr-defined]
@@ -96,29 +114,29 @@ def _told(original: Callable[..., Any], note: Callable[..., None]) -> Callable[.
 
 
 class Probes:
-    """Probes that are in place, to be taken out again."""
+    """Places probes, and removes all of them at once."""
 
     def __init__(self) -> None:
         self._placed: list[tuple[type | ModuleType, str, Any, Any]] = []
 
     def on_look(self, owner: type, name: str, note: Callable[[Any], None]) -> None:
-        """Tell when a method is looked up, if the class itself has it."""
+        """Report lookups of a method that the class itself defines; else do nothing."""
         original = vars(owner).get(name)
-        if original is not None and not isinstance(original, Looked):
-            self._place(owner, name, Looked(original, note))
+        if original is not None and not isinstance(original, LookupProbe):
+            self._place(owner, name, LookupProbe(original, note))
 
     def on_change(
         self, owner: type, name: str, note: Callable[[Any, Any, Any, FrameType], None]
     ) -> None:
-        """Tell when an attribute of instances is set, if the class itself has none of that name."""
+        """Report assignments to an attribute of instances, if no class attribute has its name."""
         if name not in vars(owner):
-            self._place(owner, name, Changed(name, note))
+            self._place(owner, name, ChangeProbe(name, note))
 
     def on_call(self, owner: ModuleType, name: str, note: Callable[..., None]) -> None:
-        """Tell when a function of a module is called: one that is private to it, and harmless."""
+        """Report calls of a module's function. These do pass through the probe."""
         original = vars(owner).get(name)
         if original is not None:
-            self._place(owner, name, _told(original, note))
+            self._place(owner, name, _noted(original, note))
 
     def _place(self, owner: type | ModuleType, name: str, probe: Any) -> None:
         original = vars(owner).get(name, _NOTHING)
@@ -126,7 +144,7 @@ class Probes:
         self._placed.append((owner, name, original, probe))
 
     def remove(self) -> None:
-        """Put back what was there; a probe that somebody put something over falls silent."""
+        """Restore all attributes; silence a probe that other code has replaced or wrapped."""
         for owner, name, original, probe in reversed(self._placed):
             probe.note = None
             if vars(owner).get(name) is not probe:

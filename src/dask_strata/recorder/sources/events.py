@@ -1,4 +1,4 @@
-"""Events that Dask, its nannies or the user logged, and what they say of workers."""
+"""Events that Dask, its nannies or the user log, among them those about workers and stealing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, json_text, safe_repr
 from dask_strata.schema import wire_key
+from dask_strata.schema.values import UNEXPECTED
 from dask_strata.store.frames import Batch
 
-#: Actions in Dask's events that are about a worker, under what names `worker_events` has them.
+#: Actions of Dask's events about a worker, and their names in ``worker_events``.
 _WORKER_ACTIONS = {
     "worker-status-change": "status",
     "closing-worker": "closing",
@@ -24,43 +25,57 @@ _WORKER_ACTIONS = {
 }
 
 
-#: Actions by which a worker, or the scheduler for it, says that it is about to end.
+#: Actions that announce the end of a worker, by the worker itself or by the scheduler.
 _ANNOUNCEMENTS = frozenset({"closing-worker", "close-worker", "retired"})
+
+#: Number of items in the forms of Dask's stealing events.
+_REQUEST_LENGTH, _LENGTH_WITH_DESTINATION, _LENGTH_WITHOUT_DESTINATION = 8, 5, 4
 
 
 class EventSource(Source):
-    """Makes batches of `log_events` and `steals`, and rows of `worker_events`.
+    """Make batches of ``log_events`` and ``steals``, and rows of ``worker_events``.
 
     Parameters
     ----------
     engine : Engine
-        Takes the rows of `worker_events`.
+        Gets the rows of ``worker_events``.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._events: deque[tuple[int, Any, Any]] = deque()
-        self._why: dict[str, str] = {}
+        self._expected: dict[str, str] = {}
         self._announced: dict[str, str] = {}
 
     def logged(self, topic: Any, message: Any) -> None:
-        """Take an event; on the event loop."""
+        """Queue an event for the next flush; called on the event loop.
+
+        Parameters
+        ----------
+        topic : object
+            Dask's topic, such as the address of a worker.
+        message : object
+            The event.
+        """
         self._events.append((now_ns(), topic, message))
         if not isinstance(message, dict) or not isinstance(topic, str) or topic == "all":
             return
         action = message.get("action")
         if action == "remove-worker":
-            self._why[topic] = "expected" if message.get("expected") else "unexpected"
+            self._expected[topic] = "expected" if message.get("expected") else UNEXPECTED
         elif action in _ANNOUNCEMENTS:
             self._announced[topic] = str(message.get("reason") or action)
 
     def worker_removed(self, worker: str, stimulus_id: str) -> None:
-        """Take the end of a worker; on the event loop, after Dask has logged it."""
-        said = self._announced.pop(worker, None)
-        why = self._why.pop(worker, None)
-        # Dask calls every end unexpected that the scheduler did not ask for, also that of a
-        # worker which said that it was closing.
-        reason = f"announced: {said}" if said else f"{why}: {stimulus_id}" if why else stimulus_id
+        """Add the row for a removed worker; called on the event loop, after Dask has logged it."""
+        announced = self._announced.pop(worker, None)
+        expected = self._expected.pop(worker, None)
+        # Prefer the announcement: Dask calls each removal unexpected that the scheduler did not
+        # request, even if the worker had announced that it was closing.
+        if announced:
+            reason = f"announced: {announced}"
+        else:
+            reason = f"{expected}: {stimulus_id}" if expected else stimulus_id
         self._engine.add(
             "worker_events",
             time=now_ns(),
@@ -122,13 +137,13 @@ def _topic(topic: Any) -> str:
 
 
 def _steals(time: int, message: Any) -> Iterable[dict[str, Any]]:
-    """Read an event of work stealing, whose form is Dask's own affair: what is unknown is null."""
+    """Yield rows for an event of work stealing; skip forms that no known version of Dask has."""
     if not isinstance(message, (tuple, list)) or not message:
         return
-    what, *rest = message
-    if what == "request" and rest and isinstance(rest[0], (list, tuple)):
+    kind, *rest = message
+    if kind == "request" and rest and isinstance(rest[0], (list, tuple)):
         for entry in rest[0]:
-            if isinstance(entry, (list, tuple)) and len(entry) == 8:  # noqa: PLR2004
+            if isinstance(entry, (list, tuple)) and len(entry) == _REQUEST_LENGTH:
                 yield {
                     "time": time,
                     "key": wire_key(entry[2]),
@@ -137,10 +152,10 @@ def _steals(time: int, message: Any) -> Iterable[dict[str, Any]]:
                     "outcome": "request",
                 }
         return
-    if what == "reschedule" and rest and isinstance(rest[0], bool):
+    if kind == "reschedule" and rest and isinstance(rest[0], bool):
         rest = rest[1:]
-    outcome = safe_repr(what) if not isinstance(what, str) else what
-    if len(rest) == 5:  # noqa: PLR2004
+    outcome = safe_repr(kind) if not isinstance(kind, str) else kind
+    if len(rest) == _LENGTH_WITH_DESTINATION:
         key, _, source, destination, stimulus = rest
         yield {
             "time": time,
@@ -150,7 +165,7 @@ def _steals(time: int, message: Any) -> Iterable[dict[str, Any]]:
             "outcome": outcome,
             "stimulus_id": stimulus,
         }
-    elif len(rest) == 4:  # noqa: PLR2004
+    elif len(rest) == _LENGTH_WITHOUT_DESTINATION:
         key, _, source, stimulus = rest
         yield {
             "time": time,

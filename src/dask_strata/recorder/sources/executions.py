@@ -1,8 +1,9 @@
-"""Every run of a task's function, seen from the thread that runs it.
+"""Executions: each call of a task's function, measured on the thread that calls it.
 
-While anyone records this process, `distributed.worker._run_task` and its like are wrapped.
-What they see is handed over as it is, and worked out on the recorder's thread. Nothing here
-raises into Dask, and the last recording to end puts back what was there.
+While at least one recording of this process is under way, wrappers replace the functions of
+`distributed.worker` that call a task's function. A wrapper only takes measurements; the
+recorder's thread turns them into rows. The wrappers never raise into Dask, and the last recording
+to end restores Dask's own functions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextvars import Token
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_strata.metrics import current_execution as current
+from dask_strata.metrics import current_execution
 from dask_strata.recorder.pipeline import resource_usage
 from dask_strata.recorder.pipeline.resource_usage import Sample
 from dask_strata.recorder.pipeline.source import Source
@@ -36,7 +37,41 @@ logger = logging.getLogger("dask_strata")
 
 @dataclass(slots=True)
 class Execution:
-    """One run of a task's function, while it goes on and until it is written."""
+    """One call of a task's function, from its start until its rows are made.
+
+    Attributes
+    ----------
+    key : object
+        Key of the task, as Dask has it.
+    run_id : int or None
+        Dask's own number of the attempt; None if the worker's state has no such task.
+    kind : str
+        thread, coroutine or actor.
+    thread : int
+        Identity of the calling thread.
+    number : int
+        Number of the execution in this process.
+    before, after : Sample or None
+        Resource usage at the start and the end; None for a coroutine.
+    start_ns, stop_ns : int
+        Wall clock in nanoseconds since the epoch; used only for a coroutine.
+    failed : bool
+        Whether the function raised.
+    shared : bool
+        Whether another execution overlapped with this one in this process.
+    queues : list of deque
+        Queues of the recordings, which get this execution when it ends.
+    token : Token or None
+        Resets the context variable when the execution ends; None before and afterwards.
+    opened : dict
+        How often each (path, mode, flags, working folder) was opened.
+    elsewhere : set of str
+        Whether the function started "threads" or "processes", whose usage is not measured.
+    reported : dict
+        Sums and counts by kind and name, see `dask_strata.metrics`.
+    library : LibraryUse or None
+        Reads and chunks of libraries; None until a library is used.
+    """
 
     key: Any
     run_id: int | None
@@ -50,154 +85,155 @@ class Execution:
     exception: str | None = None
     failed: bool = False
     shared: bool = False
-    #: Who is told of it, and how to leave its context.
-    sinks: list[deque[Execution]] = field(default_factory=list)
+    queues: list[deque[Execution]] = field(default_factory=list)
     token: Token[Execution | None] | None = None
     n_opened: int = 0
     opened: dict[tuple[Any, Any, Any, Any], int] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
-    #: Sums and counts by kind and name, see `dask_strata.metrics`.
     reported: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
     library: LibraryUse | None = None
 
 
-_sinks: dict[int, list[deque[Execution]]] = {}
-#: What was there, and what stands in its place, by name.
+#: Queues of the recordings of each worker, by the identity of the worker.
+_queues: dict[int, list[deque[Execution]]] = {}
+#: Dask's function and the wrapper that replaces it, by name.
 _wrapped: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 _numbers = itertools.count()
-_going_on: dict[int, Execution] = {}
+_under_way: dict[int, Execution] = {}
 _lock = threading.Lock()
 
-#: What went wrong around a task, until somebody puts it on record.
-_troubles: set[str] = set()
-_MOST_TROUBLES = 100
+#: Errors of the measurements around tasks, which the next `ExecutionHook.rows` records as losses.
+_errors: set[str] = set()
+_MAX_ERRORS = 100
 
 
 class ExecutionHook(Source):
-    """Sees every run of a task's function on one worker.
+    """Record every execution on one worker, from creation until `remove`.
 
     Parameters
     ----------
     worker : distributed.Worker
         The worker.
     address : str
-        Its address, for the rows.
+        Address of the worker, for the rows.
     opens : bool
-        Whether files that are opened are seen, too.
+        Whether to record opened files and the reads of libraries, too.
     """
 
     def __init__(self, worker: Any, address: str, *, opens: bool) -> None:
         self._address = address
         self._worker = id(worker)
-        self._runs: deque[Execution] = deque()
+        self._executions: deque[Execution] = deque()
         self._opens = self._attached = opens
         if opens:
-            libraries.attach(current)
-            watch(current, libraries.look)
+            libraries.attach(current_execution)
+            watch(current_execution, libraries.place_probes)
         with _lock:
             _wrap()
-            _sinks.setdefault(self._worker, []).append(self._runs)
+            _queues.setdefault(self._worker, []).append(self._executions)
 
     def remove(self) -> None:
-        """Stop; the last one to stop leaves Dask as it was."""
+        """Stop recording; the last hook of the process restores Dask's functions."""
         if self._attached:
             self._attached = False
             libraries.detach()
         with _lock:
-            sinks = _sinks.get(self._worker, [])
-            # By identity: two empty queues are equal.
-            sinks[:] = [sink for sink in sinks if sink is not self._runs]
-            if not sinks:
-                _sinks.pop(self._worker, None)
-            if not _sinks:
+            queues = _queues.get(self._worker, [])
+            # Compare by identity: two empty queues are equal.
+            queues[:] = [queue for queue in queues if queue is not self._executions]
+            if not queues:
+                _queues.pop(self._worker, None)
+            if not _queues:
                 _unwrap()
                 resource_usage.close_files()
 
     def rows(self) -> Iterable[Batch]:
-        """Return the runs that ended since the last call."""
-        for reason in libraries.troubles():
+        """Return rows of the executions that ended since the last call, and of losses."""
+        for reason in libraries.take_errors():
             yield _loss("library_reads", reason)
-        for _ in range(len(_troubles)):
-            yield _loss("executions", _troubles.pop())
-        runs = [self._runs.popleft() for _ in range(len(self._runs))]
+        for _ in range(len(_errors)):
+            yield _loss("executions", _errors.pop())
+        ended = [self._executions.popleft() for _ in range(len(self._executions))]
         try:
-            batches = list(self._batches(runs))
-        except Exception:  # noqa: BLE001  one odd run must not cost the others
+            batches = list(self._batches(ended))
+        except Exception:  # noqa: BLE001  one malformed execution must not cost the others
             batches = []
-            for run in runs:
+            for execution in ended:
                 try:
-                    batches += self._batches([run])
-                except Exception as error:  # noqa: BLE001  whatever is odd about it
+                    batches += self._batches([execution])
+                except Exception as error:  # noqa: BLE001  it may be malformed in any way
                     yield _loss("executions", f"{type(error).__name__}: {safe_repr(error)}")
         yield from batches
 
-    def _batches(self, runs: list[Execution]) -> Iterable[Batch]:
-        if runs:
-            yield self._executions(runs)
+    def _batches(self, ended: list[Execution]) -> Iterable[Batch]:
+        if ended:
+            yield self._batch_of_executions(ended)
         for table, rows_of in (_DETAILS if self._opens else _REPORTED).items():
-            rows = [self._about(run) | row for run in runs for row in rows_of(run)]
+            rows = [self._about(each) | row for each in ended for row in rows_of(each)]
             if rows:
                 yield Batch.of_rows(table, rows)
 
-    def _executions(self, runs: list[Execution]) -> Batch:
+    def _batch_of_executions(self, ended: list[Execution]) -> Batch:
         measured = [
-            (run.start_ns, run.stop_ns, *_UNMEASURED)
-            if run.before is None or run.after is None
-            else resource_usage.used(run.before, run.after)
-            for run in runs
+            (each.start_ns, each.stop_ns, *_UNMEASURED)
+            if each.before is None or each.after is None
+            else resource_usage.used(each.before, each.after)
+            for each in ended
         ]
         columns: dict[str, Any] = {
-            "execution": [run.number for run in runs],
-            "key": [wire_key(run.key) for run in runs],
+            "execution": [each.number for each in ended],
+            "key": [wire_key(each.key) for each in ended],
             "worker": self._address,
-            "run_id": [run.run_id for run in runs],
-            "thread": [run.thread for run in runs],
-            "kind": [run.kind for run in runs],
-            "outcome": ["erred" if run.failed else "finished" for run in runs],
-            "exception": [text_or_none(run.exception) for run in runs],
-            "shared": [run.shared for run in runs],
+            "run_id": [each.run_id for each in ended],
+            "thread": [each.thread for each in ended],
+            "kind": [each.kind for each in ended],
+            "outcome": ["erred" if each.failed else "finished" for each in ended],
+            "exception": [text_or_none(each.exception) for each in ended],
+            "shared": [each.shared for each in ended],
         }
         columns |= zip(resource_usage.MEASURES, map(list, zip(*measured, strict=True)), strict=True)
-        # Another recording of this process may see opens: here perhaps nobody asked for it.
+        # The audit hook also counts for recordings without `opens`, if another one has it on.
         if self._opens:
-            columns["elsewhere"] = [", ".join(sorted(run.elsewhere.copy())) or None for run in runs]
-            columns["n_opened"] = [run.n_opened for run in runs]
-        return Batch("executions", len(runs), columns)
+            columns["elsewhere"] = [
+                ", ".join(sorted(each.elsewhere.copy())) or None for each in ended
+            ]
+            columns["n_opened"] = [each.n_opened for each in ended]
+        return Batch("executions", len(ended), columns)
 
-    def _about(self, run: Execution) -> dict[str, Any]:
+    def _about(self, execution: Execution) -> dict[str, Any]:
         return {
-            "key": wire_key(run.key),
-            "run_id": run.run_id,
+            "key": wire_key(execution.key),
+            "run_id": execution.run_id,
             "worker": self._address,
-            "execution": run.number,
+            "execution": execution.number,
         }
 
 
-#: Of a coroutine no more is known than when it began and ended.
+#: A coroutine shares its thread, so only its start and stop are measured.
 _UNMEASURED = (None,) * (len(resource_usage.MEASURES) - 2)
 
 
-def _loss(what: str, reason: str) -> Batch:
-    return Batch.of_rows("losses", [{"time": time.time_ns(), "what": what, "reason": reason}])
+def _loss(table: str, reason: str) -> Batch:
+    return Batch.of_rows("losses", [{"time": time.time_ns(), "what": table, "reason": reason}])
 
 
-def _reports(run: Execution) -> Iterable[dict[str, Any]]:
+def _reports(execution: Execution) -> Iterable[dict[str, Any]]:
     return [
         {"kind": kind, "name": text_or_none(name), "value": value, "count": count}
-        for (kind, name), (value, count) in list(run.reported.items())
+        for (kind, name), (value, count) in list(execution.reported.items())
     ]
 
 
-#: What is recorded of a run beside its own row, by table.
+#: Functions that make the rows of an execution in each further table.
 _DETAILS: dict[str, Callable[[Execution], Iterable[dict[str, Any]]]] = {
-    "file_opens": lambda run: opened_files(run.opened),
-    "library_reads": lambda run: () if run.library is None else run.library.reads(),
-    "seen_chunks": lambda run: () if run.library is None else run.library.seen_chunks(),
+    "file_opens": lambda each: opened_files(each.opened),
+    "library_reads": lambda each: () if each.library is None else each.library.reads(),
+    "seen_chunks": lambda each: () if each.library is None else each.library.seen_chunks(),
     "reports": _reports,
 }
 
 
-#: The part of it that users report themselves.
+#: The tables that are recorded without `opens`: reports of the user's own code.
 _REPORTED = {"reports": _reports}
 
 
@@ -213,7 +249,11 @@ def _wrap() -> None:
     ):
         original = getattr(module, name, None)
         if original is None:
-            logger.warning("dask-strata does not see %s on this version of Dask", name)
+            logger.warning(
+                "dask-strata does not record executions through distributed.worker.%s: "
+                "this version of Dask has no such function",
+                name,
+            )
             continue
         _wrapped[name] = original, functools.update_wrapper(make(original), original)
         setattr(module, name, _wrapped[name][1])
@@ -223,19 +263,19 @@ def _unwrap() -> None:
     import distributed.worker as module
 
     for name, (original, wrapper) in _wrapped.items():
-        # Somebody may have wrapped our wrapper: it stays then, and passes calls on.
+        # If other code has wrapped our wrapper, leave it in place: it passes calls on.
         if getattr(module, name) is wrapper:
             setattr(module, name, original)
     _wrapped.clear()
 
 
 def _forget_in_child() -> None:
-    """Leave nothing in a forked process that a thread may have held, or that it would record."""
-    global _lock  # noqa: PLW0603  whoever held it is not in this process
+    """Reset the state in a forked process, which is not recorded."""
+    global _lock  # noqa: PLW0603  a thread of the parent may hold the old lock
     _lock = threading.Lock()
-    _sinks.clear()
-    _going_on.clear()
-    current.set(None)
+    _queues.clear()
+    _under_way.clear()
+    current_execution.set(None)
 
 
 if hasattr(os, "register_at_fork"):
@@ -243,34 +283,37 @@ if hasattr(os, "register_at_fork"):
 
 
 def _begin(worker: Any, key: Any, kind: str) -> Execution | None:
-    """Return what begins now; None if nobody records this worker."""
-    if id(worker) not in _sinks or _is_going_on(key, kind):
+    """Begin an execution; return None if the worker is not recorded or it has already begun."""
+    if id(worker) not in _queues or _is_under_way(key, kind):
         return None
     tasks = getattr(getattr(worker, "state", None), "tasks", {})
     run_id = getattr(tasks.get(key), "run_id", None)
-    run = Execution(key, run_id, kind, threading.get_ident(), next(_numbers))
-    run.sinks = _sinks[id(worker)]
-    libraries.look()
-    _going_on[run.number] = run
+    execution = Execution(key, run_id, kind, threading.get_ident(), next(_numbers))
+    execution.queues = _queues[id(worker)]
+    libraries.place_probes()
+    _under_way[execution.number] = execution
     try:
-        # Of two that overlap, the later one here sees the other.
-        if len(_going_on) > 1:
-            for one in list(_going_on.values()):
-                one.shared = True
+        # The later of two overlapping executions finds the earlier one here and marks both.
+        if len(_under_way) > 1:
+            for each in list(_under_way.values()):
+                each.shared = True
         if kind == "coroutine":
-            run.start_ns = time.time_ns()
+            execution.start_ns = time.time_ns()
         else:
-            run.before = resource_usage.begin()
-        run.token = current.set(run)
+            execution.before = resource_usage.begin()
+        execution.token = current_execution.set(execution)
     except BaseException:
-        _going_on.pop(run.number, None)
+        _under_way.pop(execution.number, None)
         raise
-    return run
+    return execution
 
 
-def _is_going_on(key: Any, kind: str) -> bool:
-    """Tell whether a wrapper of an earlier recording, kept by somebody's own, has begun it."""
-    outer = current.get()
+def _is_under_way(key: Any, kind: str) -> bool:
+    """Return whether an outer wrapper has begun this execution.
+
+    A wrapper of an earlier recording stays if other code has wrapped it.
+    """
+    outer = current_execution.get()
     return (
         outer is not None
         and outer.token is not None
@@ -279,35 +322,35 @@ def _is_going_on(key: Any, kind: str) -> bool:
     )
 
 
-def _end(run: Execution) -> None:
+def _end(execution: Execution) -> None:
     try:
-        if run.kind == "coroutine":
-            run.stop_ns = time.time_ns()
+        if execution.kind == "coroutine":
+            execution.stop_ns = time.time_ns()
         else:
-            run.after = resource_usage.end()
+            execution.after = resource_usage.end()
     finally:
-        _going_on.pop(run.number, None)
-        if run.token is not None:
-            current.reset(run.token)
-            run.token = None
-    if run.library is not None:
-        run.library.finish()
-    for sink in run.sinks:
-        sink.append(run)
+        _under_way.pop(execution.number, None)
+        if execution.token is not None:
+            current_execution.reset(execution.token)
+            execution.token = None
+    if execution.library is not None:
+        execution.library.finish()
+    for queue in execution.queues:
+        queue.append(execution)
 
 
 def _guarded(action: Callable[..., Any], *args: Any) -> Any:
-    """Do what must never fail a task; what went wrong is put on record, once a reason."""
+    """Call an action that must never fail a task; record each distinct error once per flush."""
     try:
         return action(*args)
-    except Exception as error:  # noqa: BLE001  whatever it is, it is not the user's
-        if len(_troubles) < _MOST_TROUBLES:
-            _troubles.add(f"{type(error).__name__}: {safe_repr(error)}")
+    except Exception as error:  # noqa: BLE001  an error of the recorder must not reach the task
+        if len(_errors) < _MAX_ERRORS:
+            _errors.add(f"{type(error).__name__}: {safe_repr(error)}")
         return None
 
 
-def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
-    return args[place] if len(args) > place else kwargs[name]
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str) -> Any:
+    return args[position] if len(args) > position else kwargs[name]
 
 
 def _begin_task(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Execution | None:
@@ -330,19 +373,19 @@ def _begin_actor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Execution | N
 def _wrapper(begin: Callable[..., Execution | None]) -> Callable[..., Any]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            run = _guarded(begin, args, kwargs)
-            if run is None:
+            execution = _guarded(begin, args, kwargs)
+            if execution is None:
                 return original(*args, **kwargs)
             try:
                 message = original(*args, **kwargs)
             except BaseException as error:
-                run.failed, run.exception = True, safe_repr(error)
+                execution.failed, execution.exception = True, safe_repr(error)
                 raise
             else:
-                _guarded(_note_outcome, run, message)
+                _guarded(_note_outcome, execution, message)
                 return message
             finally:
-                _guarded(_end, run)
+                _guarded(_end, execution)
 
         return wrapper
 
@@ -351,33 +394,33 @@ def _wrapper(begin: Callable[..., Execution | None]) -> Callable[..., Any]:
 
 def _coroutine_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        run = _guarded(_begin_coroutine, args, kwargs)
-        if run is None:
+        execution = _guarded(_begin_coroutine, args, kwargs)
+        if execution is None:
             return await original(*args, **kwargs)
         try:
             message = await original(*args, **kwargs)
         except BaseException as error:
-            run.failed, run.exception = True, safe_repr(error)
+            execution.failed, execution.exception = True, safe_repr(error)
             raise
         else:
-            _guarded(_note_outcome, run, message)
+            _guarded(_note_outcome, execution, message)
             return message
         finally:
-            _guarded(_end, run)
+            _guarded(_end, execution)
 
     return wrapper
 
 
 def _actor_key(worker: Any, function: Any, name: Any) -> Any:
-    """Return the key of the actor that a method belongs to; Dask passes on a name only."""
+    """Return the key of a method's actor; Dask passes a name, which is not the key."""
     actor = getattr(function, "__self__", None)
-    for key, known in list(worker.state.actors.items()):
-        if known is actor:
+    for key, candidate in list(worker.state.actors.items()):
+        if candidate is actor:
             return key
     return name
 
 
-def _note_outcome(run: Execution, message: Any) -> None:
-    # An actor's method returns what the user made, which is none of our business.
-    if run.kind != "actor" and message.get("op") == "task-erred":
-        run.failed, run.exception = True, message.get("exception_text")
+def _note_outcome(execution: Execution, message: Any) -> None:
+    # The message of an actor's method is the user's own return value, so do not read it.
+    if execution.kind != "actor" and message.get("op") == "task-erred":
+        execution.failed, execution.exception = True, message.get("exception_text")

@@ -1,7 +1,7 @@
-"""Files that tasks open, as Python's own audit events tell.
+"""Files that tasks open, from Python's audit events.
 
-An audit hook cannot be removed: there is one for the life of the process, and it does next
-to nothing while nobody records.
+Python has no way to remove an audit hook. The process gets one hook, once; outside of recorded
+executions the hook returns after one look at a context variable.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 from dask_strata.recorder.pipeline.redact import redact_text
 
-#: Files that a run is seen to open; beyond these it is only counted.
+#: Bound on the distinct files of an execution; further opens only count in ``n_opened``.
 MAX_OPENED = 1000
 
 _installed = False
 
-#: Modes by what the flags of an `open` say, where it has no mode of its own.
+#: Modes by the flags of an `os.open`, which has no mode.
 _FLAGS = {os.O_RDONLY: "read", os.O_WRONLY: "write", os.O_RDWR: "update"}
 
-#: Events that say that a run has others work for it, whose use of resources is not its own.
+#: Audit events that start a thread or process. Its resource usage is not the execution's.
 _ELSEWHERE = {
     "_thread.start_new_thread": "threads",
     "_thread.start_joinable_thread": "threads",
@@ -36,17 +36,19 @@ _ELSEWHERE = {
 }
 
 
-def watch(current: ContextVar[Any], look: Callable[[Any], None]) -> None:
-    """See which run opens files, for the rest of the life of this process.
+def watch(current: ContextVar[Any], before_open: Callable[[Any], None]) -> None:
+    """Install the audit hook, which notes the files that each execution opens.
+
+    Only the first call has an effect, which lasts for the rest of the process.
 
     Parameters
     ----------
     current : ContextVar
-        The run that the calling code is part of, or None.
-    look : callable
-        Told of each run that opens a file, before it does; never raises.
+        Holds the execution that the calling code is part of, or None.
+    before_open : callable
+        Called with the execution before it opens a file; never raises.
     """
-    global _installed  # noqa: PLW0603  there is one interpreter, which has the hook for good
+    global _installed  # noqa: PLW0603  a process has one interpreter, which keeps the hook
     if _installed:
         return
     _installed = True
@@ -54,70 +56,76 @@ def watch(current: ContextVar[Any], look: Callable[[Any], None]) -> None:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
-            run = get()
-            if run is None or len(arguments) != 3:  # noqa: PLR2004  path, mode, flags
+            execution = get()
+            if execution is None or len(arguments) != 3:  # noqa: PLR2004  path, mode, flags
                 return
             path, mode, flags = arguments
             kind = type(path)
             if kind is int:
                 return
-            look(run)
-            run.n_opened += 1
-            # Nothing of the user's may run in here, not even what hashes his own kind of text.
+            before_open(execution)
+            execution.n_opened += 1
+            # The hook must not run the user's code, which hashing a subclass of str would do.
             if kind is str or kind is bytes:
-                # Texts and bytes are compared, which Python can be told to fail for.
+                # The option -bb makes Python raise when a dict compares str with bytes.
                 with suppress(Exception):
-                    _note(run.opened, path, mode, flags)
+                    _note(execution.opened, path, mode, flags)
         elif event in _ELSEWHERE:
-            run = get()
-            if run is not None:
-                run.elsewhere.add(_ELSEWHERE[event])
+            execution = get()
+            if execution is not None:
+                execution.elsewhere.add(_ELSEWHERE[event])
 
     sys.addaudithook(hook)
 
 
 def _note(opened: dict[tuple[Any, Any, Any, Any], int], path: Any, mode: Any, flags: Any) -> None:
-    what = (
+    opening = (
         path,
         mode if type(mode) is str else None,
         flags if type(flags) is int else 0,
         _folder_of(path),
     )
-    if what in opened:
-        opened[what] += 1
+    if opening in opened:
+        opened[opening] += 1
     elif len(opened) < MAX_OPENED:
-        opened[what] = 1
+        opened[opening] = 1
 
 
 def _folder_of(path: str | bytes) -> str | None:
-    """Return the working folder as it is now, if a path is relative to it."""
+    """Return the present working folder for a relative path; None for an absolute one."""
     if path[:1] == (os.sep if type(path) is str else b"/"):
         return None
     try:
-        return os.getcwd()  # noqa: PTH109  called at each relative path
-    except OSError:  # it is gone
+        return os.getcwd()  # noqa: PTH109  Path.cwd() would be slower, at each relative path
+    except OSError:  # the folder was deleted
         return None
 
 
 def opened_files(opened: dict[tuple[Any, Any, Any, Any], int]) -> Iterator[dict[str, Any]]:
-    """Yield uri, mode and count of the files that belong to somebody's data."""
+    """Yield uri, mode and count of each opened file, without those of Python and the system.
+
+    Parameters
+    ----------
+    opened : dict
+        How often each (path, mode, flags, working folder) was opened.
+    """
     files: dict[tuple[str, str], int] = {}
-    # A copy: a thread that has the run's context may still open files.
+    # Iterate over a copy: a thread with the execution's context may still open files.
     for (path, mode, flags, folder), count in list(opened.items()):
-        where = os.path.normpath(os.path.join(folder or "", os.fsdecode(path)))  # noqa: PTH118  text
-        uri = redact_text(where)
-        if not _is_own(uri):
-            what = uri, _mode(mode, flags)
-            files[what] = files.get(what, 0) + count
+        full = os.path.normpath(os.path.join(folder or "", os.fsdecode(path)))  # noqa: PTH118  text
+        uri = redact_text(full)
+        if not _is_code_or_system(uri):
+            file = uri, _mode(mode, flags)
+            files[file] = files.get(file, 0) + count
     for (uri, mode), count in files.items():
         yield {"uri": uri, "mode": mode, "count": count}
 
 
-def _is_own(path: str) -> bool:
-    """Tell whether a file belongs to Python or the system."""
+def _is_code_or_system(path: str) -> bool:
+    """Return whether a file belongs to Python or the system."""
     if path.endswith(_CODE):
         return True
-    return path.startswith(_PREFIXES) and not path.startswith("/dev/shm/")  # noqa: S108  data is staged there
+    return path.startswith(_PREFIXES) and not path.startswith("/dev/shm/")  # noqa: S108  users stage data in /dev/shm
 
 
 _CODE = (".py", ".pyc", ".so", ".pyi", ".pth")

@@ -1,4 +1,4 @@
-"""Graphs as they were handed to the scheduler: tasks, dependencies, definitions."""
+"""Graphs as the scheduler receives them: submissions, tasks, dependencies, claimed inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,18 @@ from dask_strata.store.frames import Batch
 def function_name(spec: Any, known: dict[int, str]) -> str | None:
     """Return the name of the function that a task's definition calls; None for data.
 
-    ``known`` remembers names by the identity of functions, for as long as these live.
+    Parameters
+    ----------
+    spec : object
+        The definition: one of Dask's graph nodes.
+    known : dict
+        Names by the identity of functions; filled here, valid only while the functions live.
+
+    Examples
+    --------
+    >>> from dask._task_spec import Task
+    >>> function_name(Task("key", len, []), {})
+    'builtins.len'
     """
     function = getattr(spec, "func", None)
     if function is None:
@@ -45,13 +56,13 @@ def _describe(function: Any) -> str:
 
 
 def definition_bytes(spec: Any) -> int | None:
-    """Estimate the memory of a task's definition from its own arguments.
+    """Return an estimate of the memory of a task's definition in bytes, from its arguments.
 
-    Containers are looked into once: this is done for each task of a graph.
+    Count the items of a container, but not items of items: this runs for each task of a graph.
     """
     if spec is None:
         return None
-    size = object.__sizeof__(spec)  # Dask's own __sizeof__ counts the arguments too
+    size = object.__sizeof__(spec)  # Dask's own __sizeof__ includes the arguments
     arguments = getattr(spec, "args", None)
     parts = list(arguments) if isinstance(arguments, tuple) else []
     keywords = getattr(spec, "kwargs", None)
@@ -68,10 +79,10 @@ def definition_bytes(spec: Any) -> int | None:
     return size
 
 
-#: No definition is larger; what claims to be is wrong.
+#: Bound on a size in bytes; a user's `nbytes` beyond it is wrong.
 _LARGEST = 1 << 50
 
-#: Types whose values have no size beyond what the interpreter says.
+#: Types whose size is the interpreter's own figure.
 _PLAIN = frozenset({int, float, bool, str, bytes, type(None), tuple, list, dict, set})
 
 
@@ -87,7 +98,7 @@ def _size(value: Any) -> int:
 
 
 class _Graph:
-    """One submission, and how much of it was described."""
+    """One submission, and the number of its tasks that have rows."""
 
     def __init__(
         self,
@@ -99,7 +110,7 @@ class _Graph:
         inputs: bool,
     ) -> None:
         self.submission: str = facts["submission"]
-        #: Of what was described, if its inputs are asked for.
+        #: Definitions of the tasks that have rows; None if inputs are not recorded.
         self.definitions = Definitions(facts["submission"], known) if inputs else None
         self._rows, self._requested = rows, requested
         self._position = 0
@@ -107,15 +118,15 @@ class _Graph:
 
     @property
     def left(self) -> int:
-        """How many tasks were not described yet."""
+        """Number of tasks that have no rows yet."""
         return len(self._rows) - self._position
 
     def describe(self, n: int) -> Iterator[Batch]:
-        """Yield so many tasks more, with their dependencies."""
+        """Yield rows of the next n tasks and of their dependencies."""
         rows = self._rows[self._position : self._position + n]
-        self._position += len(rows)  # also if that fails, or it would fail for ever
+        self._position += len(rows)  # first: a failure would repeat otherwise
         if self.definitions is not None:
-            self.definitions.take({ts.key: spec for ts, spec in rows})
+            self.definitions.add({ts.key: spec for ts, spec in rows})
         yield self._tasks(rows)
         edges = [
             (ts.key, dependency)
@@ -157,25 +168,30 @@ class _Graph:
         )
 
 
-#: For how long graphs are described before what else was seen is handed over, how many tasks
-#: at most, and how many before others may have the interpreter.
-_SECONDS, MOST_TASKS, _STEP = 0.03, 10_000, 500
+#: Time per call, in seconds, for making the rows of graphs; the rest waits for the next flush.
+_SECONDS = 0.03
+
+#: Bound on the tasks per call.
+MAX_TASKS = 10_000
+
+#: Tasks after which the recorder's thread lets other threads run.
+_STEP = 500
 
 
 class GraphSource(Source):
-    """Makes batches of `submissions`, `graph_tasks`, `graph_edges` and `claimed_inputs`.
+    """Make batches of ``submissions``, ``graph_tasks``, ``graph_edges`` and ``claimed_inputs``.
 
-    The event loop only collects references; names, sizes and inputs are worked out later, on
-    the recorder's thread, and a part of a large graph at a time.
+    The event loop only collects references. The recorder's thread determines names, sizes and
+    inputs later, and a part of a large graph at a time.
 
     Parameters
     ----------
     run : str
         Id of the run.
     code : bool
-        Whether the user's source lines are recorded.
-    inputs : bool
-        Whether it is recorded what definitions say that tasks read.
+        Whether to record the user's source lines.
+    inputs : bool, optional
+        Whether to record the inputs that definitions name.
     """
 
     def __init__(self, run: str, *, code: bool, inputs: bool = False) -> None:
@@ -191,8 +207,23 @@ class GraphSource(Source):
     def submitted(
         self, scheduler: Any, client: str, tasks: Iterable[Any], keys: Any, stimulus_id: str | None
     ) -> None:
-        """Take a submission; on the event loop, before any of its tasks moves."""
-        # Definitions are taken now: the rest of a task's state outlives its being forgotten.
+        """Queue a submission; called on the event loop, before the first transition of its tasks.
+
+        Parameters
+        ----------
+        scheduler : distributed.Scheduler
+            The scheduler.
+        client : str
+            Id of the client.
+        tasks : iterable
+            Keys of the tasks.
+        keys : collection
+            Keys that the client requests.
+        stimulus_id : str or None
+            Dask's id of the submission.
+        """
+        # Take the definitions now. The rest of a task's state can be read later, even when Dask has
+        # forgotten the task.
         known = scheduler.tasks
         rows = [(ts, ts.run_spec) for key in tasks if (ts := known.get(key)) is not None]
         self._count += 1
@@ -210,36 +241,36 @@ class GraphSource(Source):
         self._new.append((facts, rows, frozenset(keys), known))
 
     def end(self) -> None:
-        """Leave nothing for a later call, if it does not take too long."""
+        """Make the next call describe all inputs that are left, if that does not take too long."""
         if self._inputs is not None:
             self._inputs.end()
 
     def has_more(self) -> bool:
-        """Tell whether there is more than the next call may give."""
-        inputs = self._inputs is not None and self._inputs.unfinished
+        """Return whether submissions or inputs have no rows yet."""
+        inputs = self._inputs is not None and self._inputs.has_more()
         return bool(self._new or self._begun) or inputs
 
     def slow_rows(self) -> Iterator[Batch]:
-        """Return the submissions since the last call, and what there is time for of their tasks."""
+        """Yield rows of the submissions since the last call, and of tasks until time is over."""
         if self._new:
             new = [self._new.popleft() for _ in range(len(self._new))]
             inputs = self._inputs is not None
             self._begun.extend(_Graph(*each, inputs=inputs) for each in new)
             yield Batch.of_rows("submissions", [facts for facts, *_ in new])
-        until, room = time.monotonic() + _SECONDS, MOST_TASKS
+        until, room = time.monotonic() + _SECONDS, MAX_TASKS
         while self._begun and room > 0 and time.monotonic() < until:
             graph = self._begun[0]
             if graph.left:
                 n = min(_STEP, room)
                 room -= n
                 yield from graph.describe(n)
-                time.sleep(0)  # lets the event loop have the interpreter
+                time.sleep(0)  # let the event loop have the interpreter
             if not graph.left:
                 self._begun.popleft()
                 if self._inputs is not None and graph.definitions is not None:
                     self._inputs.add(graph.definitions)
         if self._inputs is not None and not self._begun:
-            yield from self._inputs()
+            yield from self._inputs.slow_rows()
 
 
 def _group_name(group: Any) -> str:

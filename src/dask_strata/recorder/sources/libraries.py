@@ -1,7 +1,8 @@
-"""What libraries know of their own reading: uproot's counters, coffea's chunks and phases.
+"""Probes in libraries that count their own reads: uproot's counters, coffea's chunks and phases.
 
-No library is imported here. Probes are placed when one is found to be loaded while somebody
-records (looked for when a task starts and when it opens a file), and taken out at the end.
+This module imports no library. While a recording is under way, it looks for loaded libraries when
+a task starts and when a task opens a file, and places probes in them. The end of the last
+recording removes the probes.
 """
 
 from __future__ import annotations
@@ -30,43 +31,43 @@ _placed: dict[str, Probes] = {}
 
 
 def _after_fork() -> None:
-    """Give a forked process a lock of its own: the other may have been taken meanwhile."""
-    global _lock  # noqa: PLW0603  a lock cannot be made new
+    """Replace the lock in a forked process: a thread of the parent may hold the old one."""
+    global _lock  # noqa: PLW0603  a held lock cannot be reset
     _lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
-#: What went wrong, until somebody puts it on record.
-_troubles: deque[str] = deque()
+#: Errors that the next `take_errors` returns, to be recorded as losses.
+_errors: deque[str] = deque()
 
-#: Modules that are not loaded yet, as far as we know; none while nobody records.
+#: Modules without probes so far, perhaps not loaded; empty while no recording is under way.
 _awaited: tuple[str, ...] = ()
 
 
 def attach(current: ContextVar[Any]) -> None:
-    """Begin to watch the libraries that this process has loaded, or will have.
+    """Begin to place probes in the libraries that this process has loaded or loads later.
 
     Parameters
     ----------
     current : ContextVar
-        The run that the calling code is part of, or None.
+        Holds the execution that the calling code is part of, or None.
     """
-    global _watchers, _current, _awaited  # noqa: PLW0603  classes of a library exist once
+    global _watchers, _current, _awaited  # noqa: PLW0603  probes change classes, of which a process has one
     with _lock:
         _watchers += 1
         _current = current
         if sys.version_info < (3, 12) and "threading" not in _placed:
-            # There is no audit event for it yet.
+            # Before Python 3.12 no audit event reports the start of a thread.
             _placed["threading"] = Probes()
             _placed["threading"].on_look(threading.Thread, "start", _thread_starting)
         _awaited = tuple(name for name in _PLACERS if name not in _placed)
-    look()
+    place_probes()
 
 
 def detach() -> None:
-    """Watch no longer; the last one to say so leaves the libraries as they were."""
+    """Undo one `attach`; the last call removes all probes."""
     global _watchers, _awaited  # noqa: PLW0603  as above
     with _lock:
         _watchers -= 1
@@ -78,22 +79,22 @@ def detach() -> None:
         _placed.clear()
 
 
-def look(run: Any = None) -> None:
-    """Place probes in libraries that were loaded since the last look; never raises.
+def place_probes(execution: Any = None) -> None:
+    """Place probes in libraries that were loaded since the last call; never raises.
 
     Parameters
     ----------
-    run : Execution, optional
-        The run in the midst of which this is: what it did before is made up for.
+    execution : Execution, optional
+        The execution under way; its reads from before the probes are counted later.
     """
     for name in _awaited:
         if name in sys.modules and _is_loaded(name):
-            _place(name, run)
+            _place(name, execution)
 
 
-def _place(name: str, run: Any) -> None:
+def _place(name: str, execution: Any) -> None:
     global _awaited  # noqa: PLW0603  as above
-    # Whoever has the lock sees to it: it may be us, opening a file on the way.
+    # Do not wait: the holder places the probes. It may be this thread, which opened a file in here.
     if not _lock.acquire(blocking=False):
         return
     try:
@@ -102,42 +103,46 @@ def _place(name: str, run: Any) -> None:
         probes = Probes()
         try:
             _PLACERS[name](probes)
-        except Exception as error:  # noqa: BLE001  a version that we do not know
+        except Exception as error:  # noqa: BLE001  an unknown version may fail in any way
             probes.remove()
-            logger.warning("dask-strata does not understand this version of %s: %s", name, error)
-            _troubles.append(f"this version of {name} is not understood: {error!r}")
+            logger.warning(
+                "dask-strata does not record the reads of %s: probes do not fit this version: %s",
+                name,
+                error,
+            )
+            _errors.append(f"probes do not fit this version of {name}: {error!r}")
         _awaited = tuple(other for other in _awaited if other != name)
         _placed[name] = probes
-        if run is not None:
-            use_of(run).made_up_for = set()
+        if execution is not None:
+            use_of(execution).caught_up = set()
     finally:
         _lock.release()
 
 
-def troubles() -> list[str]:
-    """Return what went wrong since the last call."""
-    return [_troubles.popleft() for _ in range(len(_troubles))]
+def take_errors() -> list[str]:
+    """Return the errors since the last call, such as libraries that probes do not fit."""
+    return [_errors.popleft() for _ in range(len(_errors))]
 
 
-def use_of(run: Any) -> LibraryUse:
-    """Return what a run uses of libraries, which begins to be known now."""
-    if run.library is None:
-        run.library = LibraryUse(run.thread)
-    return run.library  # type: ignore[no-any-return]
+def use_of(execution: Any) -> LibraryUse:
+    """Return the `LibraryUse` of an execution; make it on the first call."""
+    if execution.library is None:
+        execution.library = LibraryUse(execution.thread)
+    return execution.library  # type: ignore[no-any-return]
 
 
 def _thread_starting(thread: Any) -> None:  # noqa: ARG001
-    run = _current.get() if _current is not None else None
-    if run is not None:
-        run.elsewhere.add("threads")
+    execution = _current.get() if _current is not None else None
+    if execution is not None:
+        execution.elsewhere.add("threads")
 
 
 def _using() -> LibraryUse | None:
-    run = _current.get() if _current is not None else None
-    return None if run is None else use_of(run)
+    execution = _current.get() if _current is not None else None
+    return None if execution is None else use_of(execution)
 
 
-# uproot: a source counts what is requested of it; files tell when they are opened.
+# uproot: a source counts the requests for it, and empty hooks mark the opening of a file.
 
 
 def _place_uproot(probes: Probes) -> None:
@@ -148,7 +153,7 @@ def _place_uproot(probes: Probes) -> None:
     probes.on_change(source, "_num_requested_chunks", _ranges)
     for kind in _with_subclasses(source):
         probes.on_look(kind, "__exit__", _closing)
-    # Both are empty, and there for others to be told.
+    # uproot calls these two empty methods for subclasses to override.
     probes.on_look(reading.ReadOnlyFile, "hook_before_create_source", _opening)
     probes.on_look(reading.ReadOnlyDirectory, "hook_after_keys", _opened)
 
@@ -165,9 +170,9 @@ def _bytes_requested(source: Any, before: Any, value: int, frame: FrameType) -> 
     if use is None:
         return
     before = before or 0
-    if use.made_up_for is not None and id(source) not in use.made_up_for:
-        # The library was loaded, and read this, before we knew of it.
-        use.made_up_for.add(id(source))
+    if use.caught_up is not None and id(source) not in use.caught_up:
+        # The execution loaded the library: add the bytes from before the probes were in place.
+        use.caught_up.add(id(source))
         if before:
             use.add(_path(source), requested=before, ranges_known=False)
     if value > before:
@@ -189,9 +194,12 @@ def _ranges(source: Any, before: Any, value: int, frame: FrameType) -> None:  # 
 
 
 def _span(frame: FrameType, requested: int) -> list[tuple[int, int]] | None:
-    """Return the ranges that a source is asked for, as the method that counts them has them."""
-    asked = frame.f_locals
-    spans = asked.get("ranges") or [(asked.get("start"), asked.get("stop"))]
+    """Return the requested ranges, from the variables of the method that counts their bytes.
+
+    Return None if they do not add up to the requested bytes.
+    """
+    variables = frame.f_locals
+    spans = variables.get("ranges") or [(variables.get("start"), variables.get("stop"))]
     try:
         known = [(int(start), int(stop)) for start, stop in spans]
     except (TypeError, ValueError):
@@ -208,7 +216,7 @@ def _opening(file: Any) -> None:  # noqa: ARG001
 def _opened(directory: Any) -> None:
     use = _using()
     if use is not None:
-        use.opened(_path(directory._file.source))  # noqa: SLF001  no public way to its file
+        use.opened(_path(directory._file.source))  # noqa: SLF001  uproot has no public attribute for the file
 
 
 def _closing(source: Any) -> None:
@@ -221,7 +229,7 @@ def _path(source: Any) -> str:
     return str(getattr(source, "_file_path_orig", None) or source._file_path)  # noqa: SLF001
 
 
-# coffea: a factory of events knows the chunk, and when the events are there.
+# coffea: a factory has the facts of its chunk, and sets an attribute when the events are built.
 
 
 def _place_factory(probes: Probes) -> None:
@@ -233,14 +241,14 @@ def _place_factory(probes: Probes) -> None:
 
 
 def _place_executor(probes: Probes) -> None:
-    # Asked by the Runner when a chunk failed, before it raises or skips it.
+    # The Runner calls it when a chunk fails, before it raises the error or skips the chunk.
     probes.on_call(sys.modules["coffea.processor.executor"], "_exception_chain", _failed)
 
 
 def _failed(error: BaseException) -> None:
-    run = _current.get() if _current is not None else None
-    if run is not None:
-        run.reported["exception", repr(error)] = (1.0, 1)
+    execution = _current.get() if _current is not None else None
+    if execution is not None:
+        execution.reported["exception", repr(error)] = (1.0, 1)
 
 
 def _building(factory: Any) -> None:  # noqa: ARG001
@@ -266,31 +274,31 @@ def _made(factory: Any, before: Any, value: Any, frame: FrameType) -> None:  # n
 
 
 def _chunk(factory: Any) -> tuple[dict[str, Any], Any, int]:
-    """Return the chunk of a factory, its log of columns, and the identity of its source."""
+    """Return the facts of a factory's chunk, its log of columns, the identity of its source."""
     _, tree, entries = sys.modules["coffea.nanoevents.util"].key_to_tuple(factory._partition_key)  # noqa: SLF001
     first, last = entries.split("-")
     handle = getattr(factory._mapping, "_file_handle", None)  # noqa: SLF001
     source = getattr(getattr(handle, "file", handle), "source", None)
     metadata = factory._schema.form.get("parameters", {}).get("metadata") or {}  # noqa: SLF001
     uri = metadata.get("filename") if source is None else _path(source)
-    found = {
+    facts = {
         "dataset": metadata.get("dataset"),
         "uri": uri,
-        # A Parquet file has none, which coffea writes as text.
+        # A Parquet file has no tree; coffea then writes the text "None".
         "tree": None if tree == "None" else tree.strip("/").partition(";")[0],
         "first": int(first),
         "last": int(last),
     }
-    return found, getattr(factory._mapping, "_access_log", None), id(source)  # noqa: SLF001
+    return facts, getattr(factory._mapping, "_access_log", None), id(source)  # noqa: SLF001
 
 
 def _is_loaded(name: str) -> bool:
-    """Tell whether a module is loaded, and not in the midst of that."""
+    """Return whether a module is completely loaded."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 
 
-#: Modules that are waited for, and who places probes in them.
+#: Functions that place probes in a module, by its name.
 _PLACERS: dict[str, Callable[[Probes], None]] = {
     "uproot": _place_uproot,
     "coffea.nanoevents.factory": _place_factory,

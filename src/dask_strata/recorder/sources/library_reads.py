@@ -1,4 +1,4 @@
-"""What one run of a task used of libraries: bytes by file, chunks, and time by phase."""
+"""What libraries did during one execution: bytes by file, chunks, and time by phase."""
 
 from __future__ import annotations
 
@@ -13,16 +13,30 @@ from typing import Any
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.sources.transitions import text_or_none
 
-#: Ranges of a file that are kept for one run; with more, they are not known.
+#: Bound on the ranges of one file that an execution keeps; beyond it ``spans`` is null.
 MAX_SPANS = 20_000
 
-#: Merged ranges that are written; with more, they are not known.
+#: Bound on the merged ranges of one row; beyond it ``spans`` is null.
 _MAX_WRITTEN = 2_000
 
 
 @dataclass(slots=True)
 class Reading:
-    """What a run requested of one file."""
+    """The requests for one file during an execution.
+
+    Attributes
+    ----------
+    requested : int
+        Bytes requested.
+    requests : int
+        Number of requests.
+    ranges : int
+        Number of byte ranges in these requests.
+    open_seconds : float or None
+        Time that opening the file took; None if no opening was observed.
+    spans : list of (int, int) or None
+        Start and stop of each range; None if they are not completely known.
+    """
 
     requested: int = 0
     requests: int = 0
@@ -33,10 +47,26 @@ class Reading:
 
 @dataclass(slots=True)
 class SeenChunk:
-    """A chunk that a run is seen to make events of."""
+    """A chunk of a file from which an execution builds coffea's events.
+
+    Attributes
+    ----------
+    factory : int
+        Identity of the `NanoEventsFactory`.
+    facts : dict
+        Dataset, uri, tree, first and last entry.
+    columns : list or None
+        coffea's log of the columns that were read; it grows while events are processed.
+    source : int
+        Identity of uproot's source of the file; 0 after it was closed.
+    build_seconds, process_seconds : float
+        Time that building the events took, and processing them.
+    ready : bool
+        Whether the events were built.
+    """
 
     factory: int
-    what: dict[str, Any]
+    facts: dict[str, Any]
     columns: Any
     source: int
     build_seconds: float
@@ -45,15 +75,15 @@ class SeenChunk:
 
 
 class LibraryUse:
-    """What one run uses of libraries.
+    """Reads, chunks and phases of libraries during one execution.
 
-    Phases are those of the run's own thread. Bytes are counted in all threads that a library
-    takes its context to.
+    Phases are timed on the execution's own thread only. Bytes are counted on every thread to
+    which a library copies the execution's context.
 
     Parameters
     ----------
     thread : int
-        Identity of the run's thread.
+        Identity of the execution's thread.
     """
 
     def __init__(self, thread: int) -> None:
@@ -61,8 +91,9 @@ class LibraryUse:
         self._lock = threading.Lock()
         self.readings: dict[str, Reading] = {}
         self.chunks: list[SeenChunk] = []
-        #: Sources of which all was counted, where the library was there before we were.
-        self.made_up_for: set[int] | None = None
+        #: Identities of sources whose earlier requests were added once; None if the probes were
+        #: in place before the execution used the library.
+        self.caught_up: set[int] | None = None
         self._opening: float | None = None
         self._since: float | None = None
         self._phase: str | None = None
@@ -77,7 +108,21 @@ class LibraryUse:
         span: list[tuple[int, int]] | None = None,
         ranges_known: bool = True,
     ) -> None:
-        """Count what was requested of a file."""
+        """Add requests for a file.
+
+        Parameters
+        ----------
+        path : str
+            Path or URL of the file.
+        requested : int, optional
+            Bytes requested.
+        requests, ranges : int, optional
+            Number of requests, and of byte ranges in them.
+        span : list of (int, int), optional
+            Start and stop of each requested range.
+        ranges_known : bool, optional
+            Whether ``span`` is complete.
+        """
         with self._lock:
             reading = self.readings.setdefault(path, Reading())
             reading.requested += requested
@@ -91,7 +136,7 @@ class LibraryUse:
                 reading.spans += span
 
     def _now(self) -> float | None:
-        """Return the time, to the run's own thread."""
+        """Return the time in seconds on the execution's own thread; None on any other."""
         return time.perf_counter() if threading.get_ident() == self._thread else None
 
     def opening(self) -> None:
@@ -99,7 +144,7 @@ class LibraryUse:
         self._opening = self._now()
 
     def opened(self, path: str) -> None:
-        """Note that the file is open; what it took is not of the phase that it was opened in."""
+        """Note that the file is open, and exclude the time from the phase that is under way."""
         now, began = self._now(), self._opening
         if now is None or began is None:
             return
@@ -112,7 +157,7 @@ class LibraryUse:
 
     @property
     def is_building(self) -> bool:
-        """Whether events are being built."""
+        """Whether the calling thread is building events."""
         return self._phase == "build" and threading.get_ident() == self._thread
 
     def building(self) -> None:
@@ -122,11 +167,11 @@ class LibraryUse:
             self._leave(now)
             self._phase, self._since = "build", now
 
-    def seen(self, factory: int, what: dict[str, Any], columns: Any, source: int) -> None:
-        """Note that the factory is made, and of what."""
+    def seen(self, factory: int, facts: dict[str, Any], columns: Any, source: int) -> None:
+        """Note that a factory exists, with the facts of its chunk."""
         now = self._now()
         if now is not None and self._since is not None:
-            self.chunks.append(SeenChunk(factory, what, columns, source, now - self._since))
+            self.chunks.append(SeenChunk(factory, facts, columns, source, now - self._since))
             self._phase = self._since = None
 
     def making(self, factory: int) -> None:
@@ -136,7 +181,7 @@ class LibraryUse:
             self._phase, self._since = "build", now
 
     def ready(self, factory: int) -> None:
-        """Note that the events are there."""
+        """Note that the events are built."""
         now = self._now()
         if now is None or self._since is None or not self._is_last(factory):
             return
@@ -150,10 +195,10 @@ class LibraryUse:
         now = self._now()
         if now is not None and self.chunks and self.chunks[-1].source == source:
             self._leave(now)
-            self.chunks[-1].source = 0  # another object may get its identity
+            self.chunks[-1].source = 0  # another object may reuse the identity
 
     def finish(self) -> None:
-        """Note that the run has ended."""
+        """Note that the execution has ended."""
         self._leave(time.perf_counter())
 
     def _is_last(self, factory: int) -> bool:
@@ -166,7 +211,7 @@ class LibraryUse:
         self._phase = self._since = None
 
     def reads(self) -> Iterator[dict[str, Any]]:
-        """Yield rows of `library_reads`, as far as they are of libraries."""
+        """Yield the execution's rows of ``library_reads``, without the columns that name it."""
         with self._lock:
             readings = list(self.readings.items())
         for path, reading in readings:
@@ -181,12 +226,12 @@ class LibraryUse:
             }
 
     def seen_chunks(self) -> Iterator[dict[str, Any]]:
-        """Yield rows of `seen_chunks`, as far as they are of libraries."""
+        """Yield the execution's rows of ``seen_chunks``, without the columns that name it."""
         for chunk in self.chunks:
-            uri = chunk.what["uri"]
+            uri = chunk.facts["uri"]
             yield {
-                **chunk.what,
-                "dataset": text_or_none(chunk.what["dataset"]),
+                **chunk.facts,
+                "dataset": text_or_none(chunk.facts["dataset"]),
                 "uri": None if uri is None else located(str(uri)),
                 "columns": _columns(chunk.columns),
                 "build_seconds": chunk.build_seconds if chunk.ready else None,
@@ -195,7 +240,11 @@ class LibraryUse:
 
 
 def located(path: str) -> str:
-    """Return where a file is: an absolute path, or an address without credentials."""
+    """Return an absolute path, or a URL without credentials.
+
+    >>> located("root://me:secret@host//store/x.root"), located("file:///data/x.root")
+    ('root://***@host//store/x.root', '/data/x.root')
+    """
     scheme, separator, rest = path.partition("://")
     if separator and scheme != "file":
         return redact_text(path)
@@ -203,14 +252,14 @@ def located(path: str) -> str:
 
 
 def _columns(log: Any) -> str | None:
-    """Return the columns in coffea's log of accesses, as JSON; null if nobody kept one."""
+    """Return the columns in coffea's log of accesses as JSON; None without such a log."""
     if not isinstance(log, list):
         return None
     return json.dumps(sorted({str(getattr(entry, "branch", entry)) for entry in list(log)}))
 
 
 def _merged(spans: list[tuple[int, int]] | None) -> str | None:
-    """Return ranges as JSON, those that touch as one."""
+    """Return ranges as JSON, with touching ranges merged."""
     if spans is None:
         return None
     merged: list[list[int]] = []

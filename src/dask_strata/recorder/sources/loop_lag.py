@@ -1,4 +1,4 @@
-"""How late an event loop is: the time until it runs a callback."""
+"""The lag of an event loop: the time until it runs a callback."""
 
 from __future__ import annotations
 
@@ -8,34 +8,46 @@ from typing import Any
 
 
 class LoopLag:
-    """Measures one event loop from another thread.
+    """Measure the lag of one event loop from another thread.
 
     Parameters
     ----------
     loop : tornado.ioloop.IOLoop
         The loop.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> callbacks = []
+    >>> lag = LoopLag(SimpleNamespace(add_callback=callbacks.append))
+    >>> lag.measure() is None
+    True
+    >>> callbacks.pop()()  # the loop runs the callback
+    >>> 0 <= lag.measure() < 60
+    True
     """
 
     def __init__(self, loop: Any) -> None:
         self._loop = loop
-        self._asked: float | None = None
+        self._requested: float | None = None
         self._last: float | None = None
 
     def measure(self) -> float | None:
-        """Return the last lag in seconds, and ask for the next; None before the first.
+        """Return the last lag in seconds and request the next measurement.
 
-        While the loop has not answered, the time it has been silent is the lag.
+        Return None before the first measurement. While the loop has not run the callback, return
+        the time since the request.
         """
         now = time.monotonic()
-        if self._asked is not None:
-            return now - self._asked
+        if self._requested is not None:
+            return now - self._requested
         last, self._last = self._last, None
-        self._asked = now
+        self._requested = now
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.add_callback(self._answer)
+            self._loop.add_callback(self._run_by_loop)
         return last
 
-    def _answer(self) -> None:
-        if self._asked is not None:
-            self._last = time.monotonic() - self._asked
-            self._asked = None
+    def _run_by_loop(self) -> None:
+        if self._requested is not None:
+            self._last = time.monotonic() - self._requested
+            self._requested = None

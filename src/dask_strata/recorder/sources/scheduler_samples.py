@@ -1,4 +1,4 @@
-"""The scheduler over time: Dask's counter of transitions, samples of it and of its workers."""
+"""Samples of the scheduler and its workers over time, and Dask's counter of transitions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.sources.loop_lag import LoopLag
 from dask_strata.recorder.sources.transitions import Transitions
 
-#: How often a worker's occupancy is read again, if it changed while it was read.
+#: Tries at reading a worker's occupancy, which may change during the reading.
 _SUM_TRIES = 5
 
 
 class SchedulerSamples(Source):
-    """Makes rows of ``counters``, ``worker_samples`` and ``scheduler_samples``.
+    """Make rows of ``counters``, ``worker_samples`` and ``scheduler_samples``.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class SchedulerSamples(Source):
     engine : Engine
         Gets the rows.
     transitions : Transitions
-        Makes the rows that Dask's counter is compared with.
+        Counts the rows of transitions, which `check` compares with Dask's counter.
     """
 
     def __init__(self, scheduler: Any, engine: Engine, transitions: Transitions) -> None:
@@ -32,8 +32,8 @@ class SchedulerSamples(Source):
         self._lag = LoopLag(scheduler.loop)
 
     def sample(self) -> None:
-        """Sample the counter and the state."""
-        # On the event loop: during a transition Dask has already counted it and not yet logged it.
+        """Sample the counter and the state; called on the recorder's thread."""
+        # Count on the event loop: Dask counts a transition before it logs it.
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._scheduler.loop.add_callback(self._count_between)
         self._sample_state()
@@ -43,7 +43,13 @@ class SchedulerSamples(Source):
             self.count(final=False)
 
     def count(self, *, final: bool) -> None:
-        """Add a row of ``counters``; on the thread that runs Dask's transitions."""
+        """Add a row of ``counters``; call it on the thread that runs Dask's transitions.
+
+        Parameters
+        ----------
+        final : bool
+            Whether this is the last value.
+        """
         transitions = self._transitions
         self._engine.count(
             "scheduler.transitions",
@@ -92,9 +98,9 @@ class SchedulerSamples(Source):
 
 
 def _occupancy(ws: Any) -> float | None:
-    """Return the work that a worker has; null if it does not stand still for long enough.
+    """Return a worker's occupancy in seconds; None if it changes during each attempt.
 
-    Dask adds it up from a mapping that it changes meanwhile, on its own thread.
+    Dask sums it up from a mapping, which the event loop may change meanwhile.
     """
     for _ in range(_SUM_TRIES):
         try:

@@ -1,4 +1,4 @@
-"""Spills: each write to and read from disk by Dask's memory management."""
+"""Spills: writes of results to disk by Dask's memory management, and reads of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ logger = logging.getLogger("dask_strata")
 
 
 class SpillHook(Source):
-    """Sees each write to and read from disk by Dask's own memory management.
+    """Record each write to and read from disk by Dask's spill buffer, until `remove`.
 
     Parameters
     ----------
     worker : distributed.Worker
-        The worker; one without Dask's own spill buffer has nothing to see.
+        The worker. Without Dask's own spill buffer it gets no rows.
     address : str
-        Its address, for the rows.
+        Address of the worker, for the rows.
     """
 
     def __init__(self, worker: Any, address: str) -> None:
@@ -35,7 +35,7 @@ class SpillHook(Source):
         buffer = worker.data
         if not isinstance(buffer, SpillBuffer):
             return
-        slow = buffer._slow_uncached  # noqa: SLF001  the only way to the store on disk
+        slow = buffer._slow_uncached  # noqa: SLF001  Dask has no public attribute for the store on disk
         if not isinstance(slow, Slow):
             return
         rows = self._rows
@@ -57,19 +57,23 @@ class SpillHook(Source):
             try:
                 slow.__class__ = _recorded(type(slow))
             except TypeError as error:
-                logger.warning("dask-strata does not see spills on this version of Dask: %s", error)
+                logger.warning(
+                    "dask-strata does not record spills: it cannot hook the store of this version "
+                    "of Dask: %s",
+                    error,
+                )
                 return
         self._slow, self._note = slow, note
         self._slow.strata_notes.append(note)
 
     def rows(self) -> Iterable[Batch]:
-        """Return what was seen since the last call."""
+        """Return rows of the reads and writes since the last call."""
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
         if rows:
             yield Batch.of_rows("spills", rows)
 
     def remove(self) -> None:
-        """Stop; the last of several recordings to go gives the store its own class back."""
+        """Stop recording; the removal of the last hook gives the store its own class back."""
         slow, self._slow = self._slow, None
         if slow is None:
             return
@@ -79,9 +83,9 @@ class SpillHook(Source):
 
 
 def _recorded(kind: type) -> type:
-    """Return a class for one store, which tells all who want to know what goes in and out."""
+    """Return a subclass for one store, which calls `strata_notes` after each write and read."""
 
-    class Recorded(kind):
+    class RecordedStore(kind):
         strata_notes: ClassVar[list[Callable[[str, Any, Any, float], None]]] = []
 
         def __setitem__(self, key: Any, value: object) -> None:
@@ -97,4 +101,4 @@ def _recorded(kind: type) -> type:
                 note("unspill", key, self.weight_by_key.get(key), began)
             return value
 
-    return Recorded
+    return RecordedStore

@@ -1,4 +1,4 @@
-"""Submissions, as a client sends them: the user's line, and the layers of the graph."""
+"""Submissions of a client: the user's line of code, and the layers of the graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _folder_of(file: str, levels: int) -> str:
     return folder + os.sep
 
 
-#: Frames from these folders are Dask's or dask-strata's, not the user's.
+#: Folders of Dask and dask-strata, whose frames are not the user's.
 _NOT_USER = (
     _folder_of(dask.__file__, 1),
     _folder_of(distributed.__file__, 1),
@@ -36,40 +36,40 @@ _NOT_USER = (
 )
 _STDLIB = _folder_of(os.__file__, 1)
 
-#: For how long the layers of graphs are looked at before what else was seen is handed over.
+#: Time per call, in seconds, for describing layers; the rest waits for the next flush.
 _LAYER_SECONDS = 0.03
 
 
 class SubmissionSource(Source):
-    """Makes batches of ``client_submissions`` and ``graph_layers``.
+    """Make batches of ``client_submissions`` and ``graph_layers``.
 
     Parameters
     ----------
     client : distributed.Client
         The client.
     code : bool
-        Whether the text of the user's line is recorded.
+        Whether to record the text of the user's line.
     """
 
     def __init__(self, client: Any, *, code: bool) -> None:
         self._client, self._code = client, code
         self._sent: deque[tuple[int, Any, list[Any], list[tuple[str, int, str]]]] = deque()
         self._graphs: deque[tuple[dict[str, Any], Any]] = deque()
-        self._taker = watch_submissions(client, self._take)
+        self._note = watch_submissions(client, self._queue)
 
-    def _take(self, expr: Any, keys: list[Any], frames: list[tuple[str, int, str]]) -> None:
+    def _queue(self, expr: Any, keys: list[Any], frames: list[tuple[str, int, str]]) -> None:
         self._sent.append((now_ns(), expr, keys, frames))
 
     def has_more(self) -> bool:
-        """Return whether the layers of some graph are not described yet."""
+        """Return whether a graph has layers that have no rows yet."""
         return bool(self._graphs)
 
     def detach(self) -> None:
-        """Give the client its own method back."""
-        unwatch_submissions(self._client, self._taker)
+        """Restore the client's own method, unless another recording still watches it."""
+        unwatch_submissions(self._client, self._note)
 
     def rows(self) -> Iterable[Batch]:
-        """Return the submissions since the last call."""
+        """Return rows of the submissions since the last call."""
         rows = []
         while self._sent:
             time, expr, keys, frames = self._sent.popleft()
@@ -91,76 +91,101 @@ class SubmissionSource(Source):
                         clip(redact_text(linecache.getline(file, line).strip()), 1000) or None
                     )
             rows.append(row)
-            whose = {"time": time, "client": self._client.id, "first_key": first}
-            self._graphs.append((whose, expr))
+            origin = {"time": time, "client": self._client.id, "first_key": first}
+            self._graphs.append((origin, expr))
         if rows:
             yield Batch.of_rows("client_submissions", rows)
 
     def slow_rows(self) -> Iterable[Batch]:
-        """Return the layers of graphs that there is time for."""
+        """Return rows of layers, until the time for one call is over."""
         until = monotonic() + _LAYER_SECONDS
         while self._graphs and monotonic() < until:
-            whose, expr = self._graphs.popleft()
-            layers = [{**whose, **layer} for layer in _layers(expr)]
+            origin, expr = self._graphs.popleft()
+            layers = [{**origin, **layer} for layer in _layers(expr)]
             if layers:
                 yield Batch.of_rows("graph_layers", layers)
 
 
-_Taker = Callable[[Any, list[Any], list[tuple[str, int, str]]], None]
+_Note = Callable[[Any, list[Any], list[tuple[str, int, str]]], None]
 
 
-def watch_submissions(client: Any, taker: _Taker) -> _Taker:
-    """Have a function called with each graph that a client sends; several may watch."""
+def watch_submissions(client: Any, note: _Note) -> _Note:
+    """Call a function after each submission of a client; several functions may watch one client.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The client; its private method for submissions is replaced.
+    note : callable
+        Called with the graph, the list of keys of the futures, and the user's frame: a list with
+        at most one (file, line, function).
+
+    Returns
+    -------
+    callable
+        The same function, for `unwatch_submissions`.
+    """
     present = client.__dict__.get("_graph_to_futures")
-    takers: list[_Taker] | None = getattr(present, "strata_takers", None)
-    if takers is not None:
-        takers.append(taker)
-        return taker
-    takers = [taker]
-    original = client._graph_to_futures  # noqa: SLF001  the one place that all submissions pass
+    notes: list[_Note] | None = getattr(present, "strata_notes", None)
+    if notes is not None:
+        notes.append(note)
+        return note
+    notes = [note]
+    original = client._graph_to_futures  # noqa: SLF001  all submissions call this method
 
     def graph_to_futures(expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
         futures = original(expr, keys, *args, **kwargs)
         sent, frames = list(futures), _user_frames()
-        for take in takers:
-            take(expr, sent, frames)
+        for each in notes:
+            each(expr, sent, frames)
         return futures
 
-    graph_to_futures.strata_takers = takers  # type: ignore[attr-defined]
-    client._graph_to_futures = graph_to_futures  # noqa: SLF001
-    return taker
+    graph_to_futures.strata_notes = notes  # type: ignore[attr-defined]
+    client._graph_to_futures = graph_to_futures  # noqa: SLF001  as above
+    return note
 
 
-def unwatch_submissions(client: Any, taker: _Taker) -> None:
-    """Stop; the last to go gives the client its own method back."""
+def unwatch_submissions(client: Any, note: _Note) -> None:
+    """Undo `watch_submissions`; after the last function, restore the client's own method.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The client.
+    note : callable
+        The function that `watch_submissions` returned.
+    """
     present = client.__dict__.get("_graph_to_futures")
-    takers: list[_Taker] = getattr(present, "strata_takers", [])
-    if taker in takers:
-        takers.remove(taker)
-    if present is not None and not takers:
-        del client._graph_to_futures  # noqa: SLF001
+    notes: list[_Note] = getattr(present, "strata_notes", [])
+    if note in notes:
+        notes.remove(note)
+    if present is not None and not notes:
+        del client._graph_to_futures  # noqa: SLF001  as above
 
 
 def _user_frames() -> list[tuple[str, int, str]]:
-    """Return the innermost frame of the user's own code: file, line, function."""
-    frame = sys._getframe(2)  # noqa: SLF001  a full traceback would cost a hundred times as much
+    """Return (file, line, function) of the innermost frame of the user's own code.
+
+    Without one, return the innermost frame that is not Dask's, if there is any.
+    """
+    frame = sys._getframe(2)  # noqa: SLF001  a full traceback takes a hundred times as long
     fallback: list[tuple[str, int, str]] = []
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_NOT_USER):
-            here = (file, frame.f_lineno, frame.f_code.co_name)
+            found = (file, frame.f_lineno, frame.f_code.co_name)
             if "site-packages" not in file and not file.startswith((_STDLIB, "<frozen")):
-                return [here]
-            fallback = fallback or [here]
+                return [found]
+            fallback = fallback or [found]
         frame = frame.f_back  # type: ignore[assignment]
     return fallback
 
 
 def _layers(expr: Any) -> Iterable[dict[str, Any]]:
-    """Yield the layers of what was handed to Dask, without making any task.
+    """Yield the layers of a submitted expression or graph, without materializing any task.
 
-    A `HighLevelGraph` shows its layers, also inside of Dask's expressions that wrap one; any
-    other expression shows its operands. Anything else is one graph without layers.
+    A `HighLevelGraph` has layers, also inside Dask's expressions that wrap one. Of any other
+    expression, the operands are the layers. A plain graph has none.
     """
     if isinstance(getattr(expr, "layers", None), dict):
         yield from _graph_layers(expr)
@@ -172,7 +197,7 @@ def _layers(expr: Any) -> Iterable[dict[str, Any]]:
         inner = _wrapped(node)
         if isinstance(getattr(inner, "layers", None), dict):
             yield from _graph_layers(inner)
-        elif not type(node).__name__.startswith("_"):  # with one, it only holds others together
+        elif not type(node).__name__.startswith("_"):  # an underscore marks a mere container
             name = getattr(node, "_name", None)
             if isinstance(name, str):
                 yield {
@@ -185,7 +210,7 @@ def _layers(expr: Any) -> Iterable[dict[str, Any]]:
 
 
 def _wrapped(node: Any) -> Any:
-    """Return the graph that an expression of Dask's was made of, if it was."""
+    """Return the graph that one of Dask's expressions wraps; None if it wraps none."""
     return node.operand("dsk") if "dsk" in getattr(node, "_parameters", ()) else None
 
 

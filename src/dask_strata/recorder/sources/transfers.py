@@ -1,4 +1,4 @@
-"""Transfers of results, as both ends of each one log them."""
+"""Transfers of results between workers; both ends of a transfer log it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from typing import Any
 
 from dask_strata.recorder.pipeline.engine import Engine, now_ns, to_ns
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.sources.log_tap import LogTap
+from dask_strata.recorder.sources.dask_logs import LogFollower
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch
 
 
 class TransferSource(Source):
-    """Makes batches of ``transfer_ends`` and ``transfer_end_keys``, and rows of ``clock_offsets``.
+    """Make batches of ``transfer_ends`` and ``transfer_end_keys``, and rows of ``clock_offsets``.
 
     Parameters
     ----------
     worker : distributed.Worker
         The worker.
-    incoming, outgoing : LogTap
-        Follow the worker's two logs of transfers.
+    incoming, outgoing : LogFollower
+        Followers of the worker's two logs of transfers.
     engine : Engine
         Gets the rows of ``clock_offsets``.
     """
 
-    def __init__(self, worker: Any, incoming: LogTap, outgoing: LogTap, engine: Engine) -> None:
+    def __init__(
+        self, worker: Any, incoming: LogFollower, outgoing: LogFollower, engine: Engine
+    ) -> None:
         self._worker, self._address = worker, worker.address
         self._incoming, self._outgoing = incoming, outgoing
         self._engine = engine
@@ -33,7 +35,7 @@ class TransferSource(Source):
         self._delay: float | None = None
 
     def rows(self) -> Iterable[Batch]:
-        """Return the transfers that ended since the last call."""
+        """Return rows of the transfers that ended since the last call."""
         delay = self._worker.scheduler_delay
         if delay != self._delay:
             self._delay = delay
@@ -44,8 +46,8 @@ class TransferSource(Source):
                 uncertainty_seconds=self._worker.latency / 2,
             )
         ends, rows = [], []
-        for end, tap in (("incoming", self._incoming), ("outgoing", self._outgoing)):
-            for entry in tap.take():
+        for end, log in (("incoming", self._incoming), ("outgoing", self._outgoing)):
+            for entry in log.take():
                 self._n_transfers += 1
                 rows += [
                     {"number": self._n_transfers, "key": wire_key(key), "nbytes": nbytes}
@@ -60,10 +62,10 @@ class TransferSource(Source):
 
 
 def _transfer_row(end: str, entry: dict[str, Any], worker: str, delay: float) -> dict[str, Any]:
-    """Read an entry of Dask's transfer logs, on the worker's own clock.
+    """Return the row for an entry of Dask's transfer logs, with times on the worker's own clock.
 
-    Dask shifts start and stop to the scheduler's clock. In outgoing entries `middle` is not
-    shifted, so that the shift is known exactly; in incoming ones it is the present delay.
+    Dask shifts start and stop to the scheduler's clock. An outgoing entry also has the unshifted
+    `middle`, which gives the exact shift. For an incoming entry, assume the present delay.
     """
     start, stop = entry["start"], entry["stop"]
     if end == "outgoing":

@@ -1,8 +1,8 @@
-"""The scheduler's transitions, with what the workers' reports say about them.
+"""The scheduler's transitions, joined with the workers' reports of finished and failed tasks.
 
-From Dask's own log come key, states, stimulus and time; from the messages of workers come
-worker, thread, sizes, intervals, exceptions. A message causes at most one transition out
-of `processing`, with the same key and stimulus, in the same step of the event loop.
+Dask's transition log has key, states, stimulus and time. The messages of workers, called reports
+here, have worker, thread, sizes, intervals and exceptions. A report causes at most one transition
+out of `processing`, with the same key and stimulus, in the same step of the event loop.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dask_strata.recorder.pipeline.engine import now_ns, to_ns
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, json_text, wire_keys
-from dask_strata.recorder.sources.log_tap import HandlerTap, LogTap, UnexpectedLogError
+from dask_strata.recorder.sources.dask_logs import LogFollower, MessageHook, UnexpectedLogError
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch, Sparse
 
-#: A report whose transition has not been seen for so long caused none.
+#: A report without a transition after this time caused none.
 _UNMATCHED_SECONDS = 1.0
 
-#: Ends of workers that are remembered; their transitions come within a flush interval.
+#: Bound on removed workers to remember; their transitions are read within a flush interval.
 _REMEMBERED_REMOVALS = 10_000
 
 _MAX_PICKLE_BYTES = 100_000
 
-#: Columns that most transitions have no value in.
+#: Columns that are null in most transitions.
 _DETAILS = (
     "worker",
     "thread",
@@ -46,7 +46,11 @@ _DETAILS = (
 
 
 def intervals(startstops: Any) -> list[Any] | None:
-    """Return Dask's startstops as (action, start ns, duration ns, source)."""
+    """Return Dask's startstops as lists of action, start in ns, duration in ns, and source.
+
+    >>> intervals([{"action": "compute", "start": 1.5, "stop": 2.0}])
+    [['compute', 1500000000, 500000000, None]]
+    """
     if not startstops:
         return None
     return [
@@ -56,12 +60,16 @@ def intervals(startstops: Any) -> list[Any] | None:
 
 
 def text_or_none(value: Any) -> str | None:
-    """Return a text of Dask's, clipped and without secrets; anything that is no text is null."""
+    """Return a text clipped and redacted; None for an empty text or another type.
+
+    >>> text_or_none("ValueError: token=hunter2"), text_or_none(7)
+    ('ValueError: token=(redacted)', None)
+    """
     return redact_text(clip(value)) if isinstance(value, str) and value else None
 
 
 def traceback_text(value: Any, *, code: bool) -> str | None:
-    """Return a traceback; without its source lines, if code may not be recorded."""
+    """Return a traceback clipped and redacted, without its source lines unless ``code``."""
     text = text_or_none(value)
     if text is None or code:
         return text
@@ -69,7 +77,20 @@ def traceback_text(value: Any, *, code: bool) -> str | None:
 
 
 class Transitions(Source):
-    """What both ways of taking transitions have."""
+    """Base of the two sources of transitions: makes batches and remembers removed workers.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        The scheduler.
+    code : bool
+        Whether to record the source lines of tracebacks.
+
+    Attributes
+    ----------
+    recorded : int
+        Number of rows of ``scheduler_transitions`` so far.
+    """
 
     def __init__(self, scheduler: Any, *, code: bool) -> None:
         self._scheduler = scheduler
@@ -80,7 +101,7 @@ class Transitions(Source):
         self.recorded = 0
 
     def worker_removed(self, worker: str, stimulus_id: str) -> None:
-        """Remember which worker's end a stimulus is about; on the event loop."""
+        """Remember the worker that a stimulus removed; called on the event loop."""
         self._removed[stimulus_id] = worker
         if len(self._removed) > _REMEMBERED_REMOVALS:
             del self._removed[next(iter(self._removed))]
@@ -108,11 +129,11 @@ class Transitions(Source):
                     worker.put(i, self._removed.get(stimuli[i]))
             elif finish == "processing" and last[keys[i]] == i:
                 ts = tasks.get(keys[i])
-                on = None if ts is None else ts.processing_on
-                worker.put(i, None if on is None else on.address)
+                ws = None if ts is None else ts.processing_on
+                worker.put(i, None if ws is None else ws.address)
             if finish == "erred":
-                known = self._failed.pop((keys[i], stimuli[i]), None)
-                _put_failure(details, i, known or _failure(tasks.get(keys[i]), code=self._code))
+                failure = self._failed.pop((keys[i], stimuli[i]), None)
+                _put_failure(details, i, failure or _failure(tasks.get(keys[i]), code=self._code))
         return Batch(
             "scheduler_transitions",
             len(keys),
@@ -128,17 +149,19 @@ class Transitions(Source):
 
 
 class TransitionSource(Transitions):
-    """Makes batches of `scheduler_transitions` and `unmatched_reports`.
+    """Make batches of ``scheduler_transitions`` and ``unmatched_reports`` from Dask's logs.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
         The scheduler.
+    code : bool, optional
+        Whether to record the source lines of tracebacks.
 
     Raises
     ------
     UnexpectedLogError
-        Dask's logs are not as this version knows them; use `PluginSource`.
+        Dask's log or handlers are not of the expected form; use `PluginSource` instead.
     """
 
     name = "log"
@@ -156,24 +179,27 @@ class TransitionSource(Transitions):
         self._erred: deque[dict[str, Any]] = deque()
         self._pending: dict[tuple[Any, str], tuple[bool, dict[str, Any]]] = {}
         self._since: dict[tuple[Any, str], float] = {}
-        self._log = LogTap(scheduler, "transition_log")
-        self._taps = []
+        self._log = LogFollower(scheduler, "transition_log")
+        self._hooks = []
         try:
             handlers = scheduler.stream_handlers
-            self._taps.append(HandlerTap(handlers, "task-finished", self._finished.append))
-            self._taps.append(HandlerTap(handlers, "task-erred", self._erred.append))
+            self._hooks.append(MessageHook(handlers, "task-finished", self._finished.append))
+            self._hooks.append(MessageHook(handlers, "task-erred", self._erred.append))
         except UnexpectedLogError:
             self.remove()
             raise
 
     def remove(self) -> None:
-        """Stop; on the event loop's thread."""
+        """Stop following the log and the messages; call it on the event loop's thread."""
         self._log.remove()
-        for tap in self._taps:
-            tap.remove()
+        for hook in self._hooks:
+            hook.remove()
 
     def worker_removed(self, worker: str, stimulus_id: str) -> None:
-        """Also remember why tasks failed by it: they may be forgotten before they are read."""
+        """Also remember the failures that the removal caused.
+
+        Dask may forget the failed tasks before the recorder's thread reads their transitions.
+        """
         super().worker_removed(worker, stimulus_id)
         for key, _, finish, _, stimulus, _ in self._log.peek():
             if finish == "erred" and stimulus == stimulus_id:
@@ -186,10 +212,10 @@ class TransitionSource(Transitions):
         return self._pending.pop((key, stimulus_id), None)
 
     def rows(self) -> Iterable[Batch]:
-        """Return what happened since the last call."""
+        """Return rows of the transitions since the last call, and of unmatched reports."""
         now = time.monotonic()
-        # Dask goes on meanwhile. A report comes before its transition: who reads the transitions
-        # first finds the reports of all of them.
+        # Read the transitions first: Dask continues meanwhile, and receives a report before it logs
+        # the transition, so the reports of all these transitions are present.
         entries = self._log.take()
         for finished, reports in ((True, self._finished), (False, self._erred)):
             for _ in range(len(reports)):
@@ -204,14 +230,14 @@ class TransitionSource(Transitions):
                 lambda i: self._report_of(keys[i], stimuli[i]),
             )
             self.recorded += len(entries)
-        # A report's transition is in the same step of the event loop, or there is none.
+        # Give up on old reports: a transition follows in the same step of the event loop or never.
         old = [key for key, since in self._since.items() if now - since > _UNMATCHED_SECONDS]
         unmatched = [r for key in old if (r := self._report_of(*key)) is not None]
         if unmatched:
             yield unmatched_batch(unmatched)
 
     def unmatched(self) -> None:
-        """Take it that no transition comes any more for what is waiting."""
+        """Make the next `rows` give up on all reports that wait for a transition."""
         self._since = dict.fromkeys(self._since, 0.0)
 
 
@@ -234,7 +260,7 @@ def _put_report(
 
 
 def _failure(ts: Any, *, code: bool) -> dict[str, Any]:
-    """Return what a failed task says of its failure, while the scheduler knows it."""
+    """Return exception, traceback, blame and suspicions of a failed task; {} if it is forgotten."""
     if ts is None:
         return {}
     text = text_or_none(getattr(ts, "exception_text", None)) or _made_by_scheduler(ts.exception)
@@ -250,14 +276,14 @@ def _failure(ts: Any, *, code: bool) -> dict[str, Any]:
 def _put_failure(details: dict[str, Sparse], i: int, failure: dict[str, Any]) -> None:
     for name, value in failure.items():
         column = details[name]
-        if not column.rows or column.rows[-1] != i:  # the worker's own report knows better
+        if not column.rows or column.rows[-1] != i:  # prefer the value from the worker's own report
             column.put(i, value)
 
 
 def _made_by_scheduler(pickled: Any) -> str | None:
-    """Name the exception that Dask keeps as bytes without a text, such as `KilledWorker`.
+    """Return the name of an exception that Dask keeps without a text, such as `KilledWorker`.
 
-    The pickle is looked at and never loaded: its first class is what was raised.
+    Scan the pickle for its first class, which is that of the exception; never load it.
     """
     if not isinstance(pickled, bytes) or len(pickled) > _MAX_PICKLE_BYTES:
         return None
@@ -276,7 +302,13 @@ def _made_by_scheduler(pickled: Any) -> str | None:
 
 
 def unmatched_batch(reports: list[tuple[bool, dict[str, Any]]]) -> Batch:
-    """Return the batch of reports that changed no state."""
+    """Return the batch of reports that caused no transition.
+
+    Parameters
+    ----------
+    reports : list of (bool, dict)
+        Whether the task finished, and the message.
+    """
     now = now_ns()
     return Batch.of_rows(
         "unmatched_reports",
@@ -298,10 +330,19 @@ def unmatched_batch(reports: list[tuple[bool, dict[str, Any]]]) -> Batch:
 
 
 class PluginSource(Transitions):
-    """The same from Dask's public plugin call alone, for a Dask that we do not know.
+    """Make batches of ``scheduler_transitions`` from Dask's public plugin call alone.
 
-    It has no exception of attempts that were retried, no report that came too late, and no
-    `run_id`.
+    For versions of Dask whose logs `TransitionSource` does not recognise. It records no exceptions
+    of retried attempts, no unmatched reports and no `run_id`.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        The scheduler.
+    clock : callable
+        Returns the time in seconds since the epoch.
+    code : bool, optional
+        Whether to record the source lines of tracebacks.
     """
 
     name = "plugin"
@@ -314,14 +355,14 @@ class PluginSource(Transitions):
     def transition(
         self, key: Any, start: str, finish: str, *_: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Take one call of Dask's."""
+        """Queue a transition for the next flush; called by Dask on the event loop."""
         self._calls.append((key, start, finish, stimulus_id, self._clock(), kwargs))
 
     def remove(self) -> None:
-        """Nothing to undo: the plugin itself is removed."""
+        """Do nothing: the removal of the plugin ends the calls."""
 
     def rows(self) -> Iterable[Batch]:
-        """Return what happened since the last call."""
+        """Return rows of the transitions since the last call."""
         calls = [self._calls.popleft() for _ in range(len(self._calls))]
         if not calls:
             return

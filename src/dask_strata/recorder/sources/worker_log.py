@@ -8,15 +8,14 @@ from typing import Any
 from dask_strata.recorder.pipeline.engine import now_ns, to_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, safe_repr, wire_keys
-from dask_strata.recorder.sources.log_tap import LogTap
+from dask_strata.recorder.sources.dask_logs import LogFollower
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch
 
-#: Entries of the worker's log that say no more than the transitions they go with, which
-#: have the same key and stimulus.
+#: Entries that repeat a transition with the same key and stimulus.
 _REDUNDANT = frozenset({"put-in-memory", "ensure-task-exists"})
 
-#: Entries that begin with their name; in all others it comes behind the key.
+#: Names of entries that begin with their name; all others begin with the key.
 _NAME_FIRST = frozenset(
     {
         "free-keys",
@@ -32,13 +31,16 @@ _NAME_FIRST = frozenset(
 
 _TRANSITION_LENGTH = 7
 
+#: Least number of items of an entry with a key, a name and something more.
+_KEYED_LENGTH = 3
+
 
 class WorkerLogSource(Source):
-    """Makes batches of ``worker_transitions`` and ``worker_log``.
+    """Make batches of ``worker_transitions`` and ``worker_log``.
 
     Parameters
     ----------
-    log : LogTap
+    log : LogFollower
         Follows ``worker.state.log``.
     address : str
         Address of the worker.
@@ -46,15 +48,15 @@ class WorkerLogSource(Source):
     Attributes
     ----------
     recorded : int
-        Number of transitions that were made into rows.
+        Number of rows of ``worker_transitions`` so far.
     """
 
-    def __init__(self, log: LogTap, address: str) -> None:
+    def __init__(self, log: LogFollower, address: str) -> None:
         self._log, self._address = log, address
         self.recorded = 0
 
     def rows(self) -> Iterable[Batch]:
-        """Return the entries since the last call."""
+        """Return rows of the entries since the last call."""
         transitions, others = [], []
         for entry in self._log.take():
             if len(entry) == _TRANSITION_LENGTH and isinstance(entry[4], dict):
@@ -83,31 +85,31 @@ class WorkerLogSource(Source):
 
 
 def _is_redundant(entry: tuple[Any, ...]) -> bool:
-    """Tell entries that only announce the transitions behind them, of the same stimulus."""
-    if len(entry) < 3:  # noqa: PLR2004
+    """Return whether an entry only announces transitions that follow, of the same stimulus."""
+    if len(entry) < _KEYED_LENGTH:
         return False
     first, second, third = entry[:3]
-    if not isinstance(second, str):  # in a cluster of one process it may also be a list
+    if not isinstance(second, str):  # keys to free; a list in a cluster of one process
         return bool(first == "free-keys")
     return second in _REDUNDANT or (second == "compute-task" and third == "released")
 
 
 def _log_row(entry: tuple[Any, ...], worker: str) -> dict[str, Any]:
-    """Read one entry of the worker's log; their forms differ, the last two items are the same."""
-    *what, stimulus, when = entry
+    """Return the row for an entry: in all forms the last two items are stimulus and time."""
+    *items, stimulus, when = entry
     row: dict[str, Any] = {
         "worker": worker,
         "stimulus_id": stimulus if isinstance(stimulus, str) else safe_repr(stimulus),
     }
     row["time"] = to_ns(when) if isinstance(when, float) else now_ns()
-    # A key may be a name, too; but then its event follows, and not a list or an address.
-    key_first = len(what) > 1 and isinstance(what[1], str) and "://" not in what[1]
-    if what and isinstance(what[0], str) and what[0] in _NAME_FIRST and not key_first:
-        row["event"], rest = what[0], what[1:]
-    elif len(what) > 1 and isinstance(what[1], str):
-        row["key"], row["event"], rest = wire_key(what[0]), what[1], what[2:]
+    # A key may equal one of the names; then the event's name follows, not a list or an address.
+    key_first = len(items) > 1 and isinstance(items[1], str) and "://" not in items[1]
+    if items and isinstance(items[0], str) and items[0] in _NAME_FIRST and not key_first:
+        row["event"], rest = items[0], items[1:]
+    elif len(items) > 1 and isinstance(items[1], str):
+        row["key"], row["event"], rest = wire_key(items[0]), items[1], items[2:]
     else:
-        row["event"], rest = "other", what
+        row["event"], rest = "other", items
     if rest:
         row["detail"] = clip(
             ", ".join(r if isinstance(r, str) else safe_repr(r, 10_000) for r in rest)

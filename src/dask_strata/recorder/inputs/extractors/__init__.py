@@ -1,14 +1,14 @@
-"""What recognises inputs: a registry by the qualified name of a function or type.
+"""Extractors: functions that find inputs, by the qualified name of a function or type.
 
-Names rather than objects, so that no library is imported for it. An extractor is given
-either a `Call` (its name is that of what a task calls: a function, or the type of a callable
-object) or an object that stands among a task's arguments (its name is that of the object's
-type, or of one of its bases). It yields one mapping for each input, with columns of the table
-``claimed_inputs``: ``uri`` is needed, all others are optional. If it yields anything for a
-call, the arguments of that call are not looked at any more.
+The registry has names instead of objects, so that it imports no library. An extractor gets one of
+two things: a `Call`, if it is registered for the called function or the type of a called object;
+or an object among a task's arguments, if it is registered for its type or one of its bases. It
+yields one mapping per input, with columns of the table ``claimed_inputs``: ``uri`` is required, all
+others are optional. If it yields anything for a call, the arguments of that call are not searched
+further.
 
-Others add theirs with `register`, in the scheduler's process, or with an entry point in the
-group ``dask_strata.extractors``, whose name is the qualified name::
+Users add an extractor with `register`, in the scheduler's process; packages add one with an entry
+point in the group ``dask_strata.extractors``, whose name is the qualified name::
 
     [project.entry-points."dask_strata.extractors"]
     "mylab.io.read_frames" = "mylab.strata:frames"
@@ -30,7 +30,7 @@ Extractor = Callable[[Any], Iterable[Mapping[str, Any]]]
 #: Group of entry points that add extractors.
 GROUP = "dask_strata.extractors"
 
-_OURS: dict[str, Extractor] = {
+_BUILT_IN: dict[str, Extractor] = {
     **arrays.EXTRACTORS,
     **bag.EXTRACTORS,
     **coffea.EXTRACTORS,
@@ -38,18 +38,18 @@ _OURS: dict[str, Extractor] = {
     **uproot.EXTRACTORS,
 }
 _registered: dict[str, Extractor] = {}
-_plugged: dict[str, EntryPoint] | None = None
+_installed: dict[str, EntryPoint] | None = None
 
 
 def register(qualified_name: str, extractor: Extractor) -> None:
-    """Have an extractor asked about calls of a function, or objects of a type.
+    """Register an extractor for calls of a function, or for objects of a type.
 
     Parameters
     ----------
     qualified_name : str
         Module and name of the function or type, such as ``mylab.io.read_frames``.
     extractor : callable
-        Takes the `Call` or the object, returns or yields a mapping for each input.
+        Takes the `Call` or the object, and returns or yields a mapping for each input.
 
     Examples
     --------
@@ -62,7 +62,14 @@ def register(qualified_name: str, extractor: Extractor) -> None:
 
 
 def find(qualified_name: str) -> Extractor | None:
-    """Return the extractor of a function or type: one that was registered comes first.
+    """Return the extractor for a function or type; None without one.
+
+    Registered extractors take precedence over entry points, and these over built-in ones.
+
+    Parameters
+    ----------
+    qualified_name : str
+        Module and name of the function or type.
 
     Raises
     ------
@@ -76,16 +83,21 @@ def find(qualified_name: str) -> Extractor | None:
     if point is not None:
         _registered[qualified_name] = extractor = point.load()
         return extractor  # type: ignore[no-any-return]
-    return _OURS.get(qualified_name)
+    return _BUILT_IN.get(qualified_name)
 
 
 def _entry_points() -> dict[str, EntryPoint]:
-    """Return what is installed; looked up once, nothing is imported for it."""
-    global _plugged  # noqa: PLW0603  the environment of a process does not change
-    if _plugged is None:
+    """Return the installed entry points by name, without importing them; look them up once."""
+    global _installed  # noqa: PLW0603  a cache: the environment of a process does not change
+    if _installed is None:
         try:
-            _plugged = {point.name: point for point in entry_points(group=GROUP)}
-        except Exception as error:  # noqa: BLE001  a package with damaged metadata is not ours
-            logger.warning("dask-strata cannot list the entry points of %s: %s", GROUP, error)
-            _plugged = {}
-    return _plugged
+            _installed = {point.name: point for point in entry_points(group=GROUP)}
+        except Exception as error:  # noqa: BLE001  damaged metadata of another package
+            logger.warning(
+                "dask-strata uses no extractors of other packages: cannot list the entry points "
+                "of %s: %s",
+                GROUP,
+                error,
+            )
+            _installed = {}
+    return _installed

@@ -1,4 +1,4 @@
-"""Inputs of dask.bag, and of all that reads blocks of files as Dask itself does."""
+"""Inputs of dask.bag, and of other readers that use Dask's `read_block_from_file`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dask_strata.recorder.inputs.extractors.call import Call
-from dask_strata.recorder.inputs.extractors.places import given_path, open_file
+from dask_strata.recorder.inputs.extractors.paths import given_path, open_file
 
 
 def block_of_file(call: Call) -> Iterator[dict[str, Any]]:
@@ -23,15 +23,15 @@ def block_of_file(call: Call) -> Iterator[dict[str, Any]]:
     yield row
 
 
-def lazy_file(thing: Any) -> Iterator[dict[str, Any]]:
-    """Yield a file of fsspec's that is opened by the task, unless it is to write."""
-    found = open_file(thing)
+def lazy_file(file: Any) -> Iterator[dict[str, Any]]:
+    """Yield one of fsspec's files that the task opens, unless its mode is for writing."""
+    found = open_file(file)
     if found is not None and not set(found[1]) & set("wax"):
         yield {"uri": found[0]}
 
 
 def text_blocks(call: Call) -> Iterator[dict[str, Any]]:
-    """Yield the file that `read_text` reads as a whole."""
+    """Yield a file that `read_text` reads completely."""
     yield from lazy_file(call.argument(1, "lazy_file"))
 
 

@@ -1,4 +1,4 @@
-"""What extractors are given: a call, as a task's definition has it."""
+"""Calls in a task's definition, and safe access to attributes of foreign objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _module_of_type = type.__dict__["__module__"].__get__
 
 
 class Later:
-    """Stands for what is known only when the task runs: the result of another task."""
+    """Stands for the result of another task, which exists only when the task runs."""
 
     def __repr__(self) -> str:
         return "<result of another task>"
@@ -33,10 +33,16 @@ class Call:
     function : callable
         The function or object, without the partials around it.
     args, kwargs
-        The arguments, those of partials included. Data that the graph holds is in its place;
-        a call within is a `Call`; the result of another task is `LATER`.
+        The arguments, including those of partials. References to data of the graph are replaced by
+        the data, nested calls by a `Call`, and results of other tasks by `LATER`.
     memo : dict
-        Remembers what an extractor likes while the tasks of one submission are looked at.
+        A cache for the extractor's own use, shared by the calls of one submission.
+
+    Examples
+    --------
+    >>> call = Call("mylab.read", print, ("/data/x",), {"first": 7})
+    >>> call.argument(0, "path"), call.argument(1, "first"), call.argument(2, "last")
+    ('/data/x', 7, None)
     """
 
     name: str
@@ -45,28 +51,32 @@ class Call:
     kwargs: Mapping[str, Any]
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def argument(self, place: int, name: str) -> Any:
-        """Return an argument by its place or name; None if it is not given."""
-        if place < len(self.args):
-            return self.args[place]
+    def argument(self, position: int, name: str) -> Any:
+        """Return an argument by its position or name; None if the call has no such argument."""
+        if position < len(self.args):
+            return self.args[position]
         return self.kwargs.get(name)
 
 
 def mro(kind: type) -> tuple[type, ...]:
-    """Return the bases of a type; a metaclass has no say in it."""
+    """Return the bases of a type, without running code of its metaclass."""
     return _mro(kind)  # type: ignore[no-any-return]
 
 
 def type_name(kind: type) -> str:
-    """Return the qualified name of a type; a metaclass has no say in it."""
+    """Return the qualified name of a type, without running code of its metaclass.
+
+    >>> type_name(dict)
+    'builtins.dict'
+    """
     try:
         return f"{_module_of_type(kind)}.{_name_of_type(kind)}"
-    except Exception:  # noqa: BLE001  a type may lie about its module
+    except Exception:  # noqa: BLE001  a type may have any object as its module
         return "?"
 
 
 def peek(thing: Any, name: str) -> Any:
-    """Return an attribute, or None: a user's `__getattr__` is not asked."""
+    """Return an attribute, or None without one; do not call a user's `__getattr__`."""
     try:
         return object.__getattribute__(thing, name)
     except Exception:  # noqa: BLE001  properties may do anything
@@ -74,7 +84,12 @@ def peek(thing: Any, name: str) -> Any:
 
 
 def function_name(function: Any) -> str:
-    """Return the qualified name of a function, or of the type of a callable object."""
+    """Return the qualified name of a function, or of the type of a callable object.
+
+    >>> import functools, json
+    >>> function_name(json.dumps), function_name(functools.partial(print))
+    ('json.dumps', 'functools.partial')
+    """
     if isinstance(function, types.MethodType):
         function = function.__func__
     if isinstance(function, type):

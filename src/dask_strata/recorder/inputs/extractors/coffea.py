@@ -1,4 +1,4 @@
-"""Inputs of coffea's Runner: its chunks stand as they are among a task's arguments."""
+"""Inputs of coffea: the chunks of its Runner are arguments of tasks, as objects."""
 
 from __future__ import annotations
 
@@ -7,36 +7,40 @@ from typing import Any
 from urllib.parse import unquote
 
 from dask_strata.recorder.inputs.extractors.call import peek
-from dask_strata.recorder.inputs.extractors.places import given_path
+from dask_strata.recorder.inputs.extractors.paths import given_path
+
+#: Parts of a factory's partition key: uuid, tree, entries.
+_KEY_PARTS = 3
 
 
-def work_item(thing: Any) -> Iterator[dict[str, Any]]:
-    """Yield the range of entries that a `WorkItem` stands for."""
-    for found in file_meta(thing):
+def work_item(item: Any) -> Iterator[dict[str, Any]]:
+    """Yield the range of entries of a `WorkItem`."""
+    for found in file_meta(item):
         yield {
             **found,
-            "first": peek(thing, "entrystart"),
-            "last": peek(thing, "entrystop"),
+            "first": peek(item, "entrystart"),
+            "last": peek(item, "entrystop"),
             "unit": "entries",
-            "columns": peek(thing, "preload") or None,
+            "columns": peek(item, "preload") or None,
         }
 
 
-def file_meta(thing: Any) -> Iterator[dict[str, Any]]:
-    """Yield the file whose metadata a task of the Runner looks up."""
-    uri = given_path(peek(thing, "filename"))
+def file_meta(meta: Any) -> Iterator[dict[str, Any]]:
+    """Yield the file of a `FileMeta`, whose metadata a task of the Runner reads."""
+    uri = given_path(peek(meta, "filename"))
     if uri is not None:
-        yield {"uri": uri, "dataset": peek(thing, "dataset"), "tree": peek(thing, "treename")}
+        yield {"uri": uri, "dataset": peek(meta, "dataset"), "tree": peek(meta, "treename")}
 
 
-def events_factory(thing: Any) -> Iterator[dict[str, Any]]:
-    """Yield what a `NanoEventsFactory` reads: its partition key has file, tree and range."""
-    key = peek(thing, "_partition_key")
-    opener = peek(peek(thing, "_mapping"), "_fileopener")
+def events_factory(factory: Any) -> Iterator[dict[str, Any]]:
+    """Yield the range of a `NanoEventsFactory`, whose partition key has file, tree and entries."""
+    key = peek(factory, "_partition_key")
+    opener = peek(peek(factory, "_mapping"), "_fileopener")
     files = peek(opener, "_uuid_pfnmap")
-    if not isinstance(key, str) or not isinstance(files, dict) or key.count("/") != 2:  # noqa: PLR2004  as coffea makes it
+    parts = key.split("/") if isinstance(key, str) else []
+    if not isinstance(files, dict) or len(parts) != _KEY_PARTS:
         return
-    uuid, tree, entries = (unquote(part) for part in key.split("/"))
+    uuid, tree, entries = map(unquote, parts)
     uri = given_path(files.get(uuid))
     if uri is not None:
         first, _, last = entries.partition("-")

@@ -7,23 +7,24 @@ from typing import Any
 
 from dask_strata.recorder.inputs.extractors.bag import block_of_file
 from dask_strata.recorder.inputs.extractors.call import Call, peek
-from dask_strata.recorder.inputs.extractors.places import given_path, on_filesystem
+from dask_strata.recorder.inputs.extractors.paths import given_path, on_filesystem
 
-#: What tells the kind of a pickled file system of Arrow's, and the scheme of its paths.
+#: Schemes of Arrow's file systems, by a name that their pickles contain.
 _ARROW_SCHEMES = {b"S3FileSystem": "s3", b"GcsFileSystem": "gs", b"HadoopFileSystem": "hdfs"}
+#: Schemes of Arrow's file systems, by their `type_name`.
 _ARROW_TYPES = {"s3": "s3", "gcs": "gs", "hdfs": "hdfs", "abfs": "abfs"}
 
 
 def parquet(call: Call) -> Iterator[dict[str, Any]]:
-    """Yield the pieces that `read_parquet` with fsspec reads for one partition."""
+    """Yield the files and row groups that `read_parquet` with fsspec reads for a partition."""
     reader = call.function
     part = call.args[0] if call.args else None
     columns = peek(reader, "_columns")
     for piece in part if isinstance(part, list) else [part]:
         if not isinstance(piece, dict) or not isinstance(piece.get("piece"), tuple):
             continue
-        where, groups = (*piece["piece"], None)[:2]
-        path = given_path(where) or given_path(peek(where, "path"))
+        file, groups = (*piece["piece"], None)[:2]
+        path = given_path(file) or given_path(peek(file, "path"))
         if path is not None:
             yield {
                 "uri": on_filesystem(path, peek(reader, "fs")),
@@ -50,7 +51,7 @@ def fragment(call: Call) -> Iterator[dict[str, Any]]:
 
 
 def fused_fragments(call: Call) -> Iterator[dict[str, Any]]:
-    """Yield the fragments of several partitions that are read as one."""
+    """Yield the fragments of several partitions that one task reads."""
     pairs = call.argument(0, "frag_filters")
     if isinstance(pairs, (list, tuple)):
         wrappers = [pair[0] for pair in pairs if isinstance(pair, tuple) and pair]
@@ -59,7 +60,7 @@ def fused_fragments(call: Call) -> Iterator[dict[str, Any]]:
 
 def _fragments(wrappers: Iterable[Any], columns: Any) -> Iterator[dict[str, Any]]:
     for wrapper in wrappers:
-        packed = peek(wrapper, "_fragment_packed")  # as it travels
+        packed = peek(wrapper, "_fragment_packed")  # the form in which it is pickled
         if isinstance(packed, tuple):
             path, scheme = packed[1], _scheme_of_pickle(packed[2])
             uri = f"{scheme}://{path}" if scheme and isinstance(path, str) else path
@@ -79,11 +80,11 @@ def _scheme_of_pickle(pickled: Any) -> str | None:
     return None
 
 
-def arrow_fragment(thing: Any) -> Iterator[dict[str, Any]]:
-    """Yield the file of one of Arrow's fragments; nothing of it is read for that."""
-    path = peek(thing, "path")
+def arrow_fragment(piece: Any) -> Iterator[dict[str, Any]]:
+    """Yield the file of one of Arrow's fragments, without reading it."""
+    path = peek(piece, "path")
     if isinstance(path, str):
-        kind = peek(peek(thing, "filesystem"), "type_name")
+        kind = peek(peek(piece, "filesystem"), "type_name")
         scheme = _ARROW_TYPES.get(kind) if isinstance(kind, str) else None
         yield {"uri": f"{scheme}://{path}" if scheme else path}
 

@@ -1,4 +1,4 @@
-"""Inputs of `uproot.dask`, with files opened before or by the task, into NumPy or Awkward."""
+"""Inputs of `uproot.dask`: NumPy or Awkward arrays from files opened before or by the task."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from dask_strata.recorder.inputs.extractors.call import Call, peek
-from dask_strata.recorder.inputs.extractors.places import given_path
+from dask_strata.recorder.inputs.extractors.paths import given_path
+
+#: Items that describe a part of a file: file, tree, first, last, whether these count entries.
+_PARTS = 5
 
 
 def opened(call: Call) -> Iterator[dict[str, Any]]:
-    """Yield the range of entries that is read from a tree that is open already."""
-    place = call.args[0] if call.args else None
+    """Yield the range of entries that a task reads from a tree that is already open."""
+    part = call.args[0] if call.args else None
     trees = peek(call.function, "ttrees")
-    if not isinstance(place, (tuple, list)) or not isinstance(trees, (list, tuple)):
+    if not isinstance(part, (tuple, list)) or not isinstance(trees, (list, tuple)):
         return
-    number, first, last = place
+    number, first, last = part
     tree = trees[number]
     uri = given_path(peek(peek(tree, "_file"), "_file_path"))
     if uri is not None:
@@ -35,18 +38,18 @@ def _path_in_file(tree: Any) -> str | None:
 
 
 def to_open(call: Call) -> Iterator[dict[str, Any]]:
-    """Yield what is read from a file that the task opens: entries, or one of several steps."""
-    place = call.args[0] if call.args else None
-    if not isinstance(place, (tuple, list)) or len(place) < 5:  # noqa: PLR2004  as uproot makes it
+    """Yield the part of a file that the task opens: a range of entries, or one of its steps."""
+    part = call.args[0] if call.args else None
+    if not isinstance(part, (tuple, list)) or len(part) < _PARTS:
         return
-    file, tree, first, last, by_entries = place[:5]
+    file, tree, first, last, by_entries = part[:_PARTS]
     uri = given_path(file)
     if uri is None:
         return
     found = {"uri": uri, "tree": tree, "columns": _branches(call.function)}
     if by_entries:
         yield {**found, "first": first, "last": last, "unit": "entries"}
-    else:  # how many entries there are is known only when the file is open
+    else:  # the number of entries is unknown until the file is open
         steps = {"step": first, "of": last}
         yield {**found, "first": first, "last": first + 1, "unit": "steps", "selection": steps}
 

@@ -1,4 +1,4 @@
-"""Where inputs are: text that looks like a path, and objects that hold one."""
+"""Paths and URLs of inputs: text that looks like a path, and objects that contain one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from dask_strata.recorder.inputs.extractors.call import peek
 
-#: Shorter and longer texts are no paths.
+#: Bounds on the length of a path in characters.
 _SHORTEST, _LONGEST = 3, 4096
 
-#: Schemes that fsspec learns of only when the package for them is imported.
+#: Schemes that fsspec registers only when a further package is imported.
 _MORE_SCHEMES = frozenset({"root", "roots", "xroot", "xroots", "davs", "dav", "oss", "swift"})
 
-#: What says no more than that a path is local.
+#: Protocols of local file systems.
 _LOCAL = ("", "file", "local")
 
 #: Suffixes of data files. `x.mean` and `numpy.float64` are no files, so not any word will do.
@@ -36,14 +36,14 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 @functools.cache
 def _schemes() -> frozenset[str]:
-    # What Dask itself opens files with.
+    # Dask opens files with fsspec.
     from fsspec.registry import known_implementations
 
     return frozenset(known_implementations) | _MORE_SCHEMES
 
 
 def looks_like_path(text: str) -> bool:
-    """Tell whether a text is probably a path or URL, without asking any file system.
+    """Return whether a text is probably a path or URL, from its form alone.
 
     >>> [looks_like_path(t) for t in ("/data/x", "s3://bucket/key", "runs/a.dat", "x.csv")]
     [True, True, True, True]
@@ -58,7 +58,7 @@ def looks_like_path(text: str) -> bool:
         return False
     scheme, slashes, rest = text.partition("://")
     if slashes:
-        # Chains of file systems are written `simplecache::s3://…`.
+        # fsspec writes a chain of file systems as `simplecache::s3://…`.
         last = scheme.rpartition("::")[2]
         return bool(rest) and _SCHEME.match(last) is not None and last.lower() in _schemes()
     return _is_relative_path(text) or (os.name == "nt" and _DRIVE.match(text) is not None)
@@ -82,7 +82,7 @@ def text_path(value: Any) -> str | None:
     if isinstance(value, str):
         return value if looks_like_path(value) else None
     if isinstance(value, bytes):
-        # Bytes are mostly data: a path in bytes is absolute, and ends like a file's name.
+        # Bytes are mostly data, so accept only an absolute path with a suffix.
         if len(value) > _LONGEST or value[:1] != b"/":
             return None
         text = os.fsdecode(value)
@@ -93,7 +93,11 @@ def text_path(value: Any) -> str | None:
 
 
 def given_path(value: Any) -> str | None:
-    """Return what is known to be a path, as text; None for what is none at all."""
+    """Return a value as text if its type can be a path's, whatever it looks like; else None.
+
+    >>> given_path("x"), given_path(b"/data"), given_path(7)
+    ('x', '/data', None)
+    """
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (bytes, os.PathLike)):
@@ -102,7 +106,7 @@ def given_path(value: Any) -> str | None:
 
 
 def absolute(uri: str) -> str:
-    """Return a local path from the root, as it is given otherwise; a URL as it is.
+    """Return a local path as a normalised absolute path, and a URL unchanged.
 
     >>> absolute("/data//x/../y.csv"), absolute("s3://bucket/key"), absolute("file:///x.csv")
     ('/data/y.csv', 's3://bucket/key', '/x.csv')
@@ -120,7 +124,12 @@ def absolute(uri: str) -> str:
 
 
 def on_filesystem(path: str, fs: Any) -> str:
-    """Return a path of one of fsspec's file systems as a URL; a local one as it is."""
+    """Return a path of one of fsspec's file systems as a URL, and a local path unchanged.
+
+    >>> from types import SimpleNamespace
+    >>> on_filesystem("bucket/key", SimpleNamespace(protocol=("s3", "s3a")))
+    's3://bucket/key'
+    """
     if "://" in path:
         return path
     protocol = getattr(fs, "protocol", None)
@@ -132,7 +141,7 @@ def on_filesystem(path: str, fs: Any) -> str:
 
 
 def open_file(thing: Any) -> tuple[str, str] | None:
-    """Return uri and mode of one of fsspec's files, which need not be open."""
+    """Return uri and mode of one of fsspec's files, open or not; None for other objects."""
     path = given_path(peek(thing, "path"))
     if not path:
         return None

@@ -1,4 +1,4 @@
-"""Following Dask's logs: each entry once, Dask's own view untouched, nothing left behind."""
+"""Followers of Dask's logs read each entry once and leave Dask's own view unchanged."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_strata.recorder.sources.log_tap import (
+from dask_strata.recorder.sources.dask_logs import (
     FollowedLog,
-    HandlerTap,
-    LogTap,
+    LogFollower,
+    MessageHook,
     UnexpectedLogError,
     follow,
 )
 
 
 def owner(maxlen: int | None = 5, entries: int = 0) -> SimpleNamespace:
-    """Something with a log, as Dask has it."""
+    """Return an object with a bounded log like Dask's."""
     return SimpleNamespace(log=deque(range(entries), maxlen=maxlen))
 
 
@@ -32,20 +32,20 @@ def owner(maxlen: int | None = 5, entries: int = 0) -> SimpleNamespace:
     st.lists(st.tuples(st.sampled_from(["append", "take one", "take two"]), st.integers(1, 9))),
 )
 def test_every_follower_sees_each_entry_once(maxlen, before, steps) -> None:
-    """Whatever is appended and read in whatever order, each follower gets all, once, in order."""
+    """Each follower gets all entries once and in order, however appends and reads alternate."""
     dask = owner(maxlen, before)
     plain = deque(dask.log, maxlen=maxlen)
-    one, two = LogTap(dask, "log"), LogTap(dask, "log")
+    one, two = LogFollower(dask, "log"), LogFollower(dask, "log")
     seen: dict[str, list[int]] = {"take one": [], "take two": []}
     appended = []
-    for what, n in steps:
-        if what == "append":
+    for step, n in steps:
+        if step == "append":
             for _ in range(n):
                 appended.append(len(appended) + 100)
                 dask.log.append(appended[-1])
                 plain.append(appended[-1])
         else:
-            seen[what] += (one if what == "take one" else two).take()
+            seen[step] += (one if step == "take one" else two).take()
         if maxlen:
             assert list(dask.log)[-len(plain) :] == list(plain)
     seen["take one"] += one.take()
@@ -59,10 +59,10 @@ def test_every_follower_sees_each_entry_once(maxlen, before, steps) -> None:
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.booleans())
-def test_who_is_removed_sees_what_was_logged_before_that_and_no_more(before, later, look) -> None:
-    """Also where another follows the log on, and takes what it has."""
+def test_a_removed_follower_returns_the_entries_up_to_its_removal_only(before, later, look) -> None:
+    """This also holds if another follower goes on reading the log."""
     dask = owner(5)
-    one, two = LogTap(dask, "log"), LogTap(dask, "log")
+    one, two = LogFollower(dask, "log"), LogFollower(dask, "log")
     dask.log.extend(range(before))
     one.remove()
     dask.log.extend(range(100, 100 + later))
@@ -75,10 +75,10 @@ def test_who_is_removed_sees_what_was_logged_before_that_and_no_more(before, lat
     assert two.take() == [None]
 
 
-def test_an_unread_log_is_trimmed_when_everyone_has_read_it() -> None:
-    """The log is as long as Dask wants it once all followers have read it, not before."""
+def test_a_log_is_trimmed_once_all_followers_have_read_it() -> None:
+    """The log is trimmed to Dask's bound after the last follower has read it, not before."""
     dask = owner(5)
-    one, two = LogTap(dask, "log"), LogTap(dask, "log")
+    one, two = LogFollower(dask, "log"), LogFollower(dask, "log")
     dask.log.extend(range(100))
     one.take()
     assert len(dask.log) == 100
@@ -87,14 +87,14 @@ def test_an_unread_log_is_trimmed_when_everyone_has_read_it() -> None:
 
 
 def test_appending_and_reading_at_once_loses_nothing() -> None:
-    """One thread appends, one reads and trims, one iterates as Dask's stories do: nobody fails."""
+    """One thread appends, one reads and trims, one iterates like Dask's stories: none fails."""
     dask = owner(1000)
-    tap = LogTap(dask, "log")
+    follower = LogFollower(dask, "log")
     n, done, seen, failures = 100_000, threading.Event(), [], []
 
     def read() -> None:
         while not done.is_set():
-            seen.extend(tap.take())
+            seen.extend(follower.take())
 
     def look() -> None:
         try:
@@ -112,14 +112,14 @@ def test_appending_and_reading_at_once_loses_nothing() -> None:
     done.set()
     for thread in threads:
         thread.join()
-    seen.extend(tap.take())
+    seen.extend(follower.take())
     assert seen == list(range(n))
     assert not failures
 
 
 @pytest.mark.parametrize("log", [[], None, (), type("Deque", (deque,), {})()])
 def test_a_log_that_is_not_as_expected_is_refused_and_left_alone(log) -> None:
-    """An attribute that is no plain deque is refused, and others are given back."""
+    """An attribute that is not a plain deque is refused, and the other logs are restored."""
     strange = SimpleNamespace(log=log)
     dask = owner()
     plain = dask.log
@@ -131,9 +131,9 @@ def test_a_log_that_is_not_as_expected_is_refused_and_left_alone(log) -> None:
     assert not isinstance(dask.log, FollowedLog)
 
 
-@pytest.mark.parametrize("first_to_go", [0, 1])
-def test_handler_taps_can_be_removed_in_any_order(first_to_go: int) -> None:
-    """Two taps on a handler see each message, return its answer, and can go in any order."""
+@pytest.mark.parametrize("first_removed", [0, 1])
+def test_message_hooks_can_be_removed_in_any_order(first_removed: int) -> None:
+    """Two hooks on a handler get each message, in whatever order they are removed."""
     calls = []
 
     def original(**message: int) -> int:
@@ -142,32 +142,32 @@ def test_handler_taps_can_be_removed_in_any_order(first_to_go: int) -> None:
 
     handlers = {"op": original}
     seen: list[list[dict]] = [[], []]
-    taps = [HandlerTap(handlers, "op", s.append) for s in seen]
+    hooks = [MessageHook(handlers, "op", s.append) for s in seen]
     assert handlers["op"](key=1) == 7
-    taps[first_to_go].remove()
+    hooks[first_removed].remove()
     handlers["op"](key=2)
-    taps[1 - first_to_go].remove()
+    hooks[1 - first_removed].remove()
     assert handlers["op"] is original
-    assert [len(s) for s in seen] == ([1, 2] if first_to_go == 0 else [2, 1])
+    assert [len(s) for s in seen] == ([1, 2] if first_removed == 0 else [2, 1])
     assert calls == [{"key": 1}, {"key": 2}]
 
 
 def test_a_missing_handler_is_refused() -> None:
-    """There is nothing to tap where Dask has no such handler."""
+    """A hook on an operation without a handler raises."""
     with pytest.raises(UnexpectedLogError):
-        HandlerTap({}, "op", print)
+        MessageHook({}, "op", print)
 
 
 @pytest.mark.parametrize(
     "duplicate", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
 )
 def test_a_followed_log_can_be_copied_and_sent(duplicate) -> None:
-    """Whoever copies or pickles a log while it is followed gets a deque as Dask has it."""
+    """A copy or pickle of a followed log is a bounded deque like Dask's."""
     dask = owner(5)
-    tap = LogTap(dask, "log")
+    follower = LogFollower(dask, "log")
     dask.log.extend(range(20))
     got = duplicate(dask.log)
     assert type(got) is deque
     assert got == deque(range(15, 20))
     assert got.maxlen == 5
-    assert tap.take() == list(range(20))
+    assert follower.take() == list(range(20))
