@@ -163,7 +163,7 @@ def test_sql_that_is_wrong_or_does_more_than_read_is_refused(run: Path, sql: str
         (["tasks", "RUN", "-o", "no/such/folder/x", "--format", "csv"], 1, "cannot be written"),
         (["tables", "nonsense"], 2, "There is no table nonsense"),
         (["record"], 2, "nothing to run"),
-        (["record", "nowhere.py"], 2, "There is no script nowhere.py"),
+        (["record", "nowhere.py"], 2, "No such script: nowhere.py"),
         (["record", "--flush-interval", "soon", "x.py"], 2, "flush-interval"),
         (["compact", "nowhere"], 1, "is not a run"),
     ],

@@ -244,7 +244,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
                 self._scheduler.loop.add_callback(self.stop, "its client is gone")
 
     def restart(self, scheduler: Any) -> None:  # noqa: ARG002
-        """Record a restart of the cluster, and announce the run again: Dask cleared its metadata."""
+        """Record a restart of the cluster; announce the run again, as Dask cleared its metadata."""
         if self.recording:
             self._announce()
             self._add("worker_events", action="restart-cluster")
