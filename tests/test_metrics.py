@@ -21,10 +21,10 @@ import cloudpickle
 import pytest
 
 import dask_strata
-from dask_strata.metrics import MAX_NAMES, OTHERS
+from dask_strata.metrics import MAX_NAMES, OTHERS, current_execution
 from dask_strata.recorder.sources import libraries
 from dask_strata.recorder.sources.attribute_probes import Probes
-from dask_strata.recorder.sources.executions import Execution, current
+from dask_strata.recorder.sources.executions import Execution
 from dask_strata.recorder.sources.library_reads import LibraryUse, located
 from dask_strata.report.rows import write_json
 
@@ -33,9 +33,9 @@ from dask_strata.report.rows import write_json
 def run() -> Iterator[Execution]:
     """A run of a task's function, which the test is in the midst of."""
     made = Execution("key", 1, "thread", threading.get_ident(), 0)
-    token = current.set(made)
+    token = current_execution.set(made)
     yield made
-    current.reset(token)
+    current_execution.reset(token)
 
 
 @dask_strata.track_metrics
@@ -57,7 +57,7 @@ def test_a_decorated_function_is_what_it_was(run: Execution) -> None:
 
 def test_nothing_happens_outside_a_task() -> None:
     """Without a run, functions work, and nothing is kept anywhere."""
-    assert current.get() is None
+    assert current_execution.get() is None
     with dask_strata.section("alone"):
         dask_strata.count("alone", 5)
     assert twice(1) == 2
@@ -236,12 +236,12 @@ def test_an_unknown_version_of_a_library_is_told_of(monkeypatch: pytest.MonkeyPa
     strange.__spec__ = importlib.machinery.ModuleSpec(strange.__name__, None)
     monkeypatch.setitem(sys.modules, strange.__name__, strange)
     before = dict(vars(strange))
-    libraries.attach(current)
+    libraries.attach(current_execution)
     libraries.detach()
     assert dict(vars(strange)) == before
-    [reason] = libraries.troubles()
+    [reason] = libraries.take_errors()
     assert "coffea.nanoevents.factory" in reason
-    assert libraries.troubles() == []
+    assert libraries.take_errors() == []
 
 
 # What a run uses.

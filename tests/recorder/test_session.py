@@ -72,7 +72,8 @@ def traces(folder: str) -> dict[str, Any]:
         type(thing).__name__
         for thing in gc.get_objects()
         if str(type(thing).__module__).startswith("dask_strata.")
-        and type(thing).__name__ in ("Engine", "FollowedLog", "LogTap", "HandlerTap", "SpillTap")
+        and type(thing).__name__
+        in ("Engine", "FollowedLog", "LogFollower", "MessageHook", "SpillHook")
     ]
     return {
         "threads": [t.name for t in threading.enumerate() if t.name.startswith("dask-strata")],
