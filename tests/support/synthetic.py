@@ -1,10 +1,12 @@
-"""Runs made by hand, of which the test knows every row."""
+"""Synthetic runs: tests choose every row."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from dask_strata import open_run
+from dask_strata.schema import RECORDED
 from dask_strata.store.frames import Batch, Encoder
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest
 from dask_strata.store.sinks import FileSink
@@ -29,7 +31,7 @@ class Process:
         self.sink.write(self.encoder.frame([Batch.of_rows(table, rows)]), len(rows))
 
     def end(self, reason: str = "closed", at: int = T0 + 10 * SECOND) -> None:
-        """Write the last row."""
+        """Write the last row, with the reason and time of the end, and close the segment."""
         self.write("processes", [{"stop": at, "exit_reason": reason}])
         self.sink.close()
 
@@ -40,8 +42,22 @@ def new_run(folder: Path) -> Path:
     return folder
 
 
+def contents(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return all rows of all recorded tables of a run, in the order of their processes."""
+    run = open_run(folder)
+    return {
+        name: sorted(
+            run[name].to_arrow().to_pylist(), key=lambda r: (r["process"] or "", r.get("seq") or 0)
+        )
+        for name in RECORDED
+    }
+
+
 def moves(key: str, *steps: tuple[float, str, str], **details: Any) -> list[dict[str, Any]]:
-    """Return transitions of a key: seconds, state before, state after; details on the last."""
+    """Return transitions of a key, each a time in seconds, a start and a finish state.
+
+    The details are further columns of the last transition.
+    """
     rows = [
         {
             "time": T0 + int(t * SECOND),
@@ -74,7 +90,7 @@ def life(key: str, start: float, stop: float, worker: str, **details: Any) -> li
 
 
 def small_run(folder: Path) -> Path:
-    """Make a run of one worker with two threads, 10 s, two tasks of 4 s; all is well."""
+    """Make a complete run of 10 s: one worker with two threads, and two tasks of 4 s each."""
     new_run(folder)
     scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
     scheduler.write(
