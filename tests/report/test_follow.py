@@ -31,7 +31,7 @@ def test_dasks_dashboard_has_a_page_while_a_run_is_recorded(runs: Path) -> None:
     with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
         with dask_strata.record(runs, client=client, name=HOSTILE) as run:
             client.submit(abs, -1).result()
-            page = wait_until(lambda: "trouble</dt><dd>none" in (p := page_of(client)) and p)
+            page = wait_until(lambda: "write error</dt><dd>none" in (p := page_of(client)) and p)
             assert f"dask-strata show --follow {run.path}" in page
             assert "&lt;img src=x&gt;" in page
             assert HOSTILE not in page

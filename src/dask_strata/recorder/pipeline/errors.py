@@ -88,19 +88,19 @@ class RecorderErrors:
                 )
         return items
 
-    def take_losses(self, writer: WriterThread, trouble: str | None) -> Iterator[dict[str, Any]]:
+    def take_losses(self, writer: WriterThread, sink_error: str | None) -> Iterator[dict[str, Any]]:
         """Yield rows of ``losses`` for the failures since the last call.
 
         Parameters
         ----------
         writer : WriterThread
             Its dropped rows and failed syncs are included.
-        trouble : str or None
-            The sink's present problem. Dropped rows are recorded after it has ended.
+        sink_error : str or None
+            Present error of the sink; dropped rows are recorded when it has ended.
         """
         losses: list[tuple[str, int, str]] = []
         dropped = writer.dropped_rows - self._reported_drops
-        if dropped and trouble is None:
+        if dropped and sink_error is None:
             self._reported_drops += dropped
             losses.append(("rows", dropped, "could not be written"))
         for reason in list(writer.failed_syncs):
@@ -111,23 +111,23 @@ class RecorderErrors:
             row = {"time": time.time_ns(), "what": what, "count": count, "reason": reason}
             yield {**row, "where": self._process}
 
-    def report(self, trouble: str | None, failed_syncs: Iterable[str]) -> None:
+    def report(self, sink_error: str | None, failed_syncs: Iterable[str]) -> None:
         """Log that frames cannot be written, or not be synced to disk; once a run each.
 
         Parameters
         ----------
-        trouble : str or None
-            The sink's present problem.
+        sink_error : str or None
+            Present error of the sink.
         failed_syncs : iterable of str
             Reasons of failed syncs.
         """
-        if trouble is not None and self._run_id not in _warned_of_writes:
+        if sink_error is not None and self._run_id not in _warned_of_writes:
             _warned_of_writes.add(self._run_id)
             logger.warning(
                 "dask-strata cannot write the records of %s: %s. The workflow continues; "
                 "`dask-strata check %s` will list the missing records.",
                 self._process,
-                trouble,
+                sink_error,
                 self._folder,
             )
         reasons = list(failed_syncs)

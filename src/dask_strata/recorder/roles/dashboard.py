@@ -19,7 +19,7 @@ _PAGE = """<!doctype html>
 <title>dask-strata: {name}</title>
 <style>:root {{ color-scheme: light dark }} body {{ font: 15px/1.5 system-ui, sans-serif;
 margin: 2rem; overflow-wrap: anywhere }} dt {{ font-weight: 600 }}</style></head>
-<body><h1>Being recorded: {name}</h1><dl>{facts}</dl>
+<body><h1>Recording: {name}</h1><dl>{facts}</dl>
 <p>In a terminal:</p><pre>dask-strata show --follow {path}
 dask-strata serve {runs}</pre>
 <p><a href="status">Dask's dashboard</a></p></body></html>"""
@@ -73,12 +73,12 @@ class DashboardPage:
         """Return the page with the present counts."""
         engine, scheduler = self._engine, self._scheduler
         facts = {
-            "record": str(engine.folder),
+            "folder": str(engine.folder),
             "transitions of the scheduler": f"{scheduler.transition_counter:,}",
-            "tasks that it knows": f"{len(scheduler.tasks):,}",
-            "rows of the scheduler on record": f"{engine.rows:,}",
-            "bytes of the scheduler on record": f"{engine.sink.written_bytes:,}",
-            "trouble": str(engine.sink.error or "none"),
+            "tasks of the scheduler": f"{len(scheduler.tasks):,}",
+            "recorded rows of the scheduler": f"{engine.rows:,}",
+            "recorded bytes of the scheduler": f"{engine.sink.written_bytes:,}",
+            "write error": str(engine.sink.error or "none"),
         }
         items = "".join(
             f"<dt>{html.escape(n)}</dt><dd>{html.escape(v)}</dd>" for n, v in facts.items()
