@@ -4,7 +4,7 @@
     python examples/image_processing.py --mode distributed --scheduler-file scheduler.json
     mpirun -n 4 python examples/image_processing.py --mode MPI
 
-It is part of the package, where `dask-strata demo` finds it.
+The code is part of the package; `dask-strata demo` runs it.
 """
 
 from dask_strata.examples.image_processing import main

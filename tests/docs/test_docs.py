@@ -1,4 +1,4 @@
-"""The documentation says what the code does."""
+"""The documentation agrees with the code."""
 
 from __future__ import annotations
 
@@ -15,19 +15,24 @@ from dask_strata.report.tables import schema_markdown, settings_markdown
 from dask_strata.store import limits
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "dask_strata"
+PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
+
+#: A file or folder of the repository in code quotes, such as `store/frames.py` or `tests/store/`.
+_PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:/|\.(?:py|sql|js|j2|ipynb)))`")
 
 
 @pytest.mark.parametrize(
-    ("page", "made"), [("tables.md", schema_markdown), ("settings.md", settings_markdown)]
+    ("page", "generate"), [("tables.md", schema_markdown), ("settings.md", settings_markdown)]
 )
-def test_generated_pages_are_up_to_date(page: str, made) -> None:
-    """The pages on tables and settings are what the schema and the settings say now."""
-    assert (ROOT / "docs" / page).read_text(encoding="utf-8") == made()
+def test_generated_pages_are_up_to_date(page: str, generate) -> None:
+    """The pages on tables and settings are generated from the present schema and settings."""
+    assert (ROOT / "docs" / page).read_text(encoding="utf-8") == generate()
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_command_has_help_with_an_example_and_is_in_the_readme(verb: str) -> None:
-    """Each command explains itself with an example, and the README knows it."""
+    """Each command has an example in its help, and is in the README."""
     done = subprocess.run(
         [sys.executable, "-m", "dask_strata", verb, "--help"],
         capture_output=True,
@@ -39,16 +44,37 @@ def test_every_command_has_help_with_an_example_and_is_in_the_readme(verb: str) 
 
 
 def test_links_in_the_documentation_lead_somewhere() -> None:
-    """Each relative link in the README and the docs is a file that exists."""
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    """Each relative link in the documentation leads to a file that exists."""
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_in_the_documentation_exist(page: str) -> None:
+    """Each file and folder that a page names exists, below the package or the repository."""
+    named = set(_PATH.findall((ROOT / page).read_text(encoding="utf-8")))
+    places = (PACKAGE, ROOT, ROOT / "docs", ROOT / "tests" / "chaos", PACKAGE / "recorder")
+    assert named
+    missing = [name for name in sorted(named) if not any((p / name).exists() for p in places)]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_in_the_documentation_exist(page: Path) -> None:
+    """Each test and each file of tests that a page names exists."""
+    text = page.read_text(encoding="utf-8")
+    files = set(re.findall(r"`(tests/[^`]*)`", text))
+    assert not [name for name in sorted(files) if not (ROOT / name).exists()]
+    names = set(re.findall(r"`(test_\w+)`", text))
+    tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
+    assert not [name for name in sorted(names) if f"def {name}(" not in tests]
+
+
 def test_importing_the_package_is_cheap() -> None:
-    """What is preloaded into every worker imports none of the heavy libraries."""
+    """The modules that are loaded into every worker import no heavy library."""
     heavy = ["pyarrow", "pandas", "rich", "jinja2", "bokeh", "duckdb", "polars"]
-    ours = [
+    loaded = [
         "schema",
         "recorder.plugins",
         *(f"recorder.roles.{r}" for r in ("worker", "scheduler", "client", "nanny")),
@@ -61,13 +87,13 @@ def test_importing_the_package_is_cheap() -> None:
         )
         return done.stdout
 
-    assert imported("distributed", *(f"dask_strata.{m}" for m in ours)) == imported("distributed")
+    assert imported("distributed", *(f"dask_strata.{m}" for m in loaded)) == imported("distributed")
 
 
 def test_the_limits_of_foreign_runs_are_as_documented() -> None:
-    """Each limit that docs/hostile.md names is the one that reading has."""
+    """Each limit in docs/hostile.md is the limit that reading applies."""
     page = (ROOT / "docs" / "hostile.md").read_text(encoding="utf-8")
-    for said in (
+    for line in (
         f"a frame, unpacked | {limits.FRAME_BYTES >> 20} MiB",
         f"values of one list | {limits.FRAME_ROWS:,}",
         f"mappings in a frame | {limits.FRAME_LISTS:,}",
@@ -76,6 +102,6 @@ def test_the_limits_of_foreign_runs_are_as_documented() -> None:
         f"{limits.MEMORY_BYTES >> 20} MiB and {limits.MEMORY_RATIO} bytes for each byte",
         f"less than 2^{limits.COUNT.bit_length() - 1}",
     ):
-        assert said in page, said
+        assert line in page, line
     year = datetime.fromtimestamp(limits.TIME_NS / 1e9, tz=timezone.utc).year
     assert f"1970 to {year}" in page

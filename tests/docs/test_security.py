@@ -1,4 +1,4 @@
-"""What a run tells, what it does not, and what can be done with a folder and to a server."""
+"""The contents of a run, redaction, leaving out, and access to folders and the server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a value, those of keys too."""
+    """Yield all texts in a value, including those of keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, bytes):
@@ -60,7 +60,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def written(run: Run) -> list[str]:
-    """Return all texts that are in the run's folder, as they are in its files."""
+    """Return all texts in the files of the run's folder, and their names."""
     found = [str(path.relative_to(run.path)) for path in run.path.rglob("*")]
     found.append((run.path / "run.json").read_text())
     segments = list((run.path / "segments").iterdir())
@@ -79,39 +79,39 @@ def read(path: str, marker: str) -> str:
     return Path(path).read_text(encoding="utf-8") + marker
 
 
-def fail(what: str) -> None:
-    raise ValueError(what)
+def fail(message: str) -> None:
+    raise ValueError(message)
 
 
-def work(client: Client, path: Path, *, said: str = "nothing") -> None:
+def work(client: Client, path: Path, *, message: str = "nothing") -> None:
     path.write_text("result-marker")
     key = f"read-{path}"
-    marker = "argument-marker"  # not on the next line, which is on record as it is
+    marker = "argument-marker"  # not on the next line, whose source is recorded
     assert client.submit(read, str(path), marker, key=key).result().endswith(marker)
-    assert isinstance(client.submit(fail, said, key="fails").exception(), ValueError)
-    client.log_event("said", {"what": said})
+    assert isinstance(client.submit(fail, message, key="fails").exception(), ValueError)
+    client.log_event("notes", {"note": message})
 
 
 def test_what_is_recorded_by_default(
     client: Client, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys, failures, files, hosts, users, settings and packages; no arguments, no results."""
+    """Keys, failures, files, hosts, users, settings, packages; no arguments, no results."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("PRIVATE_NOTE", "variable-marker")
     path = tmp_path / "input.txt"
     with record(runs, client=client) as run:
-        work(client, path, said="said-marker")
+        work(client, path, message="message-marker")
     assert_whole(run)
     assert rows(run, "select key from attempts where prefix = 'read'")[0]["key"] == f"read-{path}"
     assert (
-        "said-marker"
+        "message-marker"
         in rows(run, "select exception from scheduler_transitions where exception is not null")[0][
             "exception"
         ]
     )
     assert (
-        "said-marker"
-        in rows(run, "select message from log_events where topic = 'said'")[0]["message"]
+        "message-marker"
+        in rows(run, "select message from log_events where topic = 'notes'")[0]["message"]
     )
     assert {row["uri"] for row in rows(run, "select uri from file_opens")} == {str(path)}
     (host,) = {row["host"] for row in rows(run, "select host from processes")}
@@ -129,9 +129,9 @@ def test_what_is_recorded_by_default(
 
 
 def test_secrets_are_nowhere_in_the_folder(client: Client, runs: Path, tmp_path: Path) -> None:
-    """In an exception or a message, what is a secret by its form is not kept."""
+    """A secret of a known form is redacted in exceptions and messages."""
     with record(runs, client=client) as run:
-        work(client, tmp_path / "input.txt", said=f"https://me:{SECRET}@host/?token={SECRET}")
+        work(client, tmp_path / "input.txt", message=f"https://me:{SECRET}@host/?token={SECRET}")
         failing = client.submit(fail, f"password={SECRET}", key="also")
         assert failing.exception() is not None
     everything = written(run)
@@ -140,7 +140,7 @@ def test_secrets_are_nowhere_in_the_folder(client: Client, runs: Path, tmp_path:
 
 
 def test_what_looks_like_no_secret_is_recorded(client: Client, runs: Path) -> None:
-    """There is no telling what else is one; and a key is what the user made it."""
+    """A secret of no known form is recorded, and keys are recorded unchanged."""
     with record(runs, client=client) as run:
         assert client.submit(fail, f"it is {SECRET}", key=f"token={SECRET}").exception()
     (row,) = rows(
@@ -187,7 +187,7 @@ def recorded(
 def test_the_script_is_recorded(
     strata: Callable[..., Any], script: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Its text, how it was called, where, and which commit it is; source lines of what it does."""
+    """The record has its text, command line, folder and commit, and the lines that submit work."""
     run = recorded(strata, script, tmp_path)
     facts = run.script
     assert "# a line of source" in facts["text"]
@@ -207,7 +207,7 @@ def test_the_script_is_recorded(
 def test_the_command_leaves_out(
     strata: Callable[..., Any], script: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Its options keep code, paths, hosts and settings out of all files; the rest is there."""
+    """Its options keep code, paths, hosts and settings out of all files; the rest is recorded."""
     options = ("--no-code", "--no-paths", "--no-hosts", "--leave-out", "settings")
     run = recorded(strata, script, tmp_path, *options)
     assert_whole(run)
@@ -236,18 +236,18 @@ def test_an_option_adds_to_what_the_configuration_leaves_out(
 
 
 def test_what_is_left_out_is_nowhere(client: Client, runs: Path, tmp_path: Path) -> None:
-    """No host, path or user is in any file of the run, which is whole and says what it lacks."""
+    """No file of the run contains a host, path or user; `check` names the omitted kinds."""
     path = tmp_path / "input.txt"
     kept = record(runs, client=client, leave_out="hosts,paths,users", name="kept")
     with kept as run:
-        work(client, path, said=f"said-marker of {path}")
+        work(client, path, message=f"message-marker of {path}")
     assert_whole(run)
     names = [socket.gethostname(), "127.0.0.1", getpass.getuser(), str(tmp_path)]
     found = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in names))
     packages = {row["name"] for row in rows(run, "select name from packages")}
-    told = [text for text in written(run) if found.search(text) and text not in packages]
-    assert not told
-    assert not [text for text in written(run) if "said-marker" in text]
+    left = [text for text in written(run) if found.search(text) and text not in packages]
+    assert not left
+    assert not [text for text in written(run) if "message-marker" in text]
     (key,) = rows(run, "select key, state from tasks where prefix = 'read'")
     assert re.fullmatch("read-path-[0-9a-f]{12}", key["key"])
     (opened,) = rows(run, "select uri from file_opens")
@@ -273,7 +273,7 @@ def test_what_is_left_out_is_nowhere(client: Client, runs: Path, tmp_path: Path)
 
 
 def test_a_worker_that_cannot_leave_out_is_not_recorded(deployment: Deployment) -> None:
-    """An early version, which would write what is not to be written, writes nothing."""
+    """A worker whose early version does not support `leave-out` records nothing."""
     early = tree(EARLY, deployment.folder)
     deployment.environment["DASK_DASK_STRATA__LEAVE_OUT"] = "hosts"
     deployment.scheduler(*PRELOAD)
@@ -293,11 +293,11 @@ from pathlib import Path
 folder = sys.argv[1]
 
 def watch(event, arguments):
-    told = " ".join(map(str, arguments[:2]))
+    shown = " ".join(map(str, arguments[:2]))
     if event in ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec", "os.posix_spawn"):
-        print("DID", event, told)
-    if event == "import" and folder in told:
-        print("DID", event, told)
+        print("DID", event, shown)
+    if event == "import" and folder in shown:
+        print("DID", event, shown)
 
 import dask_strata.cli, dask_strata.report.page.page, pyarrow.parquet
 from dask_strata import open_run
@@ -315,7 +315,7 @@ print("read", len(run["scheduler_transitions"]))
 
 
 def test_nothing_in_a_run_folder_is_executed(client: Client, runs: Path, tmp_path: Path) -> None:
-    """Whatever lies there: reading, checking and reporting a run start nothing from it."""
+    """Reading, checking and reporting a run execute no file in its folder."""
     with record(runs, client=client) as run:
         assert client.submit(sum, [1, 2]).result() == 3
     trap = f"import os; os.mkdir({str(tmp_path / 'trapped')!r})\n"
@@ -333,7 +333,7 @@ def test_nothing_in_a_run_folder_is_executed(client: Client, runs: Path, tmp_pat
 
 
 def test_a_run_is_what_its_folder_says(client: Client, runs: Path) -> None:
-    """There is no signature: a changed name is the name."""
+    """A run is not signed: a changed name is accepted."""
     with record(runs, client=client, name="mine") as run:
         assert client.submit(sum, [1, 2]).result() == 3
     manifest = run.path / "run.json"
@@ -342,14 +342,14 @@ def test_a_run_is_what_its_folder_says(client: Client, runs: Path) -> None:
 
 
 def listening(pid: int | None = None) -> set[tuple[str, int]]:
-    """Return the addresses that a process, this one by default, waits for calls at."""
+    """Return the addresses at which a process, this one by default, listens."""
     process = psutil.Process(pid)
     connections = getattr(process, "net_connections", None) or process.connections
     return {tuple(c.laddr) for c in connections(kind="inet") if c.status == psutil.CONN_LISTEN}
 
 
 def test_recording_opens_no_port(client: Client, runs: Path) -> None:
-    """Scheduler, nannies, client and workers listen where they did before."""
+    """Scheduler, nannies, client and workers listen at the same addresses as before."""
 
     def all_listening() -> dict[str, set[tuple[str, int]]]:
         return {"here": listening(), **client.run(listening)}
@@ -362,7 +362,7 @@ def test_recording_opens_no_port(client: Client, runs: Path) -> None:
 
 
 def test_records_go_to_segments_only(client: Client, runs: Path) -> None:
-    """A name that is none of a process is refused; another one is the name of a segment."""
+    """Records under an invalid name of a process are refused, others are written to its segment."""
     with record(runs, client=client) as run:
         operation = f"dask-strata-{run.manifest.run_id}"
 
@@ -383,7 +383,7 @@ def test_records_go_to_segments_only(client: Client, runs: Path) -> None:
 def test_the_server_listens_on_loopback(
     client: Client, runs: Path, serve: Callable[..., Server]
 ) -> None:
-    """By default none but this machine can reach it, in plain HTTP; `--host` needs a token."""
+    """By default only this machine can reach it, in plain HTTP; `--host` needs a token."""
     with record(runs, client=client):
         assert client.submit(sum, [1, 2]).result() == 3
     server = serve(runs)
@@ -392,10 +392,10 @@ def test_the_server_listens_on_loopback(
 
 
 def test_the_server_only_reads(client: Client, runs: Path, serve: Callable[..., Server]) -> None:
-    """Other methods are refused, and what is asked for leaves the folder as it was."""
+    """Methods other than GET are refused, and requests do not change the folder."""
     with record(runs, client=client) as run:
         assert client.submit(sum, [1, 2]).result() == 3
-    # On a machine with much to do the last rows may come after the block has ended.
+    # On a busy machine the last rows may be written after the block has ended.
     wait_until(
         lambda: {segment_state(s) for s in open_run(run.path).segments} == {"ended"},
         what="the last rows",

@@ -73,7 +73,9 @@ PROVEN_BY = {
     ),
     "A run is not signed:": (f"{SECURITY}test_a_run_is_what_its_folder_says",),
     "Recording opens no port:": (f"{SECURITY}test_recording_opens_no_port",),
-    "The plugins that Dask sends": ("tests/recorder/test_plugins.py::test_a_pickle_has_names_only",),
+    "The plugins that Dask sends": (
+        "tests/recorder/test_plugins.py::test_a_pickle_has_names_only",
+    ),
     "Records that a process sends": (f"{SECURITY}test_records_go_to_segments_only",),
     "`dask-strata serve` listens": (f"{SECURITY}test_the_server_listens_on_loopback",),
     "It accepts requests": (f"{SERVE}test_foreign_names_are_turned_away",),

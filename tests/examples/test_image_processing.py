@@ -1,4 +1,4 @@
-"""The image-processing example, recorded: on its own cluster, on one elsewhere, under MPI."""
+"""The image-processing example, recorded: on its own cluster, on an existing one, under MPI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRELOADS = {
 
 
 def assert_reported(folder: Path) -> None:
-    """Assert that Dask's own reports are there, and have what they are to have."""
+    """Assert that Dask's own reports exist and have their contents."""
     assert "Dask Performance Report" in (folder / "performance-report.html").read_text()
     assert json.loads((folder / "task-stream.json").read_text())
     assert "distributed" in yaml.safe_load((folder / "dask-config.yaml").read_text())
@@ -55,7 +55,7 @@ def test_on_a_cluster_of_its_own(strata: Strata, runs: Path, tmp_path: Path) -> 
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start Dask's commands in the test's folder; they are ended by their pids."""
+    """Start Dask's commands in the test's folder; end them after the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*command: Any, **variables: str) -> subprocess.Popen[bytes]:
@@ -84,7 +84,7 @@ def processes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]
 def test_on_a_cluster_that_was_started_elsewhere(
     strata: Strata, runs: Path, tmp_path: Path, processes: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    """Mode distributed: a scheduler and workers of their own, found by the scheduler's file."""
+    """Mode distributed: the example connects to a cluster through its scheduler file."""
     file = tmp_path / "scheduler.json"
     at = ("--scheduler-file", file, "--dashboard-address", ":0")
     processes(
@@ -113,7 +113,7 @@ def test_on_a_cluster_that_was_started_elsewhere(
     (run,) = runs_in(runs)
     assert rows(run, "select count(*) as n from tasks where prefix = 'save_labels'") == [{"n": 4}]
     assert_reported(tmp_path / "reports")
-    # The scheduler was started without a profile, so that the example makes one of its own.
+    # The scheduler was started without a profile, so that the example records its own run.
     assert not len(run.functions)
     (own,) = runs_in(tmp_path / "reports" / "runs")
     assert_labelled(own, tmp_path / "work")
@@ -121,7 +121,7 @@ def test_on_a_cluster_that_was_started_elsewhere(
 
 
 def test_under_an_mpi_launcher(runs: Path, tmp_path: Path) -> None:
-    """Mode MPI: scheduler, client and workers are ranks, and the job layer says so."""
+    """Mode MPI: scheduler, client and workers are ranks, and the job layer records them."""
     mpirun = shutil.which("mpirun")
     if mpirun is None:
         pytest.skip("NOT TRIED: mpirun is not on this machine (apt-get install openmpi-bin)")
@@ -162,18 +162,18 @@ def test_under_an_mpi_launcher(runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--mode", "cloud"), "must be LocalCluster or MPI or distributed"),
         (("--mode", "distributed"), "needs --scheduler-file"),
         (("--yappi", "sun"), "invalid choice"),
     ],
 )
-def test_wrong_options_are_said_in_a_line(options: tuple[str, ...], said: str) -> None:
+def test_wrong_options_are_reported_in_a_line(options: tuple[str, ...], message: str) -> None:
     """A wrong mode, clock, or a missing scheduler file: exit 2 with a sentence."""
     done = subprocess.run(
         [sys.executable, str(APP), *options], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The example notebook runs from top to bottom, and what it shows is right."""
+"""The example notebook runs from top to bottom, and its results are right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REAL = FIXTURES / "coffea" / "nanoAOD_2015_CMS_Open_Data_ttbar.root"
 #: Four files of 5,000 events, in chunks of at most 1,700; the real file is one chunk of 200.
 CHUNKS, EVENTS = 12, 20_000
 
-#: What a reader of the notebook sees in its frames.
+#: Prints the values in the notebook's frames as JSON.
 LOOK = """
 import json
 print(json.dumps({
@@ -91,7 +91,7 @@ def test_the_notebook_runs_and_its_frames_add_up(
 
 
 def test_the_notebook_is_kept_without_outputs() -> None:
-    """In the repository the notebook is small: no outputs, no counts, no folders of ours."""
+    """In the repository the notebook has no outputs, no counts and no local folders."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
@@ -102,5 +102,5 @@ def test_the_notebook_is_kept_without_outputs() -> None:
 
 
 def text_of(cell: Any) -> str:
-    """Return what a cell has printed."""
+    """Return the printed output of a cell."""
     return "".join(output.text for output in cell.outputs if output.output_type == "stream")

@@ -1,1 +1,1 @@
-"""Workflows to try things on: ordinary Dask scripts that know nothing of dask-strata."""
+"""Ordinary Dask scripts to record: `dask-strata demo` runs one of them."""

@@ -1,8 +1,8 @@
 """Find and label the bright objects in a folder of images, with Dask.
 
 The image-processing pipeline of the Dask examples: read, normalise, grayscale, Gaussian
-filter, threshold, label, and save the labels. The images are made first, always the same.
-It runs on a cluster of its own, on one that was started elsewhere, or under an MPI launcher.
+filter, threshold, label, and save the labels. The script first makes the images, the same ones
+in each run. It runs on a cluster of its own, on an existing cluster, or under an MPI launcher.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-#: What the pipeline imports, beside Dask itself.
+#: Modules that the pipeline imports, besides Dask.
 NEEDS = ("numpy", "scipy.ndimage", "dask.array", "dask_image.imread", "imageio.v3", "PIL")
 
-#: Where the cluster comes from.
+#: Kinds of cluster.
 MODES = ("LocalCluster", "MPI", "distributed")
 
-#: How much red, green and blue our eyes see in a grey.
+#: Shares of red, green and blue in the brightness of a pixel.
 LUMINANCE = (0.299, 0.587, 0.114)
 
-#: Objects are what is brighter than this, between the darkest and the brightest pixel.
+#: Brightness from which a pixel belongs to an object: 0 is the darkest pixel, 1 the brightest.
 THRESHOLD = 0.35
 
 
 def make_image(number: int, size: int) -> Any:
-    """Return the RGB image of that number: bright blobs on noise, the same every time."""
+    """Return the RGB image with a number: bright blobs on noise, the same for each call."""
     import numpy as np
     from scipy import ndimage
 
     random = np.random.default_rng(number)
     spots = np.zeros((size, size))
-    where = random.integers(0, size, (2, 20 + number % 11))
-    spots[tuple(where)] = 1.0
+    centers = random.integers(0, size, (2, 20 + number % 11))
+    spots[tuple(centers)] = 1.0
     width = max(1.0, size / 85)
     blobs = np.clip(ndimage.gaussian_filter(spots, width) * 2 * np.pi * width**2, 0, 1)
     tint = random.uniform(0.6, 1.0, 3)
@@ -47,7 +47,7 @@ def make_image(number: int, size: int) -> Any:
 
 
 def make_images(folder: Path, images: int, size: int) -> None:
-    """Write the images as PNG files, in place of those of an earlier run."""
+    """Write the images as PNG files; replace those of an earlier run."""
     import imageio.v3 as iio
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def make_images(folder: Path, images: int, size: int) -> None:
 
 
 def find_objects(files: Path) -> Any:
-    """Return the labels of the objects in each image of a folder; nothing runs yet."""
+    """Return the labels of the objects in each image of a folder, as a lazy array."""
     import dask.array as da
     import numpy as np
     from dask_image import imread, ndfilters
@@ -74,7 +74,7 @@ def find_objects(files: Path) -> Any:
 
 
 def label_image(bright: Any) -> Any:
-    """Return the number of the object that each pixel of one image belongs to; 0 for none."""
+    """Return for each pixel of one image the number of its object; 0 for none."""
     from scipy import ndimage
 
     labels, _ = ndimage.label(bright[0])
@@ -105,7 +105,7 @@ def process(images: Path, results: Path) -> int:
 
 
 def missing(options: argparse.Namespace) -> tuple[str, str] | None:
-    """Return the first package that is needed and not there, and the extra that has it."""
+    """Return the first missing package and the extra that installs it; None if none is missing."""
     needs = dict.fromkeys(NEEDS, "demo")
     if options.mode == "MPI":
         needs |= {"dask_mpi": "mpi", "mpi4py": "mpi"}
@@ -120,7 +120,7 @@ def missing(options: argparse.Namespace) -> tuple[str, str] | None:
 
 
 def mode(text: str) -> str:
-    """Return the mode as it is spelled; case does not matter."""
+    """Return the mode in its usual spelling; case does not matter."""
     try:
         return next(m for m in MODES if m.lower() == text.lower())
     except StopIteration:
@@ -128,7 +128,7 @@ def mode(text: str) -> str:
 
 
 def positive(text: str) -> int:
-    """Return a whole number of at least one."""
+    """Return the whole number in a text; it must be at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
@@ -136,15 +136,15 @@ def positive(text: str) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Prints an error in one line."""
 
     def error(self, message: str) -> Any:
-        """Print the line and exit with 2."""
+        """Print the message and exit with status 2."""
         self.exit(2, f"Error: {message}. See: python -m {__spec__.name} --help\n")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Return the options."""
+    """Return the options of the command line."""
     name = f"python -m {__spec__.name}"
     parser = _Parser(
         prog=name,
@@ -152,13 +152,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         epilog=f"Example: {name} --images 48 --folder /tmp/images",
     )
     add = parser.add_argument
-    add("--images", type=positive, default=24, help="how many images (default: %(default)s)")
-    add("--size", type=positive, default=512, help="their width in pixels (default: %(default)s)")
+    add("--images", type=positive, default=24, help="number of images (default: %(default)s)")
+    add("--size", type=positive, default=512, help="width in pixels (default: %(default)s)")
     add("--workers", type=positive, default=2, help="worker processes (default: %(default)s)")
-    add("--threads", type=positive, default=2, help="threads of each (default: %(default)s)")
-    add("--folder", type=Path, help="where the images go (default: a new temporary folder)")
+    add("--threads", type=positive, default=2, help="threads per worker (default: %(default)s)")
+    add("--folder", type=Path, help="folder for the images (default: a new temporary folder)")
     add("--mode", type=mode, default="LocalCluster", help="LocalCluster, MPI or distributed")
-    add("--scheduler-file", type=Path, help="of the cluster to use; mode distributed needs it")
+    add("--scheduler-file", type=Path, help="file of the scheduler; required by mode distributed")
     add("--yappi", choices=("wall", "cpu"), help="profile the workers by this clock")
     add("--report-dir", type=Path, help="folder for task stream, performance report, configuration")
     options = parser.parse_args(argv)
@@ -171,9 +171,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 @contextmanager
 def connected(options: argparse.Namespace) -> Iterator[Any]:
-    """Yield a client of the cluster; under MPI all but one process are the cluster, and end here.
+    """Yield a client of the cluster.
 
-    The settings are those of whatever starts from now on, here.
+    Under MPI only one process returns from here: the others are the cluster. The option
+    ``--yappi`` applies to processes that start after this call.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -203,7 +204,7 @@ def connected(options: argparse.Namespace) -> Iterator[Any]:
 
 @contextmanager
 def profiled(client: Any, options: argparse.Namespace, folder: Path) -> Iterator[None]:
-    """Profile, if that is asked for and nobody does: the scheduler may have been started before."""
+    """Profile the block if ``--yappi`` is given, unless the cluster is being profiled already."""
     announced = client.get_metadata(["dask-strata"], default=None) or {}
     clocks = {spec["settings"].get("yappi.clock") for spec in announced.values()}
     if options.yappi is None or clocks - {None}:
@@ -243,7 +244,7 @@ def reported(client: Any, folder: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _dask_report(page: Path) -> Iterator[None]:
-    """Have Dask write its report; versions of Dask and bokeh that do not go together are told."""
+    """Let Dask write its performance report; report an incompatible version of bokeh."""
     from distributed import performance_report
 
     report = performance_report(filename=str(page))
@@ -253,15 +254,15 @@ def _dask_report(page: Path) -> Iterator[None]:
     finally:
         try:
             report.__exit__(None, None, None)
-        except Exception as error:  # noqa: BLE001  the work is done, with a report or without
+        except Exception as error:  # noqa: BLE001  the results do not depend on the report
             print(f"No performance report: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make the images, process them on the cluster, and say what came of it."""
+    """Make the images, process them on the cluster, and print the result."""
     with connected(options) as client:
-        made = options.folder or Path(tempfile.mkdtemp(prefix="image-processing-"))
-        folder = made.resolve()
+        chosen = options.folder or Path(tempfile.mkdtemp(prefix="image-processing-"))
+        folder = chosen.resolve()
         images, results = folder / "images", folder / "labels"
         make_images(images, options.images, options.size)
         print(f"{options.images} images of {options.size} x {options.size} pixels made in {images}")
@@ -277,9 +278,9 @@ def run(options: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run the example; return the exit status."""
     options = parse(argv)
-    lacking = missing(options)
-    if lacking is not None:
-        package, extra = lacking
+    found = missing(options)
+    if found is not None:
+        package, extra = found
         print(f"Error: {package} is missing: pip install 'dask-strata[{extra}]'", file=sys.stderr)
         return 1
     try:
