@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dask_strata.analysis.critical_path.walk import CAUSES
 from dask_strata.cli.commands import VERBS
 from dask_strata.report.tables import schema_markdown, settings_markdown
 from dask_strata.store import limits
@@ -69,6 +70,13 @@ def test_tests_in_the_documentation_exist(page: Path) -> None:
     names = set(re.findall(r"`(test_\w+)`", text))
     tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
     assert not [name for name in sorted(names) if f"def {name}(" not in tests]
+
+
+def test_the_causes_of_the_critical_path_are_documented() -> None:
+    """The table in docs/report.md has each cause, in the order of the code."""
+    page = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    table = page.partition("| cause | means |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()] == list(CAUSES)
 
 
 def test_importing_the_package_is_cheap() -> None:
