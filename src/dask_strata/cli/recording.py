@@ -34,11 +34,11 @@ def record_command(
         There is nothing to run, a setting is wrong, or what it needs is not there.
     """
     from dask_strata.recorder.launch import launch, note_exit_status
-    from dask_strata.recorder.profiling.source import needs
+    from dask_strata.recorder.profiling.source import require_yappi
     from dask_strata.report.rows import console
 
     chosen = read_settings(**settings)
-    needs(chosen)
+    require_yappi(chosen)
     if chosen.darshan_library is not None:
         chosen = replace(chosen, darshan_library=str(usable_library(chosen.darshan_library)))
     outcome = launch(module, command_line, chosen)

@@ -25,7 +25,7 @@ from dask_strata.errors import UsageError
 from dask_strata.recorder.profiling import darshan_worker
 from dask_strata.recorder.profiling.darshan_library import (
     configuration,
-    environment,
+    prepare_environment,
     usable_library,
 )
 from tests.conftest import rows, runs_in, wait_until
@@ -164,12 +164,12 @@ def test_workers_that_run_already_are_told_of(client: Client, runs: Path, librar
         client.submit(abs, -1).result()
     losses = [finding.text for finding in run.check().missing]
     assert len(losses) == 2
-    assert all("ran before the recording began" in text for text in losses)
+    assert all("started before the recording" in text for text in losses)
 
 
 def test_what_is_no_runtime_library_is_refused(tmp_path: Path) -> None:
     """A missing file, one that does not load, and PyDarshan's own library: each is said."""
-    with pytest.raises(UsageError, match="There is no library"):
+    with pytest.raises(UsageError, match="No such library"):
         usable_library(str(tmp_path / "libdarshan.so"))
     broken = tmp_path / "libbroken.so"
     broken.write_bytes(b"\x7fELF and no more")
@@ -205,7 +205,7 @@ def test_the_configuration_says_what_the_settings_say(tmp_path: Path) -> None:
     assert "MODMEM 8\n" in text
     assert "MOD_ENABLE" not in text
     library = Path("/opt/libdarshan.so")
-    variables = environment(settings, library, tmp_path / "logs", tmp_path)
+    variables = prepare_environment(settings, library, tmp_path / "logs", tmp_path)
     assert "DXT_ENABLE_IO_TRACE" not in variables
     assert Path(variables["DARSHAN_CONFIG_PATH"]).is_file()
 
@@ -217,7 +217,7 @@ def test_the_users_own_configuration_is_left_alone(tmp_path: Path) -> None:
     (logs / "darshan.conf").write_text("MODMEM 1\n")
     settings = read_settings({}, darshan="auto")
     for folder in (logs, run):
-        variables = environment(settings, Path("/opt/libdarshan.so"), logs, run)
+        variables = prepare_environment(settings, Path("/opt/libdarshan.so"), logs, run)
         config = Path(variables["DARSHAN_CONFIG_PATH"])
         assert config == folder / "dask-strata-run-1.conf"
         assert "NAME_EXCLUDE" in config.read_text()
@@ -250,7 +250,7 @@ def test_variables_that_the_user_changed_meanwhile_are_his(
     loop = SimpleNamespace(add_callback=lambda call: call())
     process = SimpleNamespace(process=SimpleNamespace(pid=1))
     nanny = SimpleNamespace(pre_spawn_env={"LD_PRELOAD": "dask's"}, process=process, loop=loop)
-    preparation = darshan_worker.Preparation(nanny, engine)  # type: ignore[arg-type]
+    preparation = darshan_worker.DarshanEnvironment(nanny, engine)  # type: ignore[arg-type]
     asyncio.run(preparation.begin())
     assert engine.sources == [preparation]
 

@@ -64,10 +64,10 @@ def test_one_profile_lasts_until_the_last_who_shares_it_has_gone(tmp_path: Path)
     assert join("run", "wall", second) is profiler
     with pytest.raises(CannotProfileError, match="run run"):
         join("other", "wall", object())
-    assert (profiler.speaks_for(first), profiler.speaks_for(second)) == (True, False)
+    assert (profiler.is_recorded_by(first), profiler.is_recorded_by(second)) == (True, False)
     profiler.stop(first)
     profiler.leave(first, None)
-    assert profiler.speaks_for(second)
+    assert profiler.is_recorded_by(second)
     job_of_a_while(10)
     profiler.stop(second)
     assert any(row["name"] == "job_of_a_while" for row in profiler.take()[0])
@@ -85,10 +85,10 @@ def test_who_stops_yappi_is_noticed() -> None:
     me = object()
     profiler = join("run", "cpu", me)
     try:
-        assert profiler.troubles() == []
+        assert profiler.take_losses() == []
         yappi.stop()
-        assert "stopped" in profiler.troubles()[0]
-        assert profiler.troubles() == []
+        assert "stopped" in profiler.take_losses()[0]
+        assert profiler.take_losses() == []
     finally:
         profiler.stop(me)
         profiler.leave(me, None)
@@ -104,7 +104,7 @@ def test_who_reads_yappi_does_not_stop_it() -> None:
     try:
         yappi.stop()  # which is what a pause is
         resumed.start()
-        assert profiler.troubles() == []
+        assert profiler.take_losses() == []
     finally:
         resumed.join()
         profiler.stop(me)
@@ -280,16 +280,16 @@ def test_a_profile_with_too_many_functions_ends_and_says_so(
     profiler = join("run", "cpu", me)
     try:
         assert profiler.take()
-        assert profiler.troubles() == []
+        assert profiler.take_losses() == []
         made_anew(200)
         rows, _ = profiler.take()
         assert not yappi.is_running()
-        (trouble,) = profiler.troubles()
-        assert "into a module that workers import" in trouble
+        (loss,) = profiler.take_losses()
+        assert "into a module that workers import" in loss
         assert sum(row["ncall"] for row in rows if row["name"] == "sent") == 200
         made_anew(10)
         assert profiler.take() == ([], [])
-        assert profiler.troubles() == []
+        assert profiler.take_losses() == []
         profiler.stop(me)
     finally:
         assert profiler.leave(me, tmp_path / "it") is None
@@ -297,7 +297,7 @@ def test_a_profile_with_too_many_functions_ends_and_says_so(
     assert next(row["ncall"] for row in saved if row["name"] == "sent") == 200
 
 
-def test_the_interval_says_what_its_least_is() -> None:
-    """A profile is recorded when samples are taken: the setting's meaning tells."""
+def test_the_meaning_of_the_interval_names_its_lower_bound() -> None:
+    """A profile is recorded when samples are taken, which the setting's meaning states."""
     (setting,) = (s for s in SETTINGS if s.name == "yappi.interval")
-    assert "`sample-interval` is the least" in setting.meaning
+    assert "`sample-interval` is its lower bound" in setting.meaning

@@ -1,9 +1,9 @@
-"""Profilers of others in this process: Python lets one at a time have a thread.
+"""Other profilers in this process: Python has one profile function per thread.
 
-They are left alone. Which thread is taken by whom cannot be asked from another thread; but
-Python tells of each change in an audit event, and who made it is the calling frame. From 3.12
-on Python's own profilers are no trouble, and Yappi itself takes threads when it likes: there
-nothing is watched for.
+Other profilers are left alone. A thread's profile function cannot be read from another thread,
+but Python raises an audit event for each change, and the calling frame shows the code that made
+it. Before Python 3.12 these events are watched. From 3.12 on, Python's own profilers use another
+interface, and Yappi replaces profile functions at any time, so that a change proves no conflict.
 """
 
 from __future__ import annotations
@@ -15,79 +15,91 @@ from collections import deque
 from pathlib import PurePath
 from typing import Any
 
-#: What Python calls the event of a profiler that takes a thread, or lets it go.
+#: Python's audit event for a new profile function of a thread, or its removal.
 _CHANGED = "sys.setprofile"
 
-#: Python's profilers, whose frames are on the stack while they run a program.
+#: Files of Python's profilers. While they run a program, their frames are on the stack.
 _PROFILERS = tuple(
-    os.path.join(os.path.dirname(os.__file__), name)  # noqa: PTH118  as code objects have it
+    os.path.join(os.path.dirname(os.__file__), name)  # noqa: PTH118  text, as in code objects
     for name in ("cProfile.py", "profile.py")
 )
 
 _hooked = False
-_watched: Others | None = None
+_watched: Conflicts | None = None
 
 
-def profiler_at_work() -> str | None:
-    """Return the profiler that is at work in this process, as far as that can be seen."""
+def active_profiler() -> str | None:
+    """Return a description of the profiler that is active in this process; None without one.
+
+    A profile function of another thread is not found, except that of Python's own profilers.
+    """
     if sys.getprofile() is not None or threading.getprofile() is not None:
         return "another profiler (sys.setprofile)"
-    for frame in sys._current_frames().values():  # noqa: SLF001  the way to see other threads
-        present: Any = frame
-        while present is not None:
-            if present.f_code.co_filename in _PROFILERS:
+    for frame in sys._current_frames().values():  # noqa: SLF001  the only access to other threads' frames
+        caller: Any = frame
+        while caller is not None:
+            if caller.f_code.co_filename in _PROFILERS:
                 return "Python's own profiler"
-            present = present.f_back
+            caller = caller.f_back
     return None
 
 
-class Others:
-    """What other profilers did since Yappi was started; made by `watch`."""
+class Conflicts:
+    """Threads that other profilers took over since Yappi was started; made by `watch`."""
 
     def __init__(self) -> None:
-        #: Threads that Yappi itself has yet to take, each in the midst of what it does.
+        #: Threads that run now: Yappi takes each of them over at its next call of a function.
         self._expected = set(sys._current_frames())  # noqa: SLF001  as above
-        self._taken: set[int] = set()
+        self._lost: set[int] = set()
         self._found: deque[str] = deque()
 
-    def changed(self, ident: int, place: str) -> None:
-        """Note that a thread has another profiler, or none."""
+    def changed(self, ident: int, function: str) -> None:
+        """Note that the profile function of a thread was replaced or removed.
+
+        Parameters
+        ----------
+        ident : int
+            Identity of the thread.
+        function : str
+            The function that did it, with its file and line.
+        """
         if ident in self._expected:
             self._expected.discard(ident)
-        elif ident not in self._taken:
-            self._taken.add(ident)
+        elif ident not in self._lost:
+            self._lost.add(ident)
             self._found.append(
-                f"another profiler took a thread in {place}: the rest of that thread is missing"
+                f"another profiler took over a thread in {function}: the rest of this thread is "
+                "missing"
             )
 
-    def taken(self) -> list[str]:
-        """Return what was taken since the last call, in sentences."""
+    def take(self) -> list[str]:
+        """Return the conflicts since the last call, each as a sentence."""
         return [self._found.popleft() for _ in range(len(self._found))]
 
     def end(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         global _watched  # noqa: PLW0603  as below
         _watched = None
 
 
-def watch() -> Others:
-    """Watch from now on what other profilers do."""
-    global _hooked, _watched  # noqa: PLW0603  a hook is there for good; idle, it does nothing
-    _watched = Others()
+def watch() -> Conflicts:
+    """Watch for other profilers from now on, instead of the previous `Conflicts`."""
+    global _hooked, _watched  # noqa: PLW0603  Python cannot remove an audit hook; idle, it returns
+    _watched = Conflicts()
     if not _hooked and sys.version_info < (3, 12):
         _hooked = True
-        sys.addaudithook(_take_note)
+        sys.addaudithook(_on_audit_event)
     return _watched
 
 
-def _take_note(event: str, _: tuple[Any, ...]) -> None:
-    others = _watched
-    if event != _CHANGED or others is None:
+def _on_audit_event(event: str, _: tuple[Any, ...]) -> None:
+    conflicts = _watched
+    if event != _CHANGED or conflicts is None:
         return
-    frame = sys._getframe(1)  # noqa: SLF001  who did it
+    frame = sys._getframe(1)  # noqa: SLF001  the caller of sys.setprofile
     code = frame.f_code
     file = PurePath(code.co_filename).name
     if frame.f_back is None:
-        return  # what a thread does when it has ended: Yappi takes it once more
+        return  # a thread that ends: Yappi takes it over once more
     if file not in ("yappi.py", "threading.py"):
-        others.changed(threading.get_ident(), f"{code.co_name} ({file}:{code.co_firstlineno})")
+        conflicts.changed(threading.get_ident(), f"{code.co_name} ({file}:{code.co_firstlineno})")

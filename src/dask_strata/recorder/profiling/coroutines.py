@@ -1,4 +1,4 @@
-"""Which functions are coroutines: profilers do not say it, the line of the definition does."""
+"""Coroutines by the source line of their definition, as profilers do not record the kind."""
 
 from __future__ import annotations
 
@@ -8,21 +8,36 @@ import tokenize
 _DEFINITION = re.compile(r"\s*(async\s+)?def\s+(\w+)")
 _ASYNCHRONOUS = re.compile(r"\b(?:async|await)\b")
 
-#: Lines that decorators may take before the definition.
+#: Bound on the lines of decorators before the definition.
 _DECORATORS = 60
 
 
 def source_lines(file: str) -> list[str] | None:
-    """Return the lines of a source file, or None if it cannot be read."""
+    """Return the lines of a source file; None if it cannot be read.
+
+    Parameters
+    ----------
+    file : str
+        Path of the file as in a code object.
+    """
     try:
         with tokenize.open(file) as source:
             return source.readlines()
-    except (OSError, SyntaxError, ValueError):  # gone, not Python, or no path at all
+    except (OSError, SyntaxError, ValueError):  # deleted, not Python, or not a path
         return None
 
 
 def is_coroutine(lines: list[str] | None, line: int, name: str) -> bool | None:
-    r"""Tell whether the function that begins at a line is an `async def`; None if unknown.
+    r"""Return whether the function that begins at a line is an `async def`; None if unknown.
+
+    Parameters
+    ----------
+    lines : list of str or None
+        Lines of the source file, see `source_lines`.
+    line : int
+        First line of the function, from 1, decorators included.
+    name : str
+        Name of the function, qualified or not.
 
     >>> is_coroutine(["@decorated\\n", "async def f():\\n"], 1, "C.f")
     True

@@ -1,4 +1,4 @@
-"""Darshan in workers: its library found and tried, and what its processes are to be told."""
+"""Darshan's runtime library: finding and testing it, and its configuration for workers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from dask_strata.store.manifest import DARSHAN
 
 LIBRARY = "libdarshan.so"
 
-#: Variables that name the library, the folder of a build, or the folder of an installation.
+#: Variables with the path of the library or of a build's folder, and of an installation's folder.
 _NAMED_BY = ("DARSHAN_PRELOAD", "DARSHAN_RUNTIME_LIB", "DARSHAN_LIB")
 _INSTALLED_IN = ("DARSHAN_RUNTIME_DIR", "DARSHAN_DIR", "DARSHAN_ROOT", "DARSHAN_HOME")
 
 _HINT = (
-    "Give it: --darshan=/path/to/libdarshan.so. It comes with darshan-runtime; PyDarshan "
-    "(pip install darshan) has only the library that reads logs."
+    "Use --darshan=/path/to/libdarshan.so. The library is part of darshan-runtime; PyDarshan "
+    "(pip install darshan) contains only the library that reads logs."
 )
 
-#: What only the library that reads logs has in it.
+#: Text in the library that reads logs (darshan-util), and in the one that writes them.
 _READS_LOGS = b"darshan_log_open"
 _WRITES_LOGS = b"DARSHAN_ENABLE_NONMPI"
 
 _TRIAL_SECONDS = 30
 
-#: Files of Python and the system. Any exclusion replaces Darshan's own list, which is among them.
+#: Files of Python and the system. An exclusion replaces Darshan's own list, so these include it.
 _EXCLUDED = (
     r"^/dev/",
     r"^/proc/",
@@ -56,32 +56,38 @@ _EXCLUDED = (
     r"\.seg$",
 )
 
-#: Days that a run may take: some builds of Darshan want a folder for each.
+#: Longest run in days: some builds of Darshan need a folder for each day.
 _DAYS = 8
 
 
 def usable_library(library: str) -> Path:
-    """Return Darshan's runtime library, which has been seen to load here.
+    """Return the path of Darshan's runtime library, after a test that Python loads it.
 
     Parameters
     ----------
     library : str
-        Its path, or auto to look for it.
+        Its path, or auto to search for it.
+
+    Returns
+    -------
+    Path
+        Its absolute path.
 
     Raises
     ------
     UsageError
-        It is not there, is another library, or does not load.
+        The library does not exist, is another one, or cannot be loaded; or this is not Linux.
     """
     if sys.platform != "linux":
         raise UsageError("Darshan can be loaded into workers on Linux only.")
     path = _find() if library == "auto" else Path(library).expanduser().absolute()
     if not path.is_file():
-        raise UsageError(f"There is no library {path}.", hint=_HINT)
+        raise UsageError(f"No such library: {path}", hint=_HINT)
     content = path.read_bytes()
     if _READS_LOGS in content and _WRITES_LOGS not in content:
         raise UsageError(
-            f"{path} is darshan-util, which reads logs; Darshan's runtime writes them.", hint=_HINT
+            f"{path} is darshan-util, which reads logs; Darshan's runtime library writes them.",
+            hint=_HINT,
         )
     problem = _trial(path)
     if problem is not None:
@@ -90,7 +96,7 @@ def usable_library(library: str) -> Path:
 
 
 def _find() -> Path:
-    """Return the library from where installations of Darshan say that it is."""
+    """Search the library by variables, next to darshan-config, and on the loader's paths."""
     for name in _NAMED_BY:
         if os.environ.get(name):
             named = Path(os.environ[name])
@@ -103,12 +109,12 @@ def _find() -> Path:
         p for f in folders for lib in ("lib", "lib64", ".") if (p := f / lib / LIBRARY).is_file()
     ]
     found += [p for f in _library_path() if (p := f / LIBRARY).is_file()]
-    found += _known_to_loader()
+    found += _in_loader_cache()
     if not found:
-        where = ", ".join((*_NAMED_BY, *_INSTALLED_IN))
+        variables = ", ".join((*_NAMED_BY, *_INSTALLED_IN))
         raise UsageError(
-            f"Darshan's runtime library {LIBRARY} was not found: not named by {where}, not beside "
-            "darshan-config, not in LD_LIBRARY_PATH, not known to ldconfig.",
+            f"Darshan's runtime library {LIBRARY} was not found by the variables {variables}, "
+            "next to darshan-config, in LD_LIBRARY_PATH or with ldconfig.",
             hint=_HINT,
         )
     return found[0].absolute()
@@ -118,10 +124,10 @@ def _library_path() -> list[Path]:
     return [Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
 
 
-def _known_to_loader() -> list[Path]:
+def _in_loader_cache() -> list[Path]:
     ldconfig = shutil.which("ldconfig") or "/sbin/ldconfig"
     try:
-        done = subprocess.run(  # noqa: S603  a program of the system
+        done = subprocess.run(  # noqa: S603  the system's ldconfig
             [ldconfig, "-p"], capture_output=True, text=True, check=False, timeout=_TRIAL_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -131,11 +137,11 @@ def _known_to_loader() -> list[Path]:
 
 
 def _trial(library: Path) -> str | None:
-    """Return why a Python of its own does not load a library; None if it does."""
+    """Load a library into a new Python process; return the error, or None without one."""
     code = "import sys; sys.stdout.write(open('/proc/self/maps').read())"
     environment = {**os.environ, "LD_PRELOAD": str(library), "DARSHAN_DISABLE": "1"}
     try:
-        done = subprocess.run(  # noqa: S603  this very Python
+        done = subprocess.run(  # noqa: S603  the running Python
             [sys.executable, "-I", "-S", "-c", code],
             env=environment,
             capture_output=True,
@@ -147,21 +153,33 @@ def _trial(library: Path) -> str | None:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        return f"Python ended with {done.returncode}" + (f": {said[-1]}" if said else "")
+        lines = done.stderr.strip().splitlines()
+        return f"Python exited with code {done.returncode}" + (f": {lines[-1]}" if lines else "")
     if is_loaded(library, done.stdout):
         return None
     refused = [line for line in done.stderr.splitlines() if "LD_PRELOAD" in line]
-    return refused[0] if refused else "the loader left it out, and did not say why"
+    return refused[0] if refused else "the loader ignored it, without a message"
 
 
-def preloaded(library: Path, already: str | None = None) -> str:
-    """Return what LD_PRELOAD is to be, with what was in it."""
-    return f"{library}:{already}" if already else str(library)
+def _preload(library: Path, other: str | None) -> str:
+    """Return the value of LD_PRELOAD that adds the library to its other libraries.
+
+    >>> _preload(Path("/d/libdarshan.so"), None), _preload(Path("/d/libdarshan.so"), "/m.so")
+    ('/d/libdarshan.so', '/d/libdarshan.so:/m.so')
+    """
+    return f"{library}:{other}" if other else str(library)
 
 
 def is_loaded(library: str | Path, maps: str | None = None) -> bool:
-    """Tell whether a library is in the memory of this process, or of one with these maps."""
+    """Return whether a library is loaded into a process.
+
+    Parameters
+    ----------
+    library : str or Path
+        Path of the library.
+    maps : str, optional
+        The process's ``/proc/PID/maps``; by default those of this process.
+    """
     if maps is None:
         try:
             maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
@@ -172,42 +190,61 @@ def is_loaded(library: str | Path, maps: str | None = None) -> bool:
 
 
 def log_folder(settings: Settings, run_folder: Path) -> Path:
-    """Return the folder that Darshan is to write its logs to."""
+    """Return the folder of Darshan's logs.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the recording.
+    run_folder : Path
+        The run's folder, which contains the logs by default.
+    """
     if settings.darshan_log_dir is None:
         return run_folder / DARSHAN
     return Path(settings.darshan_log_dir).expanduser().absolute()
 
 
 def logs_in(folder: Path) -> list[Path]:
-    """Return Darshan's logs in a folder and those below."""
+    """Return Darshan's logs in a folder and its subfolders, sorted.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    """
     return sorted(folder.rglob("*.darshan"))
 
 
-def environment(
-    settings: Settings, library: Path, logs: Path, run_folder: Path, already: str | None = None
+def prepare_environment(
+    settings: Settings, library: Path, logs: Path, run_folder: Path, preload: str | None = None
 ) -> dict[str, str]:
-    """Make the folder for logs and Darshan's configuration; return the variables for a process.
+    """Create the folder of the logs and Darshan's configuration; return the variables for Darshan.
 
-    The folder for logs may be the user's, with a configuration of his own: ours is named after
-    the run, and beside the logs only where the run's folder cannot be written.
+    The folder of the logs may be the user's and contain another configuration file. So the file
+    has the run's name; it is in the run's folder or, if that cannot be written, with the logs.
 
     Parameters
     ----------
     settings : Settings
-        What Darshan is to do.
+        Settings of the recording.
     library : Path
-        Its runtime library.
+        Darshan's runtime library.
     logs : Path
-        Folder for its logs.
+        Folder of the logs.
     run_folder : Path
         The run's folder.
-    already : str, optional
-        What LD_PRELOAD is without us.
+    preload : str, optional
+        Value of LD_PRELOAD without Darshan.
+
+    Returns
+    -------
+    dict of str to str
+        Environment variables for a process, by name.
 
     Raises
     ------
     OSError
-        The folder cannot be written.
+        The folder of the logs cannot be written.
     """
     logs.mkdir(parents=True, exist_ok=True)
     today = datetime.now(timezone.utc).astimezone()
@@ -220,10 +257,10 @@ def environment(
     except OSError:
         config = _write(logs / name, text)
     variables = {
-        "LD_PRELOAD": preloaded(library, already),
+        "LD_PRELOAD": _preload(library, preload),
         "DARSHAN_ENABLE_NONMPI": "1",
         "DARSHAN_CONFIG_PATH": str(config),
-        # Which of them is obeyed is decided when Darshan is built.
+        # Each build of Darshan reads one of them.
         **dict.fromkeys(("DARSHAN_LOGPATH", "DARSHAN_LOG_DIR_PATH", "DARSHAN_LOGDIR"), str(logs)),
         "DARSHAN_MODMEM": str(settings.darshan_memory),
     }
@@ -233,14 +270,22 @@ def environment(
 
 
 def _write(path: Path, text: str) -> Path:
-    """Write a file so that whoever reads it meanwhile finds the whole of it."""
+    """Replace a file in one step, so that no reader finds a part of it."""
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     hidden.write_text(text, encoding="utf-8")
     return hidden.replace(path)
 
 
 def configuration(settings: Settings, logs: Path) -> str:
-    """Return the text of Darshan's configuration file."""
+    """Return the text of Darshan's configuration file.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the recording.
+    logs : Path
+        Folder of the logs, which Darshan must not trace.
+    """
     lines = [
         f"MODMEM {settings.darshan_memory}",
         f"MAX_RECORDS {settings.darshan_records} POSIX,STDIO,MPI-IO,DXT_POSIX,DXT_MPIIO",
@@ -255,7 +300,7 @@ def configuration(settings: Settings, logs: Path) -> str:
 
 
 def _one_pattern(pattern: str) -> str:
-    r"""Return a regular expression as one word without commas: these separate Darshan's patterns.
+    r"""Return a regular expression without white space and commas, which end Darshan's patterns.
 
     >>> _one_pattern(r"^/my\ data,new"), _one_pattern("[0-9]{1,3}x{2,}"), _one_pattern("(ab){,2}")
     ('^/my.data.new', '[0-9][0-9]?[0-9]?xxx*', '(ab)?(ab)?')
@@ -263,13 +308,13 @@ def _one_pattern(pattern: str) -> str:
     return re.sub(r"\\?[\s,]", ".", _INTERVAL.sub(_spelled_out, pattern))
 
 
-#: What is repeated from so many to so many times, as `[a-z]{1,3}`.
+#: A repetition with two bounds, as `[a-z]{1,3}`.
 _INTERVAL = re.compile(
     r"(\\.|\[\^?\]?[^\]]*\]|\((?:\\.|[^()\\])*\)|[^\\\])}])\{(\d{0,2}),(\d{0,2})\}"
 )
 
 
 def _spelled_out(interval: re.Match[str]) -> str:
-    what, least, most = interval[1], int(interval[2] or 0), interval[3]
-    more = f"{what}*" if not most else f"{what}?" * (int(most) - least)
-    return what * least + more
+    atom, least, most = interval[1], int(interval[2] or 0), interval[3]
+    more = f"{atom}*" if not most else f"{atom}?" * (int(most) - least)
+    return atom * least + more

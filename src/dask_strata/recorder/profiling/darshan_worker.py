@@ -1,4 +1,4 @@
-"""Darshan for one worker: its nanny sets the environment, the worker says whether that worked."""
+"""Darshan in one worker: the nanny sets its environment, the worker records the result."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.profiling.darshan_library import (
-    environment,
     is_loaded,
     log_folder,
+    prepare_environment,
     usable_library,
 )
 from dask_strata.store.frames import Batch
 
 
-class Preparation(Source):
-    """Has the processes that a nanny is yet to start load Darshan.
+class DarshanEnvironment(Source):
+    """Sets the environment of the worker processes that a nanny starts, so that they load Darshan.
 
-    Dask puts what is set for a worker's process into the nanny's own environment, where the
-    process gets it from, and leaves it there: in a local cluster that is the user's. It is
-    taken out again as soon as no process is being started. What else is started in that moment
-    has Darshan, too.
+    Dask copies the variables of a worker's process into the nanny's own environment, which the
+    process inherits, and leaves them there. In a local cluster this is the user's process.
+    So they are removed as soon as no worker is being started. Another process that starts in
+    between loads Darshan, too.
 
     Parameters
     ----------
@@ -40,77 +40,78 @@ class Preparation(Source):
     def __init__(self, nanny: Any, engine: Engine) -> None:
         self._nanny, self._engine = nanny, engine
         self._variables: dict[str, str] = {}
-        self._replaced: dict[str, str | None] = {}
+        self._previous: dict[str, str | None] = {}
 
     async def begin(self) -> None:
-        """Set the variables, if the settings say so and Darshan is there; never raises."""
+        """Set the variables, if the settings request Darshan and it is usable; never raises."""
         settings = self._engine.settings
         if settings.darshan_library is None:
             return
         present = self._nanny.pre_spawn_env
-        already = present.get("LD_PRELOAD") or _outside_of("LD_PRELOAD")
-        work = asyncio.get_running_loop().run_in_executor(None, _variables, self._engine, already)
+        preload = present.get("LD_PRELOAD") or _original_value("LD_PRELOAD")
+        loop = asyncio.get_running_loop()
         try:
-            variables = await work
-        except Exception as error:  # noqa: BLE001  a nanny must start, with Darshan or without
+            variables = await loop.run_in_executor(None, _variables, self._engine, preload)
+        except Exception as error:  # noqa: BLE001  a nanny must start without Darshan, too
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             _add_loss(self._engine, f"Darshan is not loaded into this nanny's worker: {first}")
             return
-        self._replaced = {name: present.get(name) for name in variables}
+        self._previous = {name: present.get(name) for name in variables}
         self._variables = variables
         for name, value in variables.items():
-            _outside.setdefault(name, os.environ.get(name))
-            _ours.setdefault(name, set()).add(value)
-        _prepared.append(self)
+            _originals.setdefault(name, os.environ.get(name))
+            _own_values.setdefault(name, set()).add(value)
+        _active.append(self)
         present.update(variables)
         self._engine.sources.append(self)
 
-    @property
-    def _settled(self) -> bool:
+    def is_worker_started(self) -> bool:
+        """Return whether the nanny's worker process is started, and not about to start."""
         process = getattr(self._nanny.process, "process", None)
         return process is not None and process.pid is not None
 
     def rows(self) -> Iterable[Batch]:
         """Return no rows; restore this process's environment when no worker is being started."""
-        if any(os.environ.get(name) != value for name, value in dict(_outside).items()):
-            # On the event loop, where processes are started: none is, between two calls there.
-            self._nanny.loop.add_callback(_tidy_environment)
+        if any(os.environ.get(name) != value for name, value in dict(_originals).items()):
+            # The event loop starts processes: none is being started between two callbacks.
+            self._nanny.loop.add_callback(_restore_process)
         return ()
 
     def detach(self) -> None:
-        """Give the nanny and this process back their environment."""
-        mine = {name: {value} for name, value in self._variables.items()}
-        _restore(self._nanny.pre_spawn_env, self._replaced, mine)
-        if self in _prepared:
-            _prepared.remove(self)
-        if not _prepared:
-            _restore(os.environ, _outside, _ours)
-            _outside.clear()
-            _ours.clear()
+        """Restore the environments of the nanny and of this process."""
+        own = {name: {value} for name, value in self._variables.items()}
+        _restore(self._nanny.pre_spawn_env, self._previous, own)
+        if self in _active:
+            _active.remove(self)
+        if not _active:
+            _restore(os.environ, _originals, _own_values)
+            _originals.clear()
+            _own_values.clear()
 
 
-#: Nannies of this process that were prepared; what its environment is without them; and what
-#: they have set in it. A value that is none of these is the user's own.
-_prepared: list[Preparation] = []
-_outside: dict[str, str | None] = {}
-_ours: dict[str, set[str]] = {}
+#: Environments of this process's nannies that are set now.
+_active: list[DarshanEnvironment] = []
+#: Values of this process's variables without Darshan; None if a variable is not set.
+_originals: dict[str, str | None] = {}
+#: Values that dask-strata sets for workers, by variable. Any other value is the user's.
+_own_values: dict[str, set[str]] = {}
 
 
-def _tidy_environment() -> None:
-    for name in _outside:
-        _outside[name] = _outside_of(name)
-    if all(preparation._settled for preparation in _prepared):  # noqa: SLF001  our own
-        _restore(os.environ, _outside, _ours)
+def _restore_process() -> None:
+    for name in _originals:
+        _originals[name] = _original_value(name)
+    if all(environment.is_worker_started() for environment in _active):
+        _restore(os.environ, _originals, _own_values)
 
 
 def _restore(
     mapping: MutableMapping[str, str],
-    before: Mapping[str, str | None],
-    ours: Mapping[str, AbstractSet[str]],
+    originals: Mapping[str, str | None],
+    own_values: Mapping[str, AbstractSet[str]],
 ) -> None:
-    """Put back what was there before, but not in place of what others have set since."""
-    for name, value in before.items():
-        if mapping.get(name) not in ours.get(name, ()):
+    """Restore original values of variables, but keep values that other code has set since."""
+    for name, value in originals.items():
+        if mapping.get(name) not in own_values.get(name, ()):
             continue
         if value is None:
             mapping.pop(name, None)
@@ -118,24 +119,30 @@ def _restore(
             mapping[name] = value
 
 
-def _outside_of(name: str) -> str | None:
-    """Return what a variable is in this process, but for what is in it for a worker's sake."""
+def _original_value(name: str) -> str | None:
+    """Return the value of a variable in this process without Darshan."""
     value = os.environ.get(name)
-    return _outside.get(name) if value in _ours.get(name, ()) else value
+    return _originals.get(name) if value in _own_values.get(name, ()) else value
 
 
-def _variables(engine: Engine, already: str | None) -> dict[str, str]:
+def _variables(engine: Engine, preload: str | None) -> dict[str, str]:
     settings = engine.settings
     library = _usable(settings.darshan_library or "auto")
     logs = log_folder(settings, engine.folder)
-    return environment(settings, library, logs, engine.folder, already)
+    return prepare_environment(settings, library, logs, engine.folder, preload)
 
 
 _usable = functools.cache(usable_library)
 
 
-def note_darshan(engine: Engine) -> None:
-    """Put on record that Darshan is in this worker, or why it is not."""
+def add_darshan_facts(engine: Engine) -> None:
+    """Record that this worker has loaded Darshan, or why it has not.
+
+    Parameters
+    ----------
+    engine : Engine
+        The worker's recorder.
+    """
     library = engine.settings.darshan_library
     if library is None:
         return
@@ -143,8 +150,8 @@ def note_darshan(engine: Engine) -> None:
     if loaded is None:
         _add_loss(
             engine,
-            "Darshan is not in this worker: it has no nanny, or ran before the recording began; "
-            "start it with LD_PRELOAD, or restart it",
+            "Darshan is not loaded into this worker: it has no nanny, or started before the "
+            "recording; start it with LD_PRELOAD, or restart it",
         )
         return
     folder = log_folder(engine.settings, engine.folder)

@@ -1,4 +1,4 @@
-"""The profile of a process on record: at intervals, at the end, and in files for other tools."""
+"""Recording of a process's profile: rows at intervals and files for other tools at the end."""
 
 from __future__ import annotations
 
@@ -23,44 +23,80 @@ logger = logging.getLogger("dask_strata")
 
 
 def profile(engine: Engine) -> None:
-    """Profile this process until its recorder ends, if the settings say so; never raises."""
+    """Profile this process until its recorder ends, if the settings request it; never raises.
+
+    Parameters
+    ----------
+    engine : Engine
+        The process's recorder.
+    """
     settings = engine.settings
     if settings.yappi_clock is None or engine.role not in settings.yappi_roles:
         return
     try:
-        _Profiling(engine, settings.yappi_clock)
+        ProfileSource(engine, settings.yappi_clock)
     except Exception as error:  # noqa: BLE001  the recording goes on without a profile
-        said = isinstance(error, CannotProfileError)
-        add_loss(engine, str(error) if said else f"{type(error).__name__}: {error}")
+        expected = isinstance(error, CannotProfileError)
+        add_loss(engine, str(error) if expected else f"{type(error).__name__}: {error}")
 
 
-def needs(settings: Settings) -> None:
-    """Refuse to begin what could not be done.
+def require_yappi(settings: Settings) -> None:
+    """Check that Yappi is installed, if the settings request a profile.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the recording.
 
     Raises
     ------
     UsageError
-        There is to be a profile, and Yappi is not installed.
+        The settings request a profile, and Yappi is not installed.
     """
     if settings.yappi_clock is not None and not is_installed():
-        raise UsageError("Yappi is not installed here, so nothing can be profiled.", hint=INSTALL)
+        raise UsageError("No profile is possible: Yappi is not installed.", hint=INSTALL)
 
 
 def warn_if_missing(settings: Settings) -> None:
-    """Tell once, where the recording begins, that there is nothing to profile with."""
+    """Log a warning, if the settings request a profile and Yappi is not installed.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the recording.
+    """
     if settings.yappi_clock is not None and not is_installed():
-        logger.warning(
-            "dask-strata records, but cannot profile here: Yappi is not installed: %s", INSTALL
-        )
+        logger.warning("dask-strata records without a profile: Yappi is not installed: %s", INSTALL)
 
 
 def add_loss(engine: Engine, reason: str) -> None:
-    """Put on record that a part of the profile is missing."""
+    """Record that a part of the profile is missing.
+
+    Parameters
+    ----------
+    engine : Engine
+        The process's recorder.
+    reason : str
+        The cause.
+    """
     engine.add("losses", time=now_ns(), what="profile", reason=reason, where=engine.process)
 
 
-class _Profiling(Source):
-    """Takes the profile on the recorder's thread."""
+class ProfileSource(Source):
+    """Reads the profile of a process, on the recorder's thread.
+
+    Parameters
+    ----------
+    engine : Engine
+        The process's recorder.
+    clock : str
+        wall or cpu.
+
+    Raises
+    ------
+    CannotProfileError
+        See `join`.
+    """
 
     def __init__(self, engine: Engine, clock: str) -> None:
         self._engine = engine
@@ -71,14 +107,14 @@ class _Profiling(Source):
         engine.sources.append(self)
 
     def sample(self) -> None:
-        """Read the profile, once an interval."""
+        """Read the profile, once per interval."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._engine.settings.yappi_interval
             self._take()
-            self._tell_troubles()  # what the taking has come upon is among them
+            self._add_losses()  # after `_take`, which can find losses
 
     def _take(self) -> None:
-        if not self._profiler.speaks_for(self):
+        if not self._profiler.is_recorded_by(self):
             return
         functions, threads = self._profiler.take()
         self._rows += [
@@ -87,36 +123,37 @@ class _Profiling(Source):
         ]
 
     def rows(self) -> list[Batch]:
-        """Return the functions and threads that were read since the last call."""
+        """Return the functions and threads read since the last call."""
         rows, self._rows = self._rows, []
         return rows
 
     def finish(self) -> None:
         """Read the profile for the last time."""
         self._files = self._file_stem()
-        self._tell_troubles()
+        self._add_losses()
         self._profiler.stop(self)
         self._take()
 
     def after_last_row(self) -> None:
         """Write the files for other tools.
 
-        They take seconds, which a process that exits may not have: `check` looks for them.
+        This takes seconds, and a process that exits may be killed meanwhile: `check` reports
+        missing files.
         """
         problem = self._profiler.leave(self, self._files)
         if problem is not None:
             logger.warning("dask-strata: %s", problem)
 
-    def _tell_troubles(self) -> None:
-        for trouble in self._profiler.troubles():
-            add_loss(self._engine, trouble)
+    def _add_losses(self) -> None:
+        for reason in self._profiler.take_losses():
+            add_loss(self._engine, reason)
 
     def _file_stem(self) -> Path | None:
         if self._engine.sink.transport != "file":
             add_loss(
                 self._engine,
-                "files for other tools: the run's folder cannot be written from here; the "
-                "functions are on record",
+                "files for other tools: this process cannot write to the run's folder; the "
+                "functions are recorded",
             )
             return None
         return self._engine.folder / PROFILES / self._engine.process

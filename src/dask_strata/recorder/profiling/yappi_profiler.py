@@ -1,4 +1,4 @@
-"""Yappi in this process: there is one, whoever records here."""
+"""Yappi in this process: one profile, which all recorders of the process share."""
 
 from __future__ import annotations
 
@@ -8,118 +8,136 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dask_strata.recorder.profiling.conflicts import profiler_at_work, watch
+from dask_strata.recorder.profiling.conflicts import active_profiler, watch
 from dask_strata.recorder.profiling.coroutines import is_coroutine, source_lines
 from dask_strata.recorder.profiling.yappi_readings import Function, Readings, Thread
-from dask_strata.schema.owners import Owner, local_roots, owner_of, waits
+from dask_strata.schema.owners import Owner, local_roots, owner_of, waiting, waits
 from dask_strata.store.manifest import PROFILE_FORMS
 
 INSTALL = "pip install 'dask-strata[yappi]'"
 
-#: How long Yappi pauses at most for somebody who asks it for its statistics.
+#: Longest time that Yappi pauses while other code reads its statistics.
 _PAUSE_SECONDS = 0.5
 
-#: Entries of Yappi's in a process, one for each function in each thread, beyond which it is
-#: stopped: reading holds up all threads, 1 to 2 ms for 1,000 entries, and each takes some 2 kB.
+#: Bound on Yappi's entries in a process, one for each function in each thread; beyond it, Yappi is
+#: stopped. Reading 1,000 entries stops all threads for 1 to 2 ms; one entry takes about 2 KiB.
 MOST_ENTRIES = 50_000
 
 _lock = threading.RLock()
-_here: Profiler | None = None
+_profiler: Profiler | None = None
 
 
 class CannotProfileError(Exception):
-    """No profile can be made of this process; the text says why, and what to do about it."""
+    """Raised if a process cannot be profiled; the text states the cause, and the remedy if any."""
 
 
 def is_installed() -> bool:
-    """Tell whether Yappi is installed here; it is not imported."""
+    """Return whether Yappi is installed, without importing it."""
     return importlib.util.find_spec("yappi") is not None
 
 
-def join(run: str, clock: str, holder: Any) -> Profiler:
-    """Profile this process for a run, or share what is already being profiled for it.
+def join(run_id: str, clock: str, holder: Any) -> Profiler:
+    """Profile this process for a run, or share the profile if the run already has one.
 
     Parameters
     ----------
-    run : str
+    run_id : str
         Id of the run.
     clock : str
         wall or cpu.
     holder : object
-        On whose behalf: the profile lasts until the last one has left.
+        The caller's identity. The profile lasts until each holder has called `Profiler.leave`.
+
+    Returns
+    -------
+    Profiler
+        The profile.
 
     Raises
     ------
     CannotProfileError
-        Yappi is not there, or another profiler is at work, which is left alone.
+        Yappi is not installed, this process is profiled for another run, or another profiler
+        is active, which is left alone.
     """
-    global _here  # noqa: PLW0603  there is one profiler in a process
+    global _profiler  # noqa: PLW0603  there is one profiler in a process
     with _lock:
-        if _here is None:
-            _here = Profiler(run, clock)
-        elif _here.run != run:
+        if _profiler is None:
+            _profiler = Profiler(run_id, clock)
+        elif _profiler.run_id != run_id:
             raise CannotProfileError(
-                f"this process is already profiled for run {_here.run}; there can be one profile"
+                f"this process is already profiled for run {_profiler.run_id}; a second "
+                "profile at the same time is not possible"
             )
-        _here.holders.append(holder)
-        return _here
+        _profiler.holders.append(holder)
+        return _profiler
 
 
 class Profiler:
-    """The one profile of this process; made by `join`.
+    """The profile of this process; made by `join`.
 
     Parameters
     ----------
-    run : str
-        Id of the run that it is for.
+    run_id : str
+        Id of the run.
     clock : str
         wall or cpu.
+
+    Attributes
+    ----------
+    holders : list of object
+        Holders of the profile, in the order in which they joined.
+
+    Raises
+    ------
+    CannotProfileError
+        See `join`.
     """
 
-    def __init__(self, run: str, clock: str) -> None:
+    def __init__(self, run_id: str, clock: str) -> None:
         if not is_installed():
-            raise CannotProfileError(f"Yappi is not installed here: {INSTALL}")
+            raise CannotProfileError(f"Yappi is not installed in this process's Python: {INSTALL}")
         import yappi
 
-        other = "a Yappi of somebody else" if yappi.is_running() else profiler_at_work()
+        other = "Yappi, started by other code," if yappi.is_running() else active_profiler()
         if other is not None:
-            raise CannotProfileError(f"{other} is at work in this process, and is left alone")
-        self.run, self.clock = run, clock
+            raise CannotProfileError(f"{other} is active in this process, and is left alone")
+        self.run_id, self.clock = run_id, clock
         self.holders: list[Any] = []
         self._yappi = yappi
         self._readings = Readings()
         self._known: dict[tuple[str, int, str], tuple[bool | None, bool, Owner]] = {}
         self._roots = local_roots()
-        self._told: set[str] = set()
-        self._others = watch()
+        self._reported: set[str] = set()
+        self._conflicts = watch()
         yappi.clear_stats()
         yappi.set_clock_type(clock)
         yappi.set_context_name_callback(_thread_name)
-        # Compiled functions have entries either way; they are read for whose time theirs is.
+        # Entries of compiled functions are needed to attribute their time to their callers.
         yappi.start(builtins=True, profile_threads=True)
         self._hook = threading.getprofile()
         self._full = False
 
-    def speaks_for(self, holder: Any) -> bool:
-        """Tell whether this holder is the one to put the profile on record."""
+    def is_recorded_by(self, holder: Any) -> bool:
+        """Return whether a holder is the one that records the profile: the first of them."""
         with _lock:
             return bool(self.holders) and self.holders[0] is holder
 
-    def troubles(self) -> list[str]:
-        """Return what the profile has lost to others since the last call."""
-        found = self._others.taken()
+    def take_losses(self) -> list[str]:
+        """Return the losses since the last call, each as a sentence; each is returned once."""
+        found = self._conflicts.take()
         if self._full:
             found.append(_too_many(self._readings.entries))
         elif self._is_stopped():
-            found.append("somebody stopped Yappi: what came then is missing")
+            found.append("other code stopped Yappi: later calls are missing")
         elif threading.getprofile() is not self._hook:
-            found.append("another profiler takes new threads: they are missing")
-        fresh = [text for text in found if text not in self._told]
-        self._told.update(fresh)
-        return fresh
+            found.append("another profiler hooks new threads: they are missing")
+        new = [text for text in found if text not in self._reported]
+        self._reported.update(new)
+        return new
 
+    @waiting
     def _is_stopped(self) -> bool:
-        """Tell whether Yappi is stopped, and not merely pauses while somebody reads it."""
+        """Return whether Yappi is stopped, and does not only pause while other code reads it."""
         end = time.monotonic() + _PAUSE_SECONDS
         while not self._yappi.is_running():
             if time.monotonic() >= end:
@@ -128,18 +146,18 @@ class Profiler:
         return False
 
     def take(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return rows of functions and of threads, with how much they grew since the last call."""
+        """Return rows of functions and of threads, with their growth since the last call."""
         with _lock:
             if self._full:
-                return [], []  # Yappi was stopped, and nothing has come since
+                return [], []  # Yappi was stopped: nothing has grown since
             now = time.time_ns()
             threads, functions = self._readings.read()
             if self._readings.entries > MOST_ENTRIES and self._yappi.is_running():
                 self._full = True
                 self._halt()
-            self._learn({(f.module, f.line, f.name) for f in functions})
-            of = {t.context: t for t in threads}
-            return [self._function_row(now, f, of.get(f.context)) for f in functions], [
+            self._classify({(f.module, f.line, f.name) for f in functions})
+            by_context = {t.context: t for t in threads}
+            return [self._function_row(now, f, by_context.get(f.context)) for f in functions], [
                 {
                     "time": now,
                     "thread": t.ident,
@@ -153,7 +171,7 @@ class Profiler:
             ]
 
     def _function_row(self, now: int, f: Function, thread: Thread | None) -> dict[str, Any]:
-        coroutine, waiting, owner = self._known[f.module, f.line, f.name]
+        coroutine, idle, owner = self._known[f.module, f.line, f.name]
         return {
             "time": now,
             "thread": None if thread is None else thread.ident,
@@ -162,7 +180,7 @@ class Profiler:
             "module": f.module,
             "line": f.line,
             "is_coroutine": coroutine,
-            "waiting": waiting,
+            "waiting": idle,
             "ncall": f.ncall,
             "nactualcall": f.nactualcall,
             "total_seconds": f.total_seconds,
@@ -172,34 +190,35 @@ class Profiler:
             "package": owner.package,
         }
 
-    def _learn(self, functions: set[tuple[str, int, str]]) -> None:
-        """Find out what kind of functions the new ones are, a file at a time."""
+    def _classify(self, functions: set[tuple[str, int, str]]) -> None:
+        """Find kind and owner of functions seen for the first time; each file is read once."""
         new: dict[str, list[tuple[int, str]]] = {}
         for module, line, name in functions - self._known.keys():
             new.setdefault(module, []).append((line, name))
-        for module, places in new.items():
+        for module, definitions in new.items():
             lines, owner = source_lines(module), owner_of(module, self._roots)
-            for line, name in places:
+            for line, name in definitions:
                 coroutine = is_coroutine(lines, line, name)
-                waiting = waits(module, name, owner.owner, coroutine=coroutine, clock=self.clock)
-                self._known[module, line, name] = coroutine, waiting, owner
+                idle = waits(module, name, owner.owner, coroutine=coroutine, clock=self.clock)
+                self._known[module, line, name] = coroutine, idle, owner
 
     def leave(self, holder: Any, save: Path | None) -> str | None:
-        """Profile no longer for a holder; the last one to go stops Yappi and clears it.
+        """Release the profile; when the last holder leaves, clear Yappi.
 
         Parameters
         ----------
         holder : object
-            As it joined.
+            The holder that joined.
         save : Path, optional
-            Path of files for other tools, without their endings; none are written otherwise.
+            Path of the files for other tools, without their suffixes. Without it, or while there
+            are other holders, none are written.
 
         Returns
         -------
         str or None
-            Why the files could not be written.
+            Why the files could not be written; None if they were.
         """
-        global _here  # noqa: PLW0603  as above
+        global _profiler  # noqa: PLW0603  as above
         with _lock:
             self.holders.remove(holder)
             if self.holders:
@@ -209,20 +228,20 @@ class Profiler:
             finally:
                 self._yappi.clear_stats()
                 self._yappi.set_context_name_callback(None)
-                _here = None
+                _profiler = None
 
     def stop(self, holder: Any) -> None:
-        """Stop Yappi, if there is nobody else to go on for; what it has can still be taken."""
+        """Stop Yappi, unless there are other holders; `take` still returns the last growth."""
         with _lock:
             if self.holders == [holder] and not self._full and self._yappi.is_running():
                 self._halt()
 
     def _halt(self) -> None:
-        self._others.end()
+        self._conflicts.end()
         hook = threading.getprofile()
         self._yappi.stop()
         if hook is not self._hook:
-            threading.setprofile(hook)  # somebody else's: Yappi takes it off, too
+            threading.setprofile(hook)  # of another profiler: Yappi removes it, too
 
     def _save(self, path: Path) -> str | None:
         stats = self._readings.as_statistics()
@@ -239,13 +258,13 @@ class Profiler:
 
 def _too_many(entries: int) -> str:
     return (
-        f"Yappi was stopped at {entries:,} functions: what came then, and the calls under way, are "
-        "missing. Functions of a script are made anew for each task, and each counts: put them "
-        "into a module that workers import, or profile a shorter part of the program"
+        f"Yappi was stopped at {entries:,} functions: later calls, and calls in progress, are "
+        "missing. Dask unpickles a script's functions for each task, and each copy counts: put "
+        "them into a module that workers import, or profile a shorter part of the program"
     )
 
 
 def _thread_name() -> str | None:
-    """Return the name of the thread that this is called in, without taking any lock."""
-    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]  # noqa: SLF001  its public way locks
+    """Return the name of the current thread, without a lock."""
+    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]  # noqa: SLF001  the public function takes a lock
     return None if thread is None else thread.name

@@ -1,20 +1,22 @@
-"""Yappi's numbers while it runs: how much they grew since they were read before.
+"""Growth of Yappi's numbers since the previous reading, while Yappi runs.
 
-Growth can be added up, and a process that is killed loses its last interval only. Three things
-about Yappi have to be made up for:
+Growth can be added up, and a process that is killed loses its last interval only. Yappi makes
+this hard in three ways:
 
-- Its own calls for this pause it, and what begins or ends meanwhile is lost. What its C module
-  hands to a method in C needs no pause: nothing else runs before all of it is there.
-- What it charges to a function under way is negative: the time of those it called, that will
-  be made up for when it returns. Reading sets that to zero for good, and counts a call that has
-  not ended. So a function's own time is reckoned here: its total less that of those it called.
-- Compiled functions are entries like all others, whose own time belongs to the Python function
-  that called them. What of it belongs to which caller, Yappi knows but for the same zeros: so
-  it is their part of what was reckoned.
+- Its public functions for statistics pause it, and lose calls that begin or end during the pause.
+  Its C module needs no pause if it passes the entries to a method written in C: no other
+  thread runs until all entries are read.
+- The own time of a function in progress is negative: Yappi subtracts the time of its callees at
+  once and adds its total when it returns. Reading replaces the negative time by zero, and counts a
+  call that has not ended. So this module computes the own time: total less total of the callees.
+- Compiled functions have entries, too, but their own time belongs to the Python function that
+  called them. Yappi's share for each caller has the same zeros. So this module divides the
+  computed own time of a compiled function in proportion to Yappi's shares.
 
-Whoever unpickles a function for each of its calls makes new code each time, and an entry of
-Yappi's for each. What is told is by the place of the function in its file, as one. And as Yappi
-sees what is called here, too, nothing is called for each entry.
+A function that is unpickled for each call has new code each time, and a new entry in Yappi. Rows
+are by the function's definition (file, line, name), so that these entries are one.
+
+Yappi profiles the code of this module as well. Loops over entries therefore call no function.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any, NamedTuple
 
 
 class Thread(NamedTuple):
-    """A thread by Yappi's number of it, and how much its numbers grew."""
+    """Growth of a thread's numbers; ``context`` is Yappi's number of the thread."""
 
     context: int
     ident: int
@@ -35,7 +37,7 @@ class Thread(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function in a thread, and how much its numbers grew."""
+    """Growth of a function's numbers in a thread; ``context`` is Yappi's number of the thread."""
 
     context: int
     name: str
@@ -47,91 +49,93 @@ class Function(NamedTuple):
     own_seconds: float
 
 
-#: What Yappi has of a function in a thread: name, file, line, calls, calls without those from
-#: within, whether it is compiled, total and own time, number, those it called, thread, ...
+#: Yappi's entry of a function in a thread: name, file, line, calls, calls without recursive ones,
+#: whether it is compiled, total and own seconds, number, callees, thread, ...
 _Entry = tuple[str, str, int, int, int, int, float, float, int, "list[_Child]", int, Any, Any, Any]
-#: One that it called: number, calls, calls without those from within, total and own time.
+#: A callee: number, calls, calls without recursive ones, total and own seconds.
 _Child = tuple[int, int, int, float, float]
 
+#: Calls, calls without recursive ones, total and own seconds.
 _Numbers = tuple[int, int, float, float]
-_Place = tuple[str, int, str]
+#: File, line and name of a function.
+_Definition = tuple[str, int, str]
 
-#: What Yappi calls a thread without a name.
+#: Yappi's name of a thread without a name.
 _UNNAMED = "N/A"
 
-_NOTHING: _Numbers = (0, 0, 0.0, 0.0)
+_ZERO: _Numbers = (0, 0, 0.0, 0.0)
 
 
 class Readings:
-    """Reads Yappi again and again.
+    """Readings of Yappi in this process, each of the growth since the previous one.
 
     Attributes
     ----------
     entries : int
-        Entries that Yappi had when it was read last.
+        Number of Yappi's entries at the last reading.
     """
 
     def __init__(self) -> None:
         self.entries = 0
         self._functions: dict[tuple[int, int], _Numbers] = {}
         self._threads: dict[int, tuple[float, int]] = {}
-        #: Functions with a call that was counted before it ended, by thread and Yappi's number.
+        #: Thread and number of functions with a call that Yappi counted before it ended.
         self._counted_early: set[tuple[int, int]] = set()
-        self._sums: dict[_Place, _Numbers] = {}
+        self._sums: dict[_Definition, _Numbers] = {}
 
     def read(self) -> tuple[list[Thread], list[Function]]:
-        """Return all threads, and the functions that grew, since the last call."""
+        """Return all threads, and the functions that grew since the last call."""
         threads, entries = _entries()
-        if len(entries) < self.entries:  # somebody cleared them: they begin again
+        if len(entries) < self.entries:  # other code cleared them: counting begins again
             self._functions.clear()
             self._counted_early.clear()
         self.entries = len(entries)
         calls = self._calls(entries)
-        grown: dict[tuple[int, _Place], _Numbers] = {}
-        for context, place, growth in self._growths(entries, calls, _own(entries, calls)):
-            whole = context, place
-            grown[whole] = _sum(grown.get(whole, _NOTHING), growth)
-            self._sums[place] = _sum(self._sums.get(place, _NOTHING), growth)
+        grown: dict[tuple[int, _Definition], _Numbers] = {}
+        for context, definition, growth in self._growths(entries, calls, _own(entries, calls)):
+            function = context, definition
+            grown[function] = _sum(grown.get(function, _ZERO), growth)
+            self._sums[definition] = _sum(self._sums.get(definition, _ZERO), growth)
         return [self._grown(*thread) for thread in threads], [
             Function(context, name, module, line, *numbers)
             for (context, (module, line, name)), numbers in grown.items()
         ]
 
     def _calls(self, entries: list[_Entry]) -> list[int]:
-        """Return how often each was called, without a call that has not ended."""
+        """Return the ended calls of each entry."""
         found = [0] * len(entries)
         for number, entry in enumerate(entries):
             _, _, _, ncall, actual, _, _, _, index, children, context, *_ = entry
-            place = context, index
+            function = context, index
             if ncall == 1 and not actual:
                 recursive = False
                 for child in children:
                     recursive = recursive or child[0] == index
                 if not recursive:
-                    self._counted_early.add(place)
-            found[number] = ncall - (place in self._counted_early)
+                    self._counted_early.add(function)
+            found[number] = ncall - (function in self._counted_early)
         return found
 
     def _growths(
         self, entries: list[_Entry], calls: list[int], own: list[float]
-    ) -> list[tuple[int, _Place, _Numbers]]:
-        """Return how much the numbers of those grew that are not compiled, if they did."""
+    ) -> list[tuple[int, _Definition, _Numbers]]:
+        """Return thread, definition and growth of each Python function that grew."""
         found = []
         for entry, ncall, seconds in zip(entries, calls, own, strict=True):
             name, module, line, _, actual, compiled, total, _, index, _, context, *_ = entry
             if compiled:
                 continue
-            place = context, index
-            before = self._functions[place] if place in self._functions else _NOTHING  # noqa: SIM401  no call
-            if ncall < before[0]:  # somebody cleared them: they begin again
-                before = _NOTHING
-            # Own time may shrink while a call is under way; what was told once stays told.
+            function = context, index
+            before = self._functions[function] if function in self._functions else _ZERO  # noqa: SIM401  no call
+            if ncall < before[0]:  # other code cleared them: counting begins again
+                before = _ZERO
+            # Own time may shrink while a call is in progress; growth is never negative.
             _, _, most, most_own = before
             most = total if total > most else most  # noqa: FURB136  no call
             most_own = seconds if seconds > most_own else most_own  # noqa: FURB136  no call
             now = ncall, actual, most, most_own
             if now != before:
-                self._functions[place] = now
+                self._functions[function] = now
                 growth = (
                     now[0] - before[0],
                     now[1] - before[1],
@@ -150,15 +154,15 @@ class Readings:
         )
 
     def as_statistics(self) -> Any:
-        """Return all that was read as statistics of Yappi's, to be saved: a function is one."""
+        """Return the sums of all readings as statistics of Yappi, one for each function."""
         import yappi
 
-        numbers = {place: number for number, place in enumerate(self._sums, 1)}
+        numbers = {definition: number for number, definition in enumerate(self._sums, 1)}
         stats = yappi.YFuncStats()
         called = self._called()
         for (module, line, name), number in numbers.items():
             ncall, actual, total, own = self._sums[module, line, name]
-            ncall = max(ncall, 1)  # a call that never ended is one, to other tools
+            ncall = max(ncall, 1)  # other tools divide by it: a call that never ended is one
             children = yappi.YChildFuncStats()
             for child, sums in called[module, line, name].items():
                 if child in numbers:
@@ -168,18 +172,18 @@ class Readings:
             stats.append(yappi.YFuncStat((*values, 0, "", 0, None, total / ncall, full)))
         return stats
 
-    def _called(self) -> defaultdict[_Place, dict[_Place, _Numbers]]:
-        """Return who called whom, by place; compiled functions are left out."""
+    def _called(self) -> defaultdict[_Definition, dict[_Definition, _Numbers]]:
+        """Return the callees of each Python function, without compiled functions."""
         entries = [entry for entry in _entries()[1] if not entry[5]]
-        places = {e[8]: (e[1], e[2], e[0]) for e in entries}
-        found: defaultdict[_Place, dict[_Place, _Numbers]] = defaultdict(dict)
+        definitions = {e[8]: (e[1], e[2], e[0]) for e in entries}
+        found: defaultdict[_Definition, dict[_Definition, _Numbers]] = defaultdict(dict)
         for _, _, _, _, _, _, _, _, number, children, *_ in entries:
-            callees = found[places[number]]
+            callees = found[definitions[number]]
             for index, *sums in children:
-                place = places.get(index)
-                if place is not None:
+                callee = definitions.get(index)
+                if callee is not None:
                     ncall, actual, total, own = sums
-                    callees[place] = _sum(callees.get(place, _NOTHING), (ncall, actual, total, own))
+                    callees[callee] = _sum(callees.get(callee, _ZERO), (ncall, actual, total, own))
         return found
 
 
@@ -188,7 +192,7 @@ def _sum(a: _Numbers, b: _Numbers) -> _Numbers:
 
 
 def _own(entries: list[_Entry], calls: list[int]) -> list[float]:
-    """Return the own time of each, with that of what is compiled and was called by it."""
+    """Return the own time of each entry, including the time of compiled functions it called."""
     own = _alone(entries, calls)
     parts = _parts(entries, own)
     for number, entry in enumerate(entries):
@@ -199,12 +203,12 @@ def _own(entries: list[_Entry], calls: list[int]) -> list[float]:
 
 
 def _alone(entries: list[_Entry], calls: list[int]) -> list[float]:
-    """Return the time of each less that of all that it called."""
+    """Return the total time of each entry less the total time of its callees."""
     found = [0.0] * len(entries)
     for number, entry in enumerate(entries):
         _, _, _, _, actual, _, total, own, _, children, *_ = entry
         if calls[number] != actual:
-            # It is recursive, and those it called are partly itself: it is as Yappi has it.
+            # A recursive function is its own callee: take Yappi's own time.
             found[number] = own
             continue
         for child in children:
@@ -214,7 +218,10 @@ def _alone(entries: list[_Entry], calls: list[int]) -> list[float]:
 
 
 def _parts(entries: list[_Entry], alone: list[float]) -> dict[int, float]:
-    """Return what part is right of the own time that callers of what is compiled have of it."""
+    """Return the factor by which Yappi's shares of each compiled function are corrected.
+
+    Its computed own time is divided by the sum of the shares that Yappi has for its callers.
+    """
     charged = {entry[8]: 0.0 for entry in entries if entry[5]}
     for entry in entries:
         for child in entry[9]:
@@ -229,9 +236,9 @@ def _parts(entries: list[_Entry], alone: list[float]) -> dict[int, float]:
     return found
 
 
-def _child(yappi: Any, place: _Place, number: int, sums: _Numbers) -> Any:
-    """Return a function that was called as Yappi has it among those of its caller."""
-    module, line, name = place
+def _child(yappi: Any, callee: _Definition, number: int, sums: _Numbers) -> Any:
+    """Return a callee as one of Yappi's statistics."""
+    module, line, name = callee
     ncall, actual, total, own = sums
     ncall = max(ncall, 1)
     full = f"{module}:{line} {name}"
@@ -240,13 +247,13 @@ def _child(yappi: Any, place: _Place, number: int, sums: _Numbers) -> Any:
 
 
 def _entries() -> tuple[list[Any], list[Any]]:
-    """Return threads and functions as Yappi has them now, without a pause."""
+    """Return Yappi's entries of threads and of functions, without a pause."""
     import _yappi
 
     threads: list[Any] = []
     functions: list[Any] = []
     collecting = gc.isenabled()
-    gc.disable()  # it might run others' code, and let other threads run
+    gc.disable()  # a finalizer is Python code, during which other threads can run
     try:
         _yappi.enum_context_stats(threads.append)
         _yappi.enum_func_stats(functions.append, {})

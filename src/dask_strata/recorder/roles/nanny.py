@@ -14,7 +14,7 @@ from dask_strata.recorder.environment.static_facts import add_statics
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.profiling.darshan_worker import Preparation
+from dask_strata.recorder.profiling.darshan_worker import DarshanEnvironment
 from dask_strata.schema.values import KILLED_BY, PID
 
 _ENDED = (Status.closed, Status.failed)
@@ -46,7 +46,7 @@ class NannyRecorder(Source):
         self._reported = False
         self._spec = spec
         engine.start(self, address=nanny.address, name=str(nanny.name))
-        self._darshan = Preparation(nanny, engine)
+        self._darshan = DarshanEnvironment(nanny, engine)
 
     async def prepare(self) -> None:
         """Prepare the environment of the worker's process, before the nanny starts it."""

@@ -14,7 +14,7 @@ from dask_strata.recorder.environment.static_facts import add_statics
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.profiling.darshan_worker import note_darshan
+from dask_strata.recorder.profiling.darshan_worker import add_darshan_facts
 from dask_strata.recorder.profiling.source import profile
 from dask_strata.recorder.sources.dask_logs import follow
 from dask_strata.recorder.sources.executions import ExecutionHook
@@ -103,7 +103,7 @@ class WorkerRecorder(Source):
     def facts(self) -> Iterable[Callable[[], None]]:
         """Return the actions that gather facts of the worker's process."""
         return [
-            lambda: note_darshan(self._engine),
+            lambda: add_darshan_facts(self._engine),
             lambda: add_statics(self._engine, self._spec),
         ]
 
