@@ -1,7 +1,7 @@
 """The measurements around tasks, in unusual surroundings: other wrappers, forks, threads."""
 
-# Tasks open files with open() and change folders with os, as users do.
-# ruff: noqa: PTH109, PTH123
+# Tasks open files with open(), as users do.
+# ruff: noqa: PTH123
 
 from __future__ import annotations
 
@@ -10,29 +10,22 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from distributed import Client, LocalCluster
 
 import dask_strata
 from dask_strata.metrics import count, current_execution, section
 from dask_strata.recorder.pipeline.resource_usage import Sample
 from dask_strata.recorder.sources.executions import Execution, ExecutionHook
 from tests.conftest import assert_whole, rows
+from tests.recorder.sources.measured_tasks import MB
 
-MB = 1_000_000
+if TYPE_CHECKING:
+    from distributed import Client
+
 FUNCTIONS = ("_run_task", "_run_task_async", "_run_actor")
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    """A client of one worker process with one thread."""
-    cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
-    with cluster, Client(cluster) as made:
-        yield made
 
 
 def wrap() -> None:
@@ -160,27 +153,6 @@ def test_reads_of_a_users_thread_are_unattributed(
     assert {row["unattributed_read_bytes"] for row in others} == {None}
     samples = rows(run, "select * from process_samples")
     assert all(value is not None for row in samples for value in row.values())
-
-
-def read_relative(folder: str, name: str) -> str:
-    """Read a file by a path relative to a folder, and leave the folder."""
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        with open(name) as file:
-            return file.read()
-    finally:
-        os.chdir(before)
-
-
-def test_a_relative_path_is_relative_to_the_folder_of_its_opening(
-    client: Client, runs: Path, tmp_path: Path
-) -> None:
-    """A relative path is resolved in the task's working folder, not in the recorder's later one."""
-    (tmp_path / "data").write_text("hello")
-    with dask_strata.record(runs, client=client) as run:
-        assert client.submit(read_relative, str(tmp_path), "data").result() == "hello"
-    assert rows(run, "select uri from file_opens") == [{"uri": str(tmp_path / "data")}]
 
 
 def test_a_malformed_execution_costs_no_other() -> None:
