@@ -594,7 +594,7 @@ def test_the_command_tells_of_chunks(
     assert (wrong.returncode, "There are: done" in wrong.stderr) == (2, True)
     (tmp_path / "report.json").write_text("[]")
     wrong = strata("chunks", run.path, "--coffea-report", "report.json")
-    assert (wrong.returncode, "no report of coffea's" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "not a report of coffea's" in wrong.stderr) == (2, True)
 
 
 def test_a_run_without_chunks_says_so(

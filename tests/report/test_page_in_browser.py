@@ -142,7 +142,7 @@ def test_everything_is_there_and_nothing_complains(page: Browser) -> None:
     verdict = page.text("#verdict")
     assert "1 task failed." in verdict
     assert "10.0 s" in verdict
-    assert page.js("return document.querySelectorAll('.findings li').length") == 3
+    assert page.js("return document.querySelectorAll('.insights li').length") == 3
     assert page.js("return document.querySelectorAll('.map .cell').length") == 9
     stories = page.js(
         "return [...document.querySelectorAll('.story h3')].map((h) => h.textContent)"

@@ -1,5 +1,5 @@
-"""Answers: a run in, frozen objects out. Nothing here prints, writes or imports Dask's cluster.
+"""Answers about a run: each function takes a `Run` and returns frozen objects.
 
-``completeness`` is the record whole, ``breakdown`` where worker-seconds went, ``summary``
-the first screen, ``stories`` one task, ``mapping`` the metadata map.
+A module has the name of the command, or of the section of the page, that shows its answer.
+Nothing here prints, writes files or imports ``distributed``.
 """

@@ -1,12 +1,13 @@
-"""Where worker-seconds went: for each worker, its threads times the time it was there.
+"""The breakdown of thread-seconds: for each worker, its threads times its time connected.
 
-Each instant of each thread is counted once. A thread is in the task's function (compute),
-unpacking its definition (deserialize) or reading spilled data (disk) as Dask's startstops
-say. Of the threads that are free, as many as there are tasks waiting for their
-dependencies to arrive are counted as transfer; the others are idle. When more tasks run
-than there are threads (asynchronous or seceded ones) they share the threads' time, and so do
-those that fetch while fewer threads are free. What a worker's instant is shared among is known
-for each attempt, so the parts of the prefixes add up as well.
+Each instant of each thread counts once. Dask's startstops show whether a thread runs the task's
+function (compute), unpacks the task's definition (deserialize) or reads spilled data (disk). A
+free thread counts as transfer if a task on its worker waits for dependencies to arrive, one
+thread for each such task; all other free threads are idle.
+
+If more tasks run than the worker has threads (asynchronous or seceded tasks), they share the
+threads' time. Tasks that fetch share the free threads in the same way. The shares are computed
+for each attempt, so that the parts of the prefixes add up to the total too.
 """
 
 from __future__ import annotations
@@ -22,9 +23,16 @@ KINDS = ("compute", "transfer", "deserialize", "spill", "idle")
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Worker-seconds by kind; they add up to `total_seconds`, threads times duration.
+    """Thread-seconds of all workers.
 
-    Those of `prefixes`, the largest first, and of idleness add up to it, too.
+    Attributes
+    ----------
+    total_seconds : float
+        Threads times the time that their worker was connected.
+    seconds : dict
+        Thread-seconds by kind, see `KINDS`; they add up to the total.
+    prefixes : tuple of PrefixShare
+        Thread-seconds by prefix, the largest first. With the idle ones they add up to the total.
     """
 
     total_seconds: float
@@ -32,26 +40,29 @@ class Breakdown:
     prefixes: tuple[PrefixShare, ...] = ()
 
     def share(self, kind: str) -> float:
-        """Return the part of the whole that a kind has, 0 to 1."""
+        """Return a kind's share of the total, 0 to 1; 0 if the total is 0."""
         return self.seconds[kind] / self.total_seconds if self.total_seconds else 0.0
 
 
 @dataclass(frozen=True)
 class PrefixShare:
-    """Worker-seconds of one prefix by kind; idleness is nobody's."""
+    """Thread-seconds of one prefix by kind, without idle ones."""
 
     prefix: str
     seconds: dict[str, float]
 
     @property
     def total_seconds(self) -> float:
-        """All its worker-seconds."""
+        """Thread-seconds of all kinds."""
         return sum(self.seconds.values())
 
 
 @dataclass(frozen=True)
 class PrefixUse:
-    """What the tasks of one prefix did."""
+    """Tasks and attempts of one prefix, their times in seconds and the size of their results.
+
+    Median, 95th percentile and maximum are those of the attempts' time in the task's function.
+    """
 
     prefix: str
     n_tasks: int
@@ -66,51 +77,52 @@ class PrefixUse:
     n_retried: int
 
 
-#: How many threads and tasks of each worker do what from each moment to the next: `counted`.
+#: SQL clauses. `counted` has, for each worker from each moment to the next, its number of threads
+#: and of tasks by kind; `lifetimes` has one row for each time that a worker was connected.
 STATES = """
-    with there as materialized (
-        select row_number() over () as place, w.worker, w.nthreads,
+    with lifetimes as materialized (
+        select row_number() over () as lifetime, w.worker, w.nthreads,
                greatest(epoch_ns(coalesce(w.start, b.first)), epoch_ns(b.first)) as t0,
                least(epoch_ns(coalesce(w.stop, b.last)), epoch_ns(b.last)) as t1
         from workers w cross join _bounds b
-        -- Of an imported worker that told nothing, and that nobody told of, nothing is known.
+        -- Skip imported workers that no row mentions.
         where w.worker is not null and (
             w.process is not null or w.n_attempts > 0 or not exists (from imports where kind is null))
     ), spans as (
-        select p.attempt, t.place, greatest(epoch_ns(p.start), t.t0) as a,
+        select p.attempt, t.lifetime, greatest(epoch_ns(p.start), t.t0) as a,
                least(epoch_ns(p.stop), t.t1) as b, coalesce(n.prefix, '(unknown)') as prefix,
                case when action in ('compute', 'transfer', 'deserialize') then action
                     when action like 'disk%' then 'spill' else 'compute' end as kind
-        from phases p join there t on t.worker = p.worker
+        from phases p join lifetimes t on t.worker = p.worker
         left join attempts n on n.attempt = p.attempt
-    ), apart as (
-        select place, prefix, kind, a, b from spans where b > a and kind <> 'transfer'
-        -- A task that fetches from several workers at once waits once.
-        union all select place, prefix, kind, greatest(a, coalesce(max(b) over (
-                   partition by attempt, place order by a, b
+    ), separate as (
+        select lifetime, prefix, kind, a, b from spans where b > a and kind <> 'transfer'
+        -- A task that fetches from several workers at once waits once: cut off the overlaps.
+        union all select lifetime, prefix, kind, greatest(a, coalesce(max(b) over (
+                   partition by attempt, lifetime order by a, b
                    rows between unbounded preceding and 1 preceding), a)) as a, b
         from spans where b > a and kind = 'transfer'
     ), edges as (
-        select place, t0 as t, null as kind, 0 as d from there where t1 > t0
-        union all select place, t1, null, 0 from there where t1 > t0
-        union all select place, a, kind, 1 from apart where b > a
-        union all select place, b, kind, -1 from apart where b > a
+        select lifetime, t0 as t, null as kind, 0 as d from lifetimes where t1 > t0
+        union all select lifetime, t1, null, 0 from lifetimes where t1 > t0
+        union all select lifetime, a, kind, 1 from separate where b > a
+        union all select lifetime, b, kind, -1 from separate where b > a
     ), steps as (
-        select place, t,
+        select lifetime, t,
                lead(t) over w - t as dt,
                sum(d) filter (kind = 'compute') over w as c,
                sum(d) filter (kind = 'deserialize') over w as s,
                sum(d) filter (kind = 'spill') over w as k,
                sum(d) filter (kind = 'transfer') over w as x
         from edges
-        window w as (partition by place order by t rows between unbounded preceding and current row)
+        window w as (partition by lifetime order by t rows between unbounded preceding and current row)
     ), states as (
-        select e.place, t.worker, e.t, e.dt, t.nthreads, coalesce(c, 0) as c, coalesce(s, 0) as s, coalesce(k, 0) as k,
+        select e.lifetime, t.worker, e.t, e.dt, t.nthreads, coalesce(c, 0) as c, coalesce(s, 0) as s, coalesce(k, 0) as k,
                coalesce(x, 0) as x, coalesce(c, 0) + coalesce(s, 0) + coalesce(k, 0) as busy
-        from steps e join there t on t.place = e.place where e.dt > 0
+        from steps e join lifetimes t on t.lifetime = e.lifetime where e.dt > 0
     ), counted as (
-        -- Where nobody told how many threads there are: as many as were ever busy at once.
-        select *, coalesce(nthreads, greatest(max(busy) over (partition by place), 1)) as n from states
+        -- If the number of threads is unknown, use the most that were ever busy at once.
+        select *, coalesce(nthreads, greatest(max(busy) over (partition by lifetime), 1)) as n from states
     )
 """
 
@@ -122,31 +134,42 @@ _QUERY = (
                case when x > 0 then least(greatest(n - busy, 0), x) / x::double else 0 end as fetching
         from counted
     ), amounts as (
-        -- Up to each moment: the time that one who runs, or fetches, was there had.
-        select place, t,
+        -- Thread time that a running task, and a fetching one, got from t0 to each moment.
+        select lifetime, t,
                sum(dt * running) over w as ran, sum(dt * fetching) over w as fetched
-        from (select place, t + dt as t, dt, running, fetching from shares
-              union all select place, t0, 0, 0, 0 from there)
-        window w as (partition by place order by t range between unbounded preceding and current row)
+        from (select lifetime, t + dt as t, dt, running, fetching from shares
+              union all select lifetime, t0, 0, 0, 0 from lifetimes)
+        window w as (partition by lifetime order by t range between unbounded preceding and current row)
     ), had as (
-        select place, t, any_value(ran) as ran, any_value(fetched) as fetched
-        from amounts group by place, t
+        select lifetime, t, any_value(ran) as ran, any_value(fetched) as fetched
+        from amounts group by lifetime, t
     )
     select null as prefix, null as kind, coalesce(sum(dt * n), 0) / 1e9 as seconds from shares
     union all
-    -- One join for both ends: two can be joined with each other first, by place alone.
+    -- One join for both ends: with two, DuckDB may first join the ends with each other by worker.
     select e.prefix, e.kind,
            fsum(e.sign * case when e.kind = 'transfer' then h.fetched else h.ran end) / 1e9
-    from (select place, prefix, kind, a as t, -1 as sign from apart where b > a
-          union all select place, prefix, kind, b, 1 from apart where b > a) e
-    join had h on h.place = e.place and h.t = e.t
+    from (select lifetime, prefix, kind, a as t, -1 as sign from separate where b > a
+          union all select lifetime, prefix, kind, b, 1 from separate where b > a) e
+    join had h on h.lifetime = e.lifetime and h.t = e.t
     group by e.prefix, e.kind
 """
 )
 
 
 def breakdown(run: Run) -> Breakdown:
-    """Return where the worker-seconds of a run went."""
+    """Return the thread-seconds of a run, by kind and by prefix.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+
+    Returns
+    -------
+    Breakdown
+        All zero for an imported run without phases of tasks.
+    """
     rows = run.rows(_QUERY)
     parts = [row for row in rows if row["kind"] is not None]
     total = next(float(row["seconds"]) for row in rows if row["kind"] is None)
@@ -156,8 +179,8 @@ def breakdown(run: Run) -> Breakdown:
     by_prefix: dict[str, dict[str, float]] = {}
     for row in parts:
         seconds[row["kind"]] += row["seconds"]
-        of = by_prefix.setdefault(row["prefix"], dict.fromkeys(KINDS[:-1], 0.0))
-        of[row["kind"]] += row["seconds"]
+        of_prefix = by_prefix.setdefault(row["prefix"], dict.fromkeys(KINDS[:-1], 0.0))
+        of_prefix[row["kind"]] += row["seconds"]
     seconds["idle"] = max(0.0, total - sum(seconds.values()))
     shares = sorted(
         (PrefixShare(*item) for item in by_prefix.items()),
@@ -167,7 +190,13 @@ def breakdown(run: Run) -> Breakdown:
 
 
 def prefixes(run: Run) -> tuple[PrefixUse, ...]:
-    """Return what the tasks of each prefix did, those that computed longest first."""
+    """Return the tasks, times and sizes of each prefix, the longest compute time first.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
     rows = run.rows("""
         with t as (
             select coalesce(prefix, '(unknown)') as prefix, count(*) as n_tasks,

@@ -1,4 +1,4 @@
-"""Two runs next to each other: what they did, how long it took, and how they were made."""
+"""Comparison of two runs: their summaries, prefixes, settings and packages."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from dask_strata.analysis.summary import Summary, summarize
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-#: Differences that are listed; more are counted.
+#: Most rows of each part of a comparison.
 _MOST = 100
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Something that both runs have, or one: in each, or None."""
+    """A named value in each of two runs; None in a run that does not have it."""
 
     name: str
     values: tuple[Any, Any]
 
 
 @dataclass(frozen=True)
-class SideBySide:
-    """Two runs.
+class Comparison:
+    """The comparison of two runs.
 
     Attributes
     ----------
     summaries : pair of Summary
-        Each run by itself.
+        The summary of each run.
     tasks, compute : tuple of Pair
-        By prefix: tasks, and seconds in their functions, those with most seconds first.
+        Number of tasks, and seconds in their functions, by prefix, most seconds first.
     settings, packages : tuple of Pair
-        What differs in the schedulers' settings, and in versions of packages.
+        Settings of the scheduler, and versions of packages, that differ.
     """
 
     summaries: tuple[Summary, Summary]
@@ -43,8 +43,14 @@ class SideBySide:
     packages: tuple[Pair, ...]
 
 
-def compare_runs(first: Run, second: Run) -> SideBySide:
-    """Put two runs side by side."""
+def compare_runs(first: Run, second: Run) -> Comparison:
+    """Compare two runs.
+
+    Parameters
+    ----------
+    first, second : Run
+        The runs.
+    """
     runs = (first, second)
     used = [{row["prefix"]: row for row in run.rows(_PREFIXES)} for run in runs]
     names = sorted(
@@ -58,7 +64,7 @@ def compare_runs(first: Run, second: Run) -> SideBySide:
             for name in names[:_MOST]
         )
 
-    return SideBySide(
+    return Comparison(
         (summarize(first), summarize(second)),
         pairs("n"),
         pairs("seconds"),

@@ -1,8 +1,8 @@
-"""Idle workers, and why: what there was to do elsewhere while their threads were free.
+"""Idle threads and the reasons, by worker.
 
-How much a worker idles is what `breakdown` says. Why is judged by the whole cluster: no
-task was unfinished; or tasks were ready that had not begun anywhere (queued, on their way,
-or behind others on a busy worker); or all that was unfinished waited for tasks that ran.
+`breakdown` computes how long threads were idle. The reason at each moment is one for the whole
+cluster: no task was unfinished; or a task was ready but had not started (queued, in transfer or
+behind others on a busy worker); or each unfinished task was running or waited for one that was.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from dask_strata.run import Run
 
-#: Why threads idle, and what it means.
+#: Reasons of idleness, and their meanings.
 REASONS = {
-    "nothing submitted": "no unfinished task was on the scheduler",
-    "tasks ready elsewhere": "tasks were ready but had not begun: queued, on their way, or "
-    "behind others on a busy worker",
-    "too few tasks at once": "every unfinished task was running, or waited for one that was",
+    "nothing submitted": "the scheduler had no unfinished task",
+    "tasks ready elsewhere": "tasks were ready but had not started: they were queued, being sent, "
+    "or behind others on a busy worker",
+    "too few tasks at once": "each unfinished task was running or waited for one that was",
 }
 
-_IDLE = (  # of our own clauses
+_IDLE = (
     STATES
     + """
     select worker, t as start, t + dt as stop, greatest(n - busy, 0) - fetching as idle
@@ -37,7 +37,7 @@ _IDLE = (  # of our own clauses
     """
 )
 
-#: Unfinished tasks over time, and those that are ready but not begun: +1 and -1.
+#: Changes, +1 and -1, of the number of unfinished tasks and of those ready but not started.
 _STEPS = """
     with first as (
         select attempt, min(epoch_ns(start)) filter (action <> 'transfer') as begun,
@@ -49,14 +49,14 @@ _STEPS = """
         from attempts a left join first f on f.attempt = a.attempt
         where a.start is not null and a.stop is not null
         union all
-        select epoch_ns(time), epoch_ns(next_time) from _moves
+        select epoch_ns(time), epoch_ns(next_time) from _transitions
         where finish_state in ('queued', 'no-worker') and next_time is not null
-    ), there as (
+    ), lifetimes as (
         select epoch_ns(submitted) as start, epoch_ns(coalesce(finished, forgotten)) as stop
         from tasks where submitted is not null
     )
-    select start as t, 1 as unfinished, 0 as ready from there
-    union all select stop, -1, 0 from there where stop is not null
+    select start as t, 1 as unfinished, 0 as ready from lifetimes
+    union all select stop, -1, 0 from lifetimes where stop is not null
     union all select start, 0, 1 from ready where stop > start
     union all select stop, 0, -1 from ready where stop > start
     order by t
@@ -65,7 +65,7 @@ _STEPS = """
 
 @dataclass(frozen=True)
 class IdleWorker:
-    """Thread-seconds in which a worker idled, by reason."""
+    """Idle thread-seconds of a worker, by reason."""
 
     worker: str
     name: str
@@ -73,12 +73,18 @@ class IdleWorker:
 
     @property
     def idle_seconds(self) -> float:
-        """All of them."""
+        """Idle thread-seconds of all reasons."""
         return sum(self.seconds.values())
 
 
 def idle_workers(run: Run) -> tuple[IdleWorker, ...]:
-    """Return how long each worker's threads idled and why, those that idled most first."""
+    """Return the idle thread-seconds of each worker by reason, the largest first.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
     spans = run.arrow(_IDLE)
     if not len(spans):
         return ()
@@ -112,7 +118,10 @@ def idle_workers(run: Run) -> tuple[IdleWorker, ...]:
 def _reasons(
     run: Run, base: int
 ) -> tuple[npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]]]:
-    """Return how many ns each reason held up to each moment; nothing is, before and after."""
+    """Return moments in ns from `base`, and how many ns each reason had applied up to each.
+
+    Before the first task and after the last, the reason is that nothing was submitted.
+    """
     steps: pa.Table = run.arrow(_STEPS)
     ends = np.array([-(2.0**62), 2.0**62])
     times = np.concatenate([ends[:1], steps["t"].to_numpy() - base, ends[1:]])
@@ -124,6 +133,6 @@ def _reasons(
     spent = {}
     for number, reason in enumerate(REASONS):
         amount = np.concatenate([[0.0], np.cumsum(np.where(which == number, held, 0.0))])
-        # From the first moment on: a sum that begins with all of time has no room for seconds.
+        # Count from the first moment: near 2**62 ns the interpolation would lose precision.
         spent[reason] = amount - amount[min(1, len(amount) - 1)]
     return times, spent

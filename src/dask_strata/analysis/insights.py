@@ -1,8 +1,8 @@
-"""What stands out, in sentences, with the seconds that it cost and how to see it.
+"""Insights: diagnoses of a run, each with its cost, its evidence and a command that shows more.
 
-Costs are seconds of the run's makespan, so that they can be compared: of what is measured
-in worker-seconds, the seconds that all threads together would need for it. Losses of
-workers have none, and come first: they are wrong at any price.
+Costs are seconds of the run's makespan, so that they can be compared. A cost that is measured in
+thread-seconds is divided by the number of threads. Lost workers have no cost and are listed
+first: they are a fault in every run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dask_strata.analysis.idleness import REASONS, IdleWorker
-from dask_strata.analysis.words import count
+from dask_strata.analysis.words import count, percent
+from dask_strata.schema.values import UNEXPECTED
 
 if TYPE_CHECKING:
     from dask_strata.analysis.breakdown import Breakdown, PrefixUse
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Insight:
-    """One thing that stands out.
+    """One diagnosis.
 
     Attributes
     ----------
     text : str
-        The sentence.
+        The diagnosis in one sentence.
     seconds : float or None
-        What it cost, in seconds of the makespan; null where nobody can say.
+        Its cost in seconds of the makespan; None if unknown.
     evidence : str
-        The numbers behind it.
+        The numbers that it is based on.
     command : str
-        What shows it, behind ``dask-strata`` and with RUN for the run.
+        Arguments of ``dask-strata`` that show more, with RUN for the run's folder.
     grave : bool
-        Whether it is wrong at any price.
+        Whether it is a fault whatever it cost; faults are listed first.
     """
 
     text: str
@@ -57,12 +58,23 @@ class Straggler:
 
     @property
     def excess_seconds(self) -> float:
-        """How much longer than the median."""
+        """Seconds above the median."""
         return self.seconds - self.median_seconds
 
 
 def stragglers(run: Run) -> tuple[Straggler, ...]:
-    """Return attempts that took more than five times the median of their prefix, and a second."""
+    """Return attempts that computed for over 1 s and over five times their prefix's median.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+
+    Returns
+    -------
+    tuple of Straggler
+        At most 100, those furthest above the median first.
+    """
     rows = run.rows("""
         with p as (
             select prefix, median(compute_seconds) as median_seconds from attempts
@@ -85,7 +97,21 @@ def insights(
     path: CriticalPath,
     idle: tuple[IdleWorker, ...],
 ) -> tuple[Insight, ...]:
-    """Return what stands out: what is wrong first, then by the seconds it cost."""
+    """Return the insights of a run: faults first, then by their cost.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    spent : Breakdown
+        Its thread-seconds.
+    used : tuple of PrefixUse
+        Its prefixes, those that computed longest first.
+    path : CriticalPath
+        Its critical path.
+    idle : tuple of IdleWorker
+        Its idle threads, by worker and reason.
+    """
     found = [
         *_lost_workers(run),
         *_repeated(run, spent, path),
@@ -101,54 +127,66 @@ def insights(
     return tuple(sorted(found, key=lambda i: (not i.grave, -(i.seconds or 0))))
 
 
-#: How a sentence about a cause on the critical path goes on.
-_SAID = {
-    "compute": "was computing: only faster tasks, or shorter chains of them, would have helped",
-    "transfer": "was fetching data from other workers",
-    "deserialize": "was unpacking the definitions of tasks",
-    "I/O": "was opening files",
-    "spill": "was spilling results to disk, or reading them back",
-    "waiting for a worker": "was waiting for a worker: all threads were busy, or none was there",
-    "scheduler": "passed between tasks: decisions, messages, blocked event loops (imports)",
-    "client": "was waiting for the client, while the cluster had other work",
-    "nothing submitted": "had nothing submitted: the client did something else",
+#: Least share of the critical path, of idle threads and of transfers that makes an insight.
+_LEAST_ON_PATH = 0.05
+_LEAST_IDLE = 0.5
+_LEAST_TRANSFER = 0.2
+
+#: The end of a sentence about a cause on the critical path.
+_CAUSE_TEXTS = {
+    "compute": "computing: only faster tasks or shorter chains of tasks make the run shorter",
+    "transfer": "fetching data from other workers",
+    "deserialize": "unpacking the definitions of tasks",
+    "I/O": "opening files",
+    "spill": "spilling results to disk or reading them back",
+    "waiting for a worker": "waiting for a free worker thread",
+    "scheduler": "scheduling and communication",
+    "client": "waiting for the client, while the cluster had other work",
+    "nothing submitted": "without submitted work: the client did something else",
+}
+
+#: The end of a sentence about idle threads, by the main reason.
+_IDLE_TEXTS = {
+    "nothing submitted": "no work had been submitted",
+    "tasks ready elsewhere": "ready tasks were queued, or assigned to workers that were busy",
+    "too few tasks at once": "too few tasks could run at the same time",
 }
 
 
 def _path(path: CriticalPath) -> Iterator[Insight]:
     for cause, seconds in path.seconds.items():
-        if path.share(cause) > 0.05 and cause in _SAID:  # noqa: PLR2004
+        if path.share(cause) > _LEAST_ON_PATH and cause in _CAUSE_TEXTS:
             yield Insight(
-                f"{path.share(cause):.0%} of the critical path {_SAID[cause]}",
+                f"{percent(path.share(cause))} of the critical path was {_CAUSE_TEXTS[cause]}",
                 seconds,
                 f"{seconds:.2f} s of {path.makespan_seconds:.2f} s from the first submission to the "
-                f"last result, a path through {count(path.tasks, 'task')}",
+                f"last result, on a path through {count(path.tasks, 'task')}",
                 "show RUN",
             )
 
 
 def _idle(spent: Breakdown, idle: tuple[IdleWorker, ...], path: CriticalPath) -> Iterator[Insight]:
-    if not spent.total_seconds or spent.share("idle") <= 0.5:  # noqa: PLR2004
+    if not spent.total_seconds or spent.share("idle") <= _LEAST_IDLE:
         return
-    by_reason = {r: sum(w.seconds[r] for w in idle) for r in REASONS}
-    why = max(by_reason, key=lambda r: by_reason[r])
-    while_tasks = sum(s for r, s in by_reason.items() if r != "nothing submitted")
-    text = f"{spent.share('idle'):.0%} of worker time was idle, time without any task included"
-    parts = ", ".join(f"{r} {s:.1f} s" for r, s in by_reason.items())
+    by_reason = {reason: sum(worker.seconds[reason] for worker in idle) for reason in REASONS}
+    main = max(by_reason, key=lambda reason: by_reason[reason])
+    with_tasks = sum(s for reason, s in by_reason.items() if reason != "nothing submitted")
+    text = f"Threads were idle {percent(spent.share('idle'))} of the time"
+    parts = ", ".join(f"{reason} {seconds:.1f} s" for reason, seconds in by_reason.items())
     yield Insight(
-        f"{text}; mostly: {why}, {by_reason[why]:.1f} worker-seconds" if by_reason[why] else text,
-        while_tasks / spent.total_seconds * path.makespan_seconds,
-        f"{spent.seconds['idle']:.1f} of {spent.total_seconds:.1f} worker-seconds: {parts}",
+        f"{text}, mostly because {_IDLE_TEXTS[main]}" if by_reason[main] else text,
+        with_tasks / spent.total_seconds * path.makespan_seconds,
+        f"{spent.seconds['idle']:.1f} of {spent.total_seconds:.1f} thread-seconds: {parts}",
         "show RUN",
     )
 
 
 def _transfers(spent: Breakdown, path: CriticalPath) -> Iterator[Insight]:
-    if spent.share("transfer") > 0.2:  # noqa: PLR2004
+    if spent.share("transfer") > _LEAST_TRANSFER:
         yield Insight(
-            f"{spent.share('transfer'):.0%} of worker time went into waiting for transfers",
+            f"Threads waited for transfers {percent(spent.share('transfer'))} of the time",
             spent.share("transfer") * path.makespan_seconds,
-            f"{spent.seconds['transfer']:.1f} of {spent.total_seconds:.1f} worker-seconds",
+            f"{spent.seconds['transfer']:.1f} of {spent.total_seconds:.1f} thread-seconds",
             "query RUN 'select source, destination, count(*), sum(total_bytes) from transfers "
             "group by all order by 4 desc'",
         )
@@ -162,14 +200,14 @@ def _stragglers(
         if segment.key is not None and segment.cause in {"compute", "I/O"}:
             on_path[segment.key] = on_path.get(segment.key, 0.0) + segment.seconds
     for prefix in used[:5]:
-        mine = [s for s in late if s.prefix == prefix.prefix]
-        if mine:
-            worst = mine[0]
+        of_prefix = [straggler for straggler in late if straggler.prefix == prefix.prefix]
+        if of_prefix:
+            worst = of_prefix[0]
             yield Insight(
-                f"one {worst.prefix} took {worst.seconds:.1f} s, "
+                f"One {worst.prefix} task took {worst.seconds:.1f} s, "
                 f"{worst.seconds / worst.median_seconds:.0f} times the median",
                 min(worst.excess_seconds, on_path.get(worst.key, 0.0)),
-                f"{count(len(mine), 'attempt')} of {prefix.n_attempts:,} took more than five times "
+                f"{count(len(of_prefix), 'attempt')} of {prefix.n_attempts:,} took more than five times "
                 f"the median of {worst.median_seconds:.3f} s; {worst.key} on {worst.worker}",
                 f"tasks RUN --prefix {worst.prefix} --sort compute_seconds",
             )
@@ -183,7 +221,8 @@ def _imbalance(run: Run) -> Iterator[Insight]:
     """)[0]
     if row["n"] > 1 and row["mean"] and row["most"] > 1 and row["most"] > 1.5 * row["mean"]:
         yield Insight(
-            f"worker {row['name']} computed {row['most'] / row['mean']:.1f} times the average",
+            f"Worker {row['name']} computed {row['most'] / row['mean']:.1f} times as long as the "
+            "average",
             (row["most"] - row["mean"]) / row["threads"],
             f"{row['most']:.1f} s of compute, {row['mean']:.1f} s on average of "
             f"{count(row['n'], 'worker')}",
@@ -192,17 +231,19 @@ def _imbalance(run: Run) -> Iterator[Insight]:
 
 
 def _lost_workers(run: Run) -> Iterator[Insight]:
-    n = run.rows("select count(*) as n from workers where end_reason like 'unexpected%'")[0]["n"]
+    n = run.rows("select count(*) as n from workers where starts_with(end_reason, ?)", UNEXPECTED)[
+        0
+    ]["n"]
     command = "query RUN 'select time, worker, action, reason from worker_events'"
     if n:
         text = f"{count(n, 'worker')} ended unexpectedly (table worker_events)"
-        yield Insight(text, None, f"{n} of the rows of workers", command, grave=True)
+        yield Insight(text, None, f"{count(n, 'row')} of workers", command, grave=True)
     killed = run.rows("select count(*) as n from worker_events where action = 'memory-limit-kill'")[
         0
     ]["n"]
     if killed:
-        text = f"{count(killed, 'worker')} were killed for their memory"
-        yield Insight(text, None, f"{killed} memory-limit-kill events", command, grave=True)
+        text = f"{count(killed, 'worker')} killed for using too much memory"
+        yield Insight(text, None, count(killed, "memory-limit-kill event"), command, grave=True)
 
 
 def _repeated(run: Run, spent: Breakdown, path: CriticalPath) -> Iterator[Insight]:
@@ -210,14 +251,14 @@ def _repeated(run: Run, spent: Breakdown, path: CriticalPath) -> Iterator[Insigh
         select outcome, count(*) as n, sum(compute_seconds) as seconds from attempts
         where outcome in ('retried', 'lost') group by outcome order by outcome desc
     """)
-    text = {"retried": "failed and tried again", "lost": "lost with their worker"}
+    text = {"retried": "failed and retried", "lost": "lost with their worker"}
     for row in rows:
         share = (row["seconds"] or 0.0) / spent.total_seconds if spent.total_seconds else 0.0
         known = "not on record" if row["seconds"] is None else f"{row['seconds']:.2f} s"
         yield Insight(
             f"{count(row['n'], 'attempt')} {text[row['outcome']]}",
             share * path.makespan_seconds or None,
-            f"{row['n']:,} of {count(len(run['attempts']), 'attempt')}, compute in them: {known}",
+            f"{row['n']:,} of {count(len(run['attempts']), 'attempt')}; they computed: {known}",
             'query RUN "select key, worker, exception from attempts '
             f"where outcome = '{row['outcome']}'\"",
             grave=row["outcome"] == "lost",
@@ -231,17 +272,17 @@ def _memory(run: Run) -> Iterator[Insight]:
     )[0]
     if row["n"]:
         yield Insight(
-            f"{row['n']} results ({row['b'] / 2**20:,.0f} MiB) were spilled to disk",
+            f"{count(row['n'], 'result')} ({row['b'] / 2**20:,.0f} MiB) spilled to disk",
             None,
-            f"{row['n']:,} rows of spills, {row['s'] or 0:.2f} s of writing",
+            f"{count(row['n'], 'row')} of spills, {row['s'] or 0:.2f} s of writing",
             "query RUN 'select worker, count(*), sum(nbytes) from spills group by worker'",
         )
     paused = run.rows("select count(*) as n from worker_events where action = 'paused'")[0]["n"]
     if paused:
         yield Insight(
-            f"workers were paused for their memory {count(paused, 'time')}",
+            f"Workers were paused {count(paused, 'time')} for using too much memory",
             None,
-            f"{paused} paused events",
+            count(paused, "paused event"),
             "query RUN \"select time, worker from worker_events where action = 'paused'\"",
         )
 
@@ -252,7 +293,7 @@ def _versions(run: Run) -> Iterator[Insight]:
         "order by name limit 3"
     ):
         yield Insight(
-            f"{row['name']} has not the same version in all processes (table package_mismatches)",
+            f"Processes have different versions of {row['name']} (table package_mismatches)",
             None,
             count(row["n"], "version"),
             "query RUN 'select * from package_mismatches'",
@@ -265,8 +306,8 @@ def _lag(run: Run) -> Iterator[Insight]:
     )[0]
     if row["lag"] and row["lag"] > 1:
         yield Insight(
-            f"the scheduler's event loop was blocked for up to {row['lag']:.1f} s",
+            f"The scheduler's event loop was blocked for up to {row['lag']:.1f} s",
             row["lag"],
-            f"{row['s']:.1f} s late in all samples together",
+            f"{row['s']:.1f} s of lag in all samples together",
             "query RUN 'select time, loop_lag_seconds from scheduler_samples order by 2 desc'",
         )

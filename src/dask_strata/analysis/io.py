@@ -1,4 +1,4 @@
-"""What was read and written, by whom, of which files, as Darshan traced it."""
+"""Input and output of a run as Darshan traced it: by task, prefix and file."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
     from dask_strata.run import Run
 
-#: A read of fewer bytes is small: less than a page of memory, or a block of a file system.
+#: Bytes below which a read is small: a page of memory, or a block of a file system.
 SMALL_BYTES = 4096
 
-#: Opens and stats of one file that are so many, and more than its reads and writes, are a storm.
+#: Least number of opens and stats of a file that are a storm, if they exceed reads and writes.
 STORM = 100
 
-#: Ways to have rows: see `select_io`.
+#: Kinds of rows of `select_io`.
 BY = ("task", "prefix", "file")
 
 
 @dataclass(frozen=True)
 class PrefixIo:
-    """What the tasks of a prefix read and wrote, against the time they computed."""
+    """Input and output of the tasks of a prefix, and the time in their functions."""
 
     prefix: str
     n_tasks: int
@@ -36,16 +36,16 @@ class PrefixIo:
 
 @dataclass(frozen=True)
 class FileIo:
-    """What was done to a file by processes of the run.
+    """Operations of the run's processes on a file.
 
     Attributes
     ----------
     repeated_bytes : int
-        Bytes that were read when they had been read before, by anyone.
+        Bytes that were read again, by the same or another process.
     small_reads : int
         Reads of fewer than `SMALL_BYTES`.
     opens, stats : int or None
-        By Darshan's counters; null without any.
+        Darshan's counters; None without counters of the file.
     """
 
     uri: str
@@ -62,16 +62,17 @@ class FileIo:
 
     @property
     def storm(self) -> bool:
-        """Whether it was opened and looked at much more than it was read and written."""
-        asked = (self.opens or 0) + (self.stats or 0)
-        return asked >= STORM and asked > self.reads + self.writes
+        """Whether opens and stats are many, and more than reads and writes: see `STORM`."""
+        lookups = (self.opens or 0) + (self.stats or 0)
+        return lookups >= STORM and lookups > self.reads + self.writes
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Bytes that attempts counted in their own threads, and those that Darshan traced of them.
+    """Bytes that the kernel counted for the threads of attempts, and that Darshan traced.
 
-    Of attempts that have both; ``equal`` are those whose bytes differ by less than a page.
+    Only attempts with both numbers count. ``equal_reads`` and ``equal_writes`` are the numbers
+    of attempts in which both differ by less than `SMALL_BYTES`.
     """
 
     n_attempts: int
@@ -85,14 +86,21 @@ class Compared:
 
 @dataclass(frozen=True)
 class Io:
-    """Input and output of a run, by Darshan.
+    """Input and output of a run as Darshan traced it.
 
     Attributes
     ----------
     n_logs, n_tied : int
-        Logs, and those of processes of the run.
+        Number of logs, and of those that were matched to a process of the run.
     attributed : mapping of str to tuple of int
-        Operations and their bytes by how they were attributed, of logs of the run's processes.
+        Number of operations and their bytes, by the way they were attributed to tasks; only of
+        matched logs.
+    prefixes : tuple of PrefixIo
+        By prefix, most bytes first.
+    files : tuple of FileIo
+        By file, most bytes first.
+    compared : Compared or None
+        Comparison with the kernel's counts; None if no attempt has both.
     """
 
     n_logs: int
@@ -104,27 +112,30 @@ class Io:
 
     @property
     def n_operations(self) -> int:
-        """Operations of the run's processes."""
+        """Number of operations of the run's processes."""
         return sum(n for n, _ in self.attributed.values())
 
     @property
     def certain(self) -> float | None:
-        """Share of them of which it is certain which task did them, 0 to 1."""
+        """Share of the operations whose task is certain, 0 to 1; None without operations."""
         if not self.n_operations:
             return None
         return sum(self.attributed.get(by, (0, 0))[0] for by in CERTAIN) / self.n_operations
 
 
+#: Ways of attribution that leave no doubt about the task.
 CERTAIN = ("thread", "alone")
 
 
 def summarize_io(run: Run, *, files: bool = True) -> Io | None:
-    """Return what was read and written; null if no log of Darshan's is in the run.
+    """Return the input and output of a run; None if the run has no Darshan log.
 
     Parameters
     ----------
+    run : Run
+        The run.
     files : bool, optional
-        Whether files are looked at one by one, which takes longest.
+        Whether to include files, which takes the longest.
     """
     if not len(run["darshan_logs"]):
         return None
@@ -144,12 +155,21 @@ def summarize_io(run: Run, *, files: bool = True) -> Io | None:
 
 
 def select_io(run: Run, by: str) -> pa.Table:
-    """Return rows, one a task, prefix or file.
+    """Return the input and output of a run, one row per task, prefix or file.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    by : str
+        task, prefix or file.
 
     Raises
     ------
     UsageError
-        It is none of `BY`, or there is no log of Darshan's in the run.
+        `by` is none of these.
+    StrataError
+        The run has no Darshan log.
     """
     if by not in BY:
         raise UsageError(f"No rows by {by}.", hint=f"There are: {', '.join(BY)}")
@@ -158,11 +178,22 @@ def select_io(run: Run, by: str) -> pa.Table:
 
 
 def require_logs(run: Run) -> None:
-    """Raise StrataError if there is no log of Darshan's in a run."""
+    """Raise an error if a run has no Darshan log.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+
+    Raises
+    ------
+    StrataError
+        The run has no Darshan log.
+    """
     if not len(run["darshan_logs"]):
         raise StrataError(
-            f"No log of Darshan's is in {run.path}.",
-            hint=f"Add some: dask-strata import --into {run.path} LOGS",
+            f"{run.path} has no Darshan log.",
+            hint=f"Add logs: dask-strata import --into {run.path} LOGS",
         )
 
 
@@ -185,7 +216,7 @@ _TASKS = f"""
     left join counted c using (key, key_type)
     where t.io_seconds is not null
     order by t.io_read_bytes + t.io_write_bytes desc, t.key
-"""  # noqa: S608  numbers are ours
+"""  # noqa: S608  numbers from constants
 
 _PREFIXES = """
     select coalesce(prefix, '(unknown)') as prefix, count(*) as n_tasks,
@@ -196,19 +227,19 @@ _PREFIXES = """
 """
 
 _FILES = f"""
-    with ours as (
+    with traced as (
         select * from io_segments
         where attributed_by is not null and module = 'DXT_POSIX' and uri is not null
-    ), before as (
-        -- How far the file had been read, by reads that begin no later.
+    ), ordered_reads as (
+        -- The end of the file's part that reads with no later offset cover.
         select *, max("offset" + length_bytes) over (
                    partition by uri order by "offset", length_bytes desc
-                   rows between unbounded preceding and 1 preceding) as seen
-        from ours where operation = 'read'
+                   rows between unbounded preceding and 1 preceding) as covered
+        from traced where operation = 'read'
     ), again as (
-        select uri, sum(greatest(0, least(seen, "offset" + length_bytes) - "offset"))::bigint
+        select uri, sum(greatest(0, least(covered, "offset" + length_bytes) - "offset"))::bigint
                    as repeated_bytes
-        from before where seen is not null group by uri
+        from ordered_reads where covered is not null group by uri
     ), used as (
         select uri, count(distinct (key, key_type)) filter (key is not null) as n_tasks,
                count(*) filter (operation = 'read') as reads,
@@ -217,8 +248,8 @@ _FILES = f"""
                count(*) filter (operation = 'write') as writes,
                coalesce(sum(length_bytes) filter (operation = 'write'), 0)::bigint as write_bytes,
                sum(seconds) as seconds
-        from ours group by uri
-    ), asked as (
+        from traced group by uri
+    ), counted as (
         select uri, (sum(value) filter (counter = 'POSIX_OPENS'))::bigint as opens,
                (sum(value) filter (counter = 'POSIX_STATS'))::bigint as stats
         from darshan_counters
@@ -230,10 +261,10 @@ _FILES = f"""
            coalesce(repeated_bytes, 0) as repeated_bytes, coalesce(small_reads, 0) as small_reads,
            coalesce(writes, 0) as writes, coalesce(write_bytes, 0) as write_bytes,
            coalesce(seconds, 0) as seconds, opens, stats
-    from used u full outer join asked a on a.uri = u.uri left join again r on r.uri = u.uri
+    from used u full outer join counted a on a.uri = u.uri left join again r on r.uri = u.uri
     where coalesce(u.uri, a.uri) is not null
     order by read_bytes + write_bytes desc, uri
-"""  # noqa: S608  numbers are ours
+"""  # noqa: S608  numbers from constants
 
 
 def _compared(run: Run) -> Compared | None:
@@ -246,5 +277,5 @@ def _compared(run: Run) -> Compared | None:
                count(*) filter (abs(a.write_bytes - i.write_bytes) < {SMALL_BYTES}) as equal_writes
         from attempts a join _io_attempts i on i.attempt = a.attempt
         where a.read_bytes is not null and a.write_bytes is not null
-    """)[0]  # noqa: S608  numbers are ours
+    """)[0]  # noqa: S608  numbers from constants
     return Compared(**row) if row["n_attempts"] else None

@@ -1,4 +1,7 @@
-"""What depends on which file: through the graph, by what was claimed and what was seen."""
+"""Lineage: the inputs that a task depends on, and the tasks that depend on a file.
+
+An input is *claimed* if the definition of a task names it, and *seen* if the task opened it.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,20 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Input:
-    """Something that a task says it reads, or was seen to open.
+    """An input of a task.
 
     Attributes
     ----------
     key, key_type : str
         The task.
     kind : str
-        ``claimed`` by the task's definition, or ``seen``.
+        ``claimed`` if the task's definition names it, ``seen`` if the task opened it.
     uri : str
         File or store.
     mode : str
         read or update.
     dataset, tree, first, last, unit, columns
-        What of it, where the definition says so: see the table ``task_inputs``.
+        The part of it, if the definition names one: see the table ``task_inputs``.
     """
 
     key: str
@@ -47,16 +50,16 @@ class Input:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a task's result was made of.
+    """The inputs of a task's result.
 
     Attributes
     ----------
     key, key_type : str
         The task.
     tasks : tuple of (key, key type)
-        It and all that it depends on, nearest first.
+        The task and all tasks that it depends on, nearest first.
     inputs : tuple of Input
-        What these read.
+        The inputs of these tasks.
     """
 
     key: str
@@ -66,36 +69,36 @@ class Lineage:
 
     @property
     def claimed(self) -> tuple[Input, ...]:
-        """What definitions say."""
+        """Inputs that definitions of tasks name."""
         return tuple(i for i in self.inputs if i.kind == "claimed")
 
     @property
     def seen(self) -> tuple[Input, ...]:
-        """What was seen to be opened."""
+        """Inputs that tasks opened."""
         return tuple(i for i in self.inputs if i.kind == "seen")
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Files and stores, each once."""
+        """Files and stores of all inputs, each once."""
         return tuple(dict.fromkeys(i.uri for i in self.inputs))
 
 
 @dataclass(frozen=True)
 class Dependents:
-    """What depends on a file.
+    """The tasks, results and files that depend on a file.
 
     Attributes
     ----------
     uri : str
         The file, store or folder.
     readers : tuple of (key, key type)
-        Tasks that say they read it, or were seen to.
+        Tasks that have it as an input.
     tasks : tuple of (key, key type)
-        These and all that depend on them, nearest first.
+        The readers and all tasks that depend on them, nearest first.
     outputs : tuple of (key, key type)
-        Those of them whose results a client asked for.
+        Tasks among them whose results a client requested.
     written : tuple of str
-        Files that any of them was seen to write.
+        Files that these tasks opened for writing.
     """
 
     uri: str
@@ -106,7 +109,13 @@ class Dependents:
 
 
 def lineage(task: Task) -> Lineage:
-    """Return which inputs a task depends on."""
+    """Return the inputs that a task depends on.
+
+    Parameters
+    ----------
+    task : Task
+        The task.
+    """
     start = (task.key, task.key_type)
     needs: dict[Key, list[Key]] = {}
     for key, dependency in _edges(task.run):
@@ -119,14 +128,14 @@ def lineage(task: Task) -> Lineage:
 
 
 def dependents_of(run: Run, uri: str | os.PathLike[str]) -> Dependents:
-    """Return which tasks, results and written files depend on a file.
+    """Return the tasks, results and written files that depend on a file.
 
     Parameters
     ----------
     run : Run
         The run.
     uri : str or path
-        The file as the tables name it; of a store or folder, all that is in it counts too.
+        The file, store or folder as the tables name it; a store or folder includes its content.
     """
     name = os.fspath(uri)
     if "://" not in name:
@@ -142,20 +151,20 @@ def dependents_of(run: Run, uri: str | os.PathLike[str]) -> Dependents:
         needed.setdefault(dependency, []).append(key)
     readers = list(dict.fromkeys(readers))
     tasks = _reachable(readers, needed)
-    there = set(tasks)
+    following = set(tasks)
     requested = _pairs(run, "select distinct key, key_type from graph_tasks where requested")
-    outputs = there.intersection(requested)
+    outputs = following.intersection(requested)
     return Dependents(
         name,
         tuple(readers),
         tuple(tasks),
         tuple(key for key in tasks if key in outputs),
-        tuple(_written(run, there)),
+        tuple(_written(run, following)),
     )
 
 
 def _reachable(start: Iterable[Key], edges: dict[Key, list[Key]]) -> list[Key]:
-    """Return what can be got to, nearest first, each once."""
+    """Return the keys that edges lead to, nearest first, each once."""
     found = dict.fromkeys(start)
     for key in (queue := list(found)):
         for other in edges.get(key, ()):

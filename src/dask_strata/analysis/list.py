@@ -1,4 +1,4 @@
-"""Runs in a folder, at a glance."""
+"""The runs in a folder, one row each."""
 
 from __future__ import annotations
 
@@ -28,12 +28,29 @@ _SCHEMA = pa.schema(
 
 
 def list_runs(runs: Path) -> pa.Table:
-    """Return one row a run; one that cannot be read has its problem in its row."""
+    """Return one row per run of a folder.
+
+    Parameters
+    ----------
+    runs : Path
+        The folder. If it is a run itself, the result has that run's row only.
+
+    Returns
+    -------
+    pa.Table
+        A run that cannot be read has the reason in the column ``problem``.
+    """
     return pa.Table.from_pylist([list_run(path) for path in find_runs(runs)], schema=_SCHEMA)
 
 
 def list_run(path: Path) -> dict[str, Any]:
-    """Return the row of one run; of one that cannot be read, with its problem."""
+    """Return the row of one run, see `list_runs`.
+
+    Parameters
+    ----------
+    path : Path
+        The run's folder.
+    """
     size = sum(f.lstat().st_size for f in path.rglob("*") if is_file(f))
     row: dict[str, Any] = {"run": path.name, "size_bytes": size, "problem": None}
     try:

@@ -1,4 +1,4 @@
-"""The metadata map: what there is to know about a run, and how much of it is on record."""
+"""The metadata map: the kinds of facts about a run, by step and layer, with their row counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 STEPS = {1: "Launch", 2: "Submit", 3: "Schedule", 4: "Execute", 5: "Run"}
 
-#: The cells in order: step, layer, level, what must be on record.
+#: The cells in order: step, layer, level, and the facts that the cell holds.
 CELLS = (
     (1, "job", "job", "launcher, machine, network, file systems, limits, command"),
     (1, "job", "config", "Dask's settings and their sources, versions of packages"),
@@ -21,20 +21,32 @@ CELLS = (
     (3, "workflow system", "scheduler", "transitions, workers, stealing, events, load"),
     (4, "workflow system", "worker", "transitions, attempts, transfers, spills, load"),
     (5, "system", "process", "Darshan's logs; CPU, I/O and memory of processes over time"),
-    (5, "system", "thread", "CPU, I/O, memory and files of each run of a task"),
+    (5, "system", "thread", "CPU, I/O, memory and files of each execution"),
     (5, "system", "coroutine", "profiles of functions and coroutines, if switched on"),
 )
 
-#: What fills a level that is recorded by choice only: it is dear.
+#: Commands that record a level which is not recorded by default, because of its overhead.
 BY_CHOICE = {"coroutine": "dask-strata record --yappi wall|cpu SCRIPT"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: what it promises, and the rows on record by table.
+    """One cell of the map.
 
-    ``imported`` are those of its tables that have rows of files which others wrote, and which
-    were added to the run. ``by_choice`` is what fills a cell that is recorded by choice only.
+    Attributes
+    ----------
+    step : int
+        Step of a run, see `STEPS`.
+    layer, level : str
+        Its place in the software stack.
+    promise : str
+        The facts that it holds.
+    rows : dict
+        Number of rows by table.
+    imported : tuple of str
+        Its tables with rows from files that were imported into the run.
+    by_choice : str or None
+        Command that records the cell, if it is not recorded by default.
     """
 
     step: int
@@ -47,12 +59,18 @@ class Cell:
 
     @property
     def total(self) -> int:
-        """All rows of the cell."""
+        """Number of rows in all tables of the cell."""
         return sum(self.rows.values())
 
 
 def metadata_map(run: Run) -> tuple[Cell, ...]:
-    """Return the cells of the map with their counts; derived tables count too."""
+    """Return the cells of the map with the row counts of recorded and derived tables.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
     cells = []
     for step, layer, level, promise in CELLS:
         names = [

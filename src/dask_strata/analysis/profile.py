@@ -1,4 +1,4 @@
-"""What a profile says: whose code the time went to, and which functions it was in."""
+"""Profiles: time by owner of the code, by module, by function and by thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_strata.errors import StrataError, UsageError
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-#: Columns that make a row, by what is asked for.
+#: Columns that identify a row, by kind of row.
 KINDS = {
     "function": ("name", "module", "line", "is_coroutine", "waiting", "owner", "package", "clock"),
     "module": ("module", "owner", "package", "clock"),
@@ -21,13 +21,13 @@ KINDS = {
     "thread": ("process", "thread_name", "thread", "clock"),
 }
 
-#: Shares that the first screen names, and functions.
+#: Most functions in a summary.
 _SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Share:
-    """Part of the profiled time that is in the code of one owner; waiting is left out."""
+    """Time in the code of one owner, and its share of the profiled time; both without waiting."""
 
     owner: str
     seconds: float
@@ -36,7 +36,7 @@ class Share:
 
 @dataclass(frozen=True)
 class TopFunction:
-    """A function with much time of its own."""
+    """A function with the time in itself, without the functions that it called."""
 
     name: str
     module: str
@@ -47,7 +47,7 @@ class TopFunction:
 
 @dataclass(frozen=True)
 class ProfileSummary:
-    """What the first screen shows of a profile on one clock."""
+    """Summary of a profile by one clock; ``seconds`` are without ``waiting_seconds``."""
 
     clock: str | None
     n_processes: int
@@ -60,9 +60,14 @@ class ProfileSummary:
 
 
 def summarize_profile(run: Run) -> ProfileSummary | None:
-    """Return what the first screen shows; None if no profile is on record.
+    """Return the summary of a run's profile; None if the run has none.
 
-    Where there are profiles by several clocks, it is of the one with most functions.
+    If there are profiles by several clocks, the summary is of the one with most rows.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
     """
     if not len(run["functions"]):
         return None
@@ -111,20 +116,22 @@ def select_profile(  # noqa: PLR0913
     sort: str | None = None,
     limit: int = 0,
 ) -> Selection:
-    """Return the profile's rows added up.
+    """Return sums of the profile's rows.
 
     Parameters
     ----------
+    run : Run
+        The run.
     by : str
-        function, module, owner or thread.
+        Kind of rows: function, module, owner or thread.
     process : str, optional
         Only of this process: its id, address or name.
     waiting : bool, optional
-        Whether functions whose own time is waiting are among them.
+        Include functions whose own time is waiting.
     sort : str, optional
-        Column, largest first; with ``-`` before it smallest first.
+        Column to sort by, largest first; smallest first if the name begins with ``-``.
     limit : int, optional
-        At most so many rows; 0 for all.
+        Most rows to return; 0 for all.
 
     Raises
     ------
@@ -136,10 +143,10 @@ def select_profile(  # noqa: PLR0913
     if not len(run["functions"]):
         raise StrataError(
             "No profile is on record in this run.",
-            hint="Profiles are made by choice: dask-strata record --yappi cpu SCRIPT",
+            hint="Record one: dask-strata record --yappi cpu SCRIPT",
         )
     if by not in KINDS:
-        raise UsageError(f"Nothing is added up by {by}.", hint=f"There are: {', '.join(KINDS)}")
+        raise UsageError(f"No sums by {by}.", hint=f"There are: {', '.join(KINDS)}")
     columns = ", ".join(KINDS[by])
     total = "" if by in ("module", "owner", "thread") else "sum(total_seconds) as total_seconds, "
     condition = "" if waiting else "and not waiting"
@@ -151,7 +158,7 @@ def select_profile(  # noqa: PLR0913
         from functions
         where (? is null or process = ?) {condition}
         group by {columns} order by own_seconds desc, {columns}
-        """,  # noqa: S608  names are ours
+        """,  # noqa: S608  names of columns
         *[None if process is None else _process(run, process)] * 2,
     )
     table = pa.Table.from_pylist(rows) if rows else pa.table({"own_seconds": pa.array([], "f8")})

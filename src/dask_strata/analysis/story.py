@@ -1,13 +1,14 @@
-"""Everything about one task, in time order, from all layers."""
+"""The story of one task: all its events in time order, from all layers."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from dask_strata.analysis.words import count
 
 if TYPE_CHECKING:
     from dask_strata.run import Run, Task
@@ -15,7 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened: when, in which layer, where, and what."""
+    """One event of a task.
+
+    Attributes
+    ----------
+    time : datetime or None
+        Its time in UTC; None if unknown.
+    layer : str
+        client, graph, scheduler, worker, transfer, thread or io.
+    where : str
+        Client or worker; empty if unknown.
+    what : str
+        The event in a few words.
+    detail : str
+        Further facts; may have several lines.
+    """
 
     time: datetime | None
     layer: str
@@ -26,7 +41,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Story:
-    """One task: what it is, and everything that happened to it."""
+    """One task: its key, its row of the table ``tasks``, its neighbours and its events."""
 
     key: str
     key_type: str
@@ -39,12 +54,23 @@ class Story:
 #: Order of events of the same moment, from cause to effect.
 _ORDER = {"client": 0, "graph": 1, "scheduler": 2, "worker": 3, "transfer": 4, "thread": 5, "io": 6}
 
-#: So many files of a task are told one by one.
+#: Most files of a task that have an event each; the others are added up in one event.
 _FILES = 10
 
 
 def story(task: Task) -> Story:
-    """Tell the story of one task."""
+    """Return the story of one task.
+
+    Parameters
+    ----------
+    task : Task
+        The task.
+
+    Returns
+    -------
+    Story
+        Its events in time order; those of the same moment from cause to effect.
+    """
     events = [
         *_submissions(task),
         *_scheduler(task),
@@ -70,20 +96,25 @@ def story(task: Task) -> Story:
 def _submissions(task: Task) -> Iterator[Event]:
     run = task.run
     for row in task.rows("graph_tasks"):
-        for s in run.rows("select * from submissions where submission = ?", row["submission"]):
-            parts = [] if s["n_tasks"] is None else [f"one of {s['n_tasks']:,} tasks"]
+        for submission in run.rows(
+            "select * from submissions where submission = ?", row["submission"]
+        ):
+            n_tasks = submission["n_tasks"]
+            parts = [] if n_tasks is None else [f"one of {count(n_tasks, 'task')}"]
             if row["priority"]:
                 parts.append(f"priority {row['priority']}")
             if row["annotations"]:
                 parts.append(f"annotations {row['annotations']}")
             if row["definition_bytes"] is not None:
                 parts.append(f"definition {row['definition_bytes']:,} bytes")
-            yield Event(s["time"], "graph", s["client"], "submitted", ", ".join(parts))
+            yield Event(
+                submission["time"], "graph", submission["client"], "submitted", ", ".join(parts)
+            )
             yield from _lines(run, row["submission"])
 
 
 def _lines(run: Run, submission: str) -> Iterator[Event]:
-    """Find the user's line: the client names one key of each submission it made."""
+    """Yield the user's line of code: a client records its line with one key of a submission."""
     rows = run.rows(
         """
         select c.* from submissions s join client_submissions c on c.client = s.client
@@ -112,7 +143,7 @@ def _scheduler(task: Task) -> Iterator[Event]:
         if row["thread"] is not None:
             parts.append(f"thread {row['thread']}")
         if row["suspicious"]:
-            parts.append(f"{row['suspicious']} workers died with it")
+            parts.append(f"{count(row['suspicious'], 'worker')} died while running it")
         if row["metadata"]:
             parts.append(f"metadata {row['metadata']}")
         if row["exception"]:
@@ -134,7 +165,7 @@ def _reports(task: Task) -> Iterator[Event]:
             row["time"],
             "scheduler",
             row["worker"] or "",
-            f"report of {row['outcome']} changed nothing",
+            f"report of {row['outcome']} had no effect",
             ", ".join(filter(None, (row["stimulus_id"], row["exception"]))),
         )
 
@@ -147,9 +178,7 @@ def _worker(task: Task) -> Iterator[Event]:
         else:
             what = f"{row['start_state']} → {row['finish_state']}"
             wanted = row["wanted_state"]
-            detail = (
-                f"{wanted} was asked for" if wanted not in {None, row["finish_state"]} else None
-            )
+            detail = f"requested: {wanted}" if wanted not in {None, row["finish_state"]} else None
         parts = (row["stimulus_id"], detail)
         yield Event(
             row["time"], "worker", row["worker"] or "", what, ", ".join(filter(None, parts))
@@ -165,31 +194,28 @@ def _executions(task: Task) -> Iterator[Event]:
         parts = [f"ran {seconds * 1e3:.3f} ms"]
         if row["cpu_seconds"] is not None:
             parts.append(f"CPU {row['cpu_seconds'] * 1e3:.3f} ms")
-        for what in ("read", "write"):
-            nbytes, calls = row[f"{what}_bytes"], row[f"{what}_calls"]
+        for operation, done in _DONE.items():
+            nbytes, calls = row[f"{operation}_bytes"], row[f"{operation}_calls"]
             if nbytes is not None and (nbytes or calls):
-                done = {"read": "read", "write": "wrote"}[what]
-                parts.append(f"{done} {nbytes:,} bytes in {_many(calls, 'call')}")
+                parts.append(f"{done} {nbytes:,} bytes in {count(calls, 'call')}")
         if files := opened[row["process"], row["execution"]]:
-            parts.append(f"opened {_many(len(files), 'file')}")
+            parts.append(f"opened {count(len(files), 'file')}")
         if row["elsewhere"]:
-            parts.append(f"started {row['elsewhere']}, whose use is not in this")
+            parts.append(f"started {row['elsewhere']}, not included in these numbers")
         if row["exception"]:
             parts.append(row["exception"])
         yield Event(
             row["stop"],
             "thread",
             row["worker"] or "",
-            f"{_KINDS.get(row['kind'], 'run')} {row['outcome']}",
+            f"{_KINDS.get(row['kind'], 'execution')} {row['outcome']}",
             ", ".join(parts),
         )
 
 
 _KINDS = {"coroutine": "coroutine", "actor": "call of the actor"}
 
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+_DONE = {"read": "read", "write": "wrote"}
 
 
 def _segments(task: Task) -> Iterator[Event]:
@@ -204,22 +230,22 @@ def _segments(task: Task) -> Iterator[Event]:
         task.key_type,
     )
     for row in rows[:_FILES]:
-        done = {"read": "read", "write": "wrote"}[row["operation"]]
+        done = _DONE[row["operation"]]
         yield Event(
             row["start"],
             "io",
             row["worker"] or "",
             f"{done} {row['uri'] or 'a file without a name'}",
-            f"{row['nbytes']:,} bytes in {_many(row['n'], 'operation')}, "
-            f"{row['seconds'] * 1e3:.3f} ms, known {_BY[row['by']]}",
+            f"{row['nbytes']:,} bytes in {count(row['n'], 'operation')}, "
+            f"{row['seconds'] * 1e3:.3f} ms, {_BY[row['by']]}",
         )
     if rest := rows[_FILES:]:
         files, nbytes = len({r["uri"] for r in rest}), sum(r["nbytes"] for r in rest)
-        what = f"and {nbytes:,} bytes of {_many(files, 'more file')}"
+        what = f"and {nbytes:,} bytes of {count(files, 'more file')}"
         yield Event(min(r["start"] for r in rest), "io", rest[0]["worker"] or "", what)
 
 
-_BY = {"thread": "by its thread", "alone": "as it ran alone"}
+_BY = {"thread": "matched by thread", "alone": "matched as the only task that ran"}
 
 
 def _transfers(task: Task) -> Iterator[Event]:
@@ -228,12 +254,13 @@ def _transfers(task: Task) -> Iterator[Event]:
         seconds = (row["stop"] - row["start"]).total_seconds()
         nbytes = sizes.get(row["transfer"])
         size = "" if nbytes is None else f"{nbytes:,} bytes, "
+        n_keys = "" if row["n_keys"] is None else f"one of {count(row['n_keys'], 'result')} "
         yield Event(
             row["start"],
             "transfer",
             row["destination"] or "a client",
             f"result sent by {row['source']}",
-            f"{size}one of {row['n_keys']} in {seconds * 1e3:.3f} ms, seen by {row['seen_by']}",
+            f"{size}{n_keys}in {seconds * 1e3:.3f} ms, recorded by {row['seen_by']}",
         )
 
 
@@ -255,23 +282,6 @@ def _steals(task: Task) -> Iterator[Event]:
             row["time"],
             "scheduler",
             row["source"] or "",
-            f"stealing: {row['outcome']}",
+            f"steal: {row['outcome']}",
             f"to {row['destination']}" if row["destination"] else "",
         )
-
-
-def as_json(told: Story) -> str:
-    """Return a story as JSON, times in ISO 8601."""
-    return json.dumps(
-        {
-            "key": told.key,
-            "key_type": told.key_type,
-            "facts": told.facts,
-            "dependencies": told.dependencies,
-            "dependents": told.dependents,
-            "events": [vars(event) for event in told.events],
-        },
-        default=lambda v: v.isoformat() if hasattr(v, "isoformat") else str(v),
-        ensure_ascii=False,
-        indent=1,
-    )

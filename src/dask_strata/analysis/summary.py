@@ -1,4 +1,4 @@
-"""The first screen: what ran, how long, where the time went, what stands out."""
+"""The summary of a run, which is the first screen: tasks, times, input and output, insights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Failure:
-    """Tasks that failed by themselves, with the same exception."""
+    """Tasks of a prefix that failed with the same exception, without those that depend on them."""
 
     prefix: str
     exception: str
@@ -30,9 +30,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class InputOutput:
-    """Bytes of files that workers read and wrote; null where the kernel does not say.
+    """Bytes that workers read from files and wrote to them; None if the kernel has no counts.
 
-    Unattributed is what no task's thread did, and no library that counts.
+    Unattributed bytes belong to no thread of a task and to no library that counts its reads.
     """
 
     task_read_bytes: int | None
@@ -44,10 +44,10 @@ class InputOutput:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the first screen shows. Times are UTC, durations in seconds."""
+    """The content of the first screen. Times are in UTC, durations in seconds."""
 
     name: str
-    run: str
+    run_id: str
     path: str
     state: str
     start: datetime | None
@@ -64,7 +64,7 @@ class Summary:
     prefixes: tuple[PrefixUse, ...]
     files: InputOutput
     failures: tuple[Failure, ...]
-    findings: tuple[Insight, ...]
+    insights: tuple[Insight, ...]
     path_seconds: dict[str, float]
     makespan_seconds: float
     check: Check
@@ -77,14 +77,22 @@ class Summary:
 
     @property
     def overhead(self) -> float | None:
-        """CPU time of the recorder's threads as a part of that of the processes, 0 to 1."""
+        """CPU time of the recorder's threads as a share of that of the processes, 0 to 1."""
         if not self.process_cpu_seconds:
             return None
         return self.recorder_cpu_seconds / self.process_cpu_seconds
 
 
 def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
-    """Return what the first screen shows; who knows the critical path hands it in."""
+    """Return the summary of a run.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    path : CriticalPath, optional
+        Its critical path, if it is already computed.
+    """
     facts = run.rows("select * from _bounds")[0]
     counts = run.rows("""
         select count(*) as n, count(*) filter (state = 'erred') as erred,
@@ -109,7 +117,7 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
     path = critical_path(run) if path is None else path
     return Summary(
         name=run.manifest.name,
-        run=run.manifest.run,
+        run_id=run.manifest.run_id,
         path=str(run.path),
         state=run.state,
         start=facts["first"],
@@ -126,7 +134,7 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         prefixes=used,
         files=input_output(run),
         failures=failed,
-        findings=insights(run, spent, used, path, idle_workers(run)),
+        insights=insights(run, spent, used, path, idle_workers(run)),
         path_seconds=path.seconds,
         makespan_seconds=path.makespan_seconds,
         check=check(run),
@@ -140,26 +148,40 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
 
 
 def _exit_status(run: Run) -> int | None:
-    """Return the script's exit status, where `dask-strata record` ran it."""
+    """Return the script's exit status; None unless `dask-strata record` ran the script."""
     status = run.script.get("exit_status", "")
     return int(status) if status.isdecimal() else None
 
 
 def input_output(run: Run) -> InputOutput:
-    """Return what the processes of workers read and wrote, together."""
+    """Return the bytes that all workers read and wrote.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
     names = tuple(field.name for field in fields(InputOutput))
     sums = ", ".join(f"sum({name})::bigint as {name}" for name in names)
     where = "process is not null and task_read_bytes is not null"
-    return InputOutput(**run.rows(f"select {sums} from process_io where {where}")[0])  # noqa: S608  our own names
+    return InputOutput(**run.rows(f"select {sums} from process_io where {where}")[0])  # noqa: S608  names of fields
 
 
 def failures(run: Run) -> tuple[Failure, ...]:
-    """Return the exceptions of tasks that failed by themselves, the most frequent first."""
+    """Return the exceptions of failed tasks, the most frequent first.
+
+    Tasks that failed only because a dependency failed are not counted.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
     rows = run.rows("""
         select coalesce(k.prefix, '(unknown)') as prefix, t.exception, count(distinct t.key) as count,
                any_value(t.key) as example
         from scheduler_transitions t
-        left join _known k on k._key = t._key
+        left join _definitions k on k._key = t._key
         where t.finish_state = 'erred' and t.exception is not null
           and (t.blame is null or t._blame = t._key)
         group by 1, 2 order by count desc, prefix, exception

@@ -1,4 +1,4 @@
-"""Choosing tasks: by prefix, worker, state, in an order."""
+"""Selections of tasks: by prefix, worker and state, in an order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_strata.errors import UsageError
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-#: Columns of a table for people; the rest is in the other formats.
+#: Columns of the table on a terminal; the other formats have all columns.
 BRIEF = (
     "key",
     "state",
@@ -27,9 +27,13 @@ BRIEF = (
 )
 
 
+#: Most values that an error message lists.
+_HINTS = 10
+
+
 @dataclass(frozen=True)
 class Selection:
-    """The rows chosen, and how many there are without the limit."""
+    """Selected rows, and their number without the limit."""
 
     rows: pa.Table
     total: int
@@ -45,16 +49,24 @@ def select_tasks(  # noqa: PLR0913
     limit: int = 0,
     brief: bool = False,
 ) -> Selection:
-    """Return the rows of `tasks` that were asked for.
+    """Return selected rows of the table ``tasks``.
 
     Parameters
     ----------
+    run : Run
+        The run.
+    prefix, worker, state : str, optional
+        Select tasks with this prefix, on this worker (address or name), in this state.
     sort : str, optional
-        Column, largest first; with ``-`` before it smallest first.
+        Column to sort by, largest first; smallest first if the name begins with ``-``.
     limit : int, optional
-        At most so many rows; 0 for all.
+        Most rows to return; 0 for all.
     brief : bool, optional
-        Whether only the columns for people are wanted.
+        Return only the columns in `BRIEF`.
+
+    Returns
+    -------
+    Selection
 
     Raises
     ------
@@ -81,17 +93,31 @@ def _address(run: Run, worker: str) -> str:
 
 
 def only(table: pa.Table, column: str, wanted: str, thing: str = "task") -> pa.Table:
-    """Return the rows of a table that have a text in a column.
+    """Return the rows of a table whose column equals a text.
+
+    Parameters
+    ----------
+    table : pa.Table
+        The table.
+    column : str
+        Name of the column.
+    wanted : str
+        The text.
+    thing : str, optional
+        Noun for a row of the table, used in the error message.
 
     Raises
     ------
     UsageError
-        No row has it.
+        No row has the text, and the table has rows.
+
+    >>> only(pa.table({"n": ["a", "b", "a"]}), "n", "a").num_rows
+    2
     """
     texts = table[column].cast(pa.string())
     known = sorted(v for v in pc.unique(texts).to_pylist() if v is not None)
     if wanted not in known and len(table):
-        some = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")  # noqa: PLR2004
+        some = ", ".join(known[:_HINTS]) + (", …" if len(known) > _HINTS else "")
         raise UsageError(
             f"No {thing} has the {column} {wanted}.", hint=f"There are: {some or 'none'}"
         )
@@ -99,12 +125,22 @@ def only(table: pa.Table, column: str, wanted: str, thing: str = "task") -> pa.T
 
 
 def ordered(table: pa.Table, sort: str) -> pa.Table:
-    """Return a table in the order of a column: largest first, with ``-`` smallest first.
+    """Return a table sorted by a column.
+
+    Parameters
+    ----------
+    table : pa.Table
+        The table.
+    sort : str
+        Name of the column, for largest first; with ``-`` before it for smallest first.
 
     Raises
     ------
     UsageError
         There is no such column.
+
+    >>> ordered(pa.table({"n": [2, 3, 1]}), "-n")["n"].to_pylist()
+    [1, 2, 3]
     """
     column, order = (sort[1:], "ascending") if sort.startswith("-") else (sort, "descending")
     if column not in table.column_names:

@@ -1,12 +1,12 @@
-"""``dask-strata story``: everything about one task."""
+"""``dask-strata story``: all events of one task."""
 
 from __future__ import annotations
 
 import click
 
-from dask_strata.analysis.story import as_json, story
+from dask_strata.analysis.story import story as story_of
 from dask_strata.report.rows import console
-from dask_strata.report.story import print_story
+from dask_strata.report.story import print_story, story_json
 from dask_strata.run import open_run
 
 
@@ -20,14 +20,14 @@ from dask_strata.run import open_run
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 def command(run: str, key: str, key_type: str | None, form: str) -> None:
-    """Tell everything about one task, in time order, from all layers.
+    """Show all events of one task in time order, from the client to its worker thread.
 
     \b
     Example:
       dask-strata story RUN "('sum-aggregate-0f3c', 0)"
     """
-    told = story(open_run(run).task(key, key_type))
+    story = story_of(open_run(run).task(key, key_type))
     if form == "json":
-        click.echo(as_json(told))
+        click.echo(story_json(story))
     else:
-        print_story(told, console())
+        print_story(story, console())

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
 
 def print_check(check: Check, out: Console, *, verbose: bool) -> None:
-    """Print what is missing, or that nothing is."""
+    """Print the findings of a check and its verdict.
+
+    Parameters
+    ----------
+    check : Check
+        The outcome of the check.
+    out : Console
+        The console.
+    verbose : bool
+        Print complete parts of the record, too, if others are incomplete.
+    """
     marks = {
         "ok": ("ok      ", "green"),
         "note": ("note    ", "cyan"),
@@ -31,10 +41,10 @@ def print_check(check: Check, out: Console, *, verbose: bool) -> None:
                 soft_wrap=True,
             )
     verdict = (
-        ("The record is whole.", "bold green")
+        ("The record is complete.", "bold green")
         if check.ok
         else (
-            f"The record is not whole: {count(len(check.missing), 'finding')}.",
+            f"The record is incomplete: {count(len(check.missing), 'finding')}.",
             "bold red",
         )
     )
@@ -42,5 +52,11 @@ def print_check(check: Check, out: Console, *, verbose: bool) -> None:
 
 
 def check_json(check: Check) -> str:
-    """Return a check as JSON."""
+    """Return the outcome of a check as JSON.
+
+    Parameters
+    ----------
+    check : Check
+        The outcome.
+    """
     return json.dumps({"ok": check.ok, "findings": [asdict(f) for f in check.findings]}, indent=1)

@@ -1,9 +1,9 @@
-"""The answer about chunks, on a terminal."""
+"""The chunks of a run, on a terminal."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table as RichTable
@@ -16,15 +16,25 @@ from dask_strata.report.words import count, duration, rate, size, visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Rows of a table on a screen.
+#: Most rows of a table.
 _ROWS = 8
 
 
 def print_chunks(chunks: Chunks, path: str, out: Console) -> None:
-    """Print everything about the chunks of a run that fits a screen or two."""
+    """Print the chunks of a run: sums, slow and failed chunks, bytes read, and advice.
+
+    Parameters
+    ----------
+    chunks : Chunks
+        The chunks.
+    path : str
+        The run's folder, as the user names it.
+    out : Console
+        The console.
+    """
     if not chunks.total.chunks and not chunks.lost_files:
         out.print(
-            Text("No chunk is on record: no task said or was seen to process a range of entries.")
+            Text("No chunk is on record: no task processed, or declared, a range of entries.")
         )
         return
     _line(out, "", headline(chunks), style="bold")
@@ -60,7 +70,13 @@ def print_chunks(chunks: Chunks, path: str, out: Console) -> None:
 
 
 def headline(chunks: Chunks) -> str:
-    """Return the line with the numbers."""
+    """Return the numbers of the chunks in one line.
+
+    Parameters
+    ----------
+    chunks : Chunks
+        The chunks.
+    """
     total = chunks.total
     states = ", ".join(f"{n:,} {state}" for state, n in chunks.states.items())
     elapsed = chunks.elapsed_seconds
@@ -88,19 +104,28 @@ def _unread(share: Share) -> str:
 
 
 def advice_text(advice: Advice) -> str:
-    """Return a piece of advice as a sentence."""
+    """Return advice as a sentence.
+
+    Parameters
+    ----------
+    advice : Advice
+        The advice.
+
+    >>> advice_text(Advice("larger chunks: seconds", 8.0, 10.0))
+    '8.0 s of 10.0 s were spent on opening files and building events: make chunks larger'
+    """
     if advice.what == "larger chunks: seconds":
         return (
-            f"{duration(advice.amount)} of {duration(advice.of)} went into opening files and "
+            f"{duration(advice.amount)} of {duration(advice.of)} were spent on opening files and "
             "building events: make chunks larger"
         )
     share = f"{size(advice.amount)} of {size(advice.of)}"
     if advice.what == "align to clusters":
         return (
-            f"{share} were requested by more than one chunk of a file, whose clusters they "
-            "share: align chunks to clusters (align_clusters=True)"
+            f"{share} were requested by several chunks, because they share a cluster of entries: "
+            "align chunks to clusters (align_clusters=True)"
         )
-    return f"{share} were what each chunk reads again to open its file: make chunks larger"
+    return f"{share} were read again by each chunk to open its file: make chunks larger"
 
 
 def _line(out: Console, head: str, text: str, style: str = "") -> None:
@@ -126,7 +151,7 @@ def _table(first: str, *numbers: str) -> RichTable:
 
 
 def _shares(title: str, shares: Sequence[Share]) -> RichTable:
-    table = _table(title, "chunks", "not done", "events", "read", "seconds", "MB/s", "kHz")
+    table = _table(title, "chunks", "not done", "events", "read", "seconds", "MiB/s", "kHz")
     for share in shares[:_ROWS]:
         table.add_row(
             Text(visible(share.name)),
@@ -135,7 +160,7 @@ def _shares(title: str, shares: Sequence[Share]) -> RichTable:
             "unknown" if share.events is None else f"{share.events:,}",
             size(share.read_bytes),
             duration(share.seconds),
-            rate(share.read_bytes, share.seconds).removesuffix(" MB/s"),
+            rate(share.read_bytes, share.seconds).removesuffix(" MiB/s"),
             _khz(share.events, share.seconds).removesuffix(" kHz"),
         )
     return table
@@ -172,7 +197,7 @@ def _print_troubled(chunks: Chunks, out: Console) -> None:
     if not chunks.troubled and not chunks.lost_files:
         return
     out.print()
-    out.print(Text("not done, or not at once", style="bold red"))
+    out.print(Text("failed, skipped, lost or retried", style="bold red"))
     for row in chunks.troubled[:_ROWS]:
         tries = f" in {count(row['n_attempts'], 'attempt')}" if row["n_attempts"] > 1 else ""
         _trouble(out, f"{row['state']}{tries}", row)
@@ -182,10 +207,10 @@ def _print_troubled(chunks: Chunks, out: Console) -> None:
     _more(out, len(chunks.lost_files))
 
 
-def _trouble(out: Console, what: str, row: Mapping[str, Any]) -> None:
+def _trouble(out: Console, state: str, row: Mapping[str, Any]) -> None:
     why = visible((row["exception"] or "no exception on record")[:200])
     out.print(
-        Text(f"  {what}: {visible(row['dataset'] or '')} {_where(row)}  {why}"), soft_wrap=True
+        Text(f"  {state}: {visible(row['dataset'] or '')} {_where(row)}  {why}"), soft_wrap=True
     )
 
 
@@ -203,16 +228,19 @@ def _reading(reading: Sequence[Reading]) -> RichTable:
     return table
 
 
+def _number(n: float | None) -> str:
+    return "unknown" if n is None else f"{n:,}"
+
+
 def _print_compared(chunks: Chunks, out: Console) -> None:
     if not chunks.compared:
         return
-    show: Callable[[float | None], str] = lambda n: "unknown" if n is None else f"{n:,}"  # noqa: E731
     out.print()
     for number in chunks.compared:
         verdict = "equal" if number.equal else "NOT EQUAL"
         _line(
             out,
             "coffea",
-            f"{number.name}: {show(number.reported)} reported, {show(number.recorded)} on record: "
-            f"{verdict}",
+            f"{number.name}: {_number(number.reported)} reported, {_number(number.recorded)} on "
+            f"record: {verdict}",
         )

@@ -1,4 +1,4 @@
-"""A run while it is recorded, on a terminal."""
+"""The first screen of a run that is being recorded, on a terminal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from dask_strata.run import Run
 
-#: How often it is looked whether there is more on record.
+#: Time between two looks for new rows.
 _EVERY_SECONDS = 1.0
 
 
 class _Screen:
-    """The first screen, drawn anew each time."""
+    """The first screen as a renderable, for Rich's live display."""
 
     def __init__(self, summary: Summary) -> None:
         self._summary = summary
@@ -33,9 +33,16 @@ class _Screen:
 
 
 def follow(run: Run, out: Console) -> None:
-    """Show the first screen of a run, and show it again whenever there is more, to its end.
+    """Show the first screen of a run until its recording ends, and update it with new rows.
 
-    Without a terminal a line is written each time instead, and the first screen at the end.
+    Without a terminal, print one line for each update and the first screen at the end.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    out : Console
+        The console.
     """
     summary = summarize(run)
     if not out.is_terminal:
@@ -51,7 +58,7 @@ def follow(run: Run, out: Console) -> None:
 
 
 def _next(run: Run) -> Summary:
-    """Return the next summary, once there is more on record or the recording has ended."""
+    """Return the next summary, after new rows or the end of the recording."""
     while not run.refresh() and run.state == "recording":
         time.sleep(_EVERY_SECONDS)
     return summarize(run)

@@ -1,4 +1,4 @@
-"""Input and output, on a terminal."""
+"""Input and output of a run, on a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -11,20 +11,30 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_strata.analysis.io import CERTAIN, SMALL_BYTES, Compared, FileIo, Io, PrefixIo
-from dask_strata.report.words import count, duration, size, visible
+from dask_strata.report.words import count, duration, percent, size, visible
 
+#: Most rows of a table, prefixes in a sentence, and storms.
 _ROWS = 10
+_PREFIXES = 4
+_STORMS = 3
 
-_HOW = {
-    "thread": "by thread",
-    "alone": "as one task ran",
+#: Names of the ways in which operations are attributed to tasks.
+_ATTRIBUTION = {
+    "thread": "matched by thread",
+    "alone": "matched as the only task",
     "ambiguous": "ambiguous",
     "outside": "outside any task",
 }
 
 
 def io_lines(io: Io) -> Iterator[str]:
-    """Yield the lines of a first screen."""
+    """Yield the lines about input and output on the first screen.
+
+    Parameters
+    ----------
+    io : Io
+        Input and output of a run.
+    """
     read = sum(p.read_bytes for p in io.prefixes)
     written = sum(p.write_bytes for p in io.prefixes)
     seconds = sum(p.io_seconds for p in io.prefixes)
@@ -32,38 +42,50 @@ def io_lines(io: Io) -> Iterator[str]:
     logs = f"{io.n_tied:,} of {count(io.n_logs, 'log')}"
     if not io.n_tied:
         yield (
-            f"none of {count(io.n_logs, 'log')} of Darshan's is of a process of the run: what they "
-            "have is in darshan_logs, darshan_counters and darshan_segments"
+            f"none of {count(io.n_logs, 'log')} is of a process of the run; their rows are in the "
+            "tables darshan_logs, darshan_counters and darshan_segments"
         )
         return
     if not io.n_operations:
-        yield f"{logs} of Darshan's are of the run's processes, without traces"
+        yield f"{logs} are of processes of the run, without traces"
         return
-    share = f" ({seconds / compute:.0%} of it)" if compute else ""
+    share = f" ({percent(seconds / compute)})" if compute else ""
     yield (
         f"tasks read {size(read)} and wrote {size(written)} in {duration(seconds)} "
-        f"of {duration(compute)} of computing{share}; {logs} of Darshan's"
+        f"of {duration(compute)} of computing{share}; {logs} are of processes of the run"
     )
-    names = [p for p in io.prefixes if p.read_bytes + p.write_bytes][:4]
+    shown = [p for p in io.prefixes if p.read_bytes + p.write_bytes][:_PREFIXES]
     by = ", ".join(
         f"{visible(p.prefix)} {size(p.read_bytes)} read {size(p.write_bytes)} written"
-        for p in names
+        for p in shown
     )
-    yield f"{io.certain or 0:.0%} of {io.n_operations:,} operations have one task" + (
-        f": {by}" if by else ""
+    yield (
+        f"{percent(io.certain or 0)} of {count(io.n_operations, 'operation')} belong to one task"
+        + (f": {by}" if by else "")
     )
 
 
 def print_io(io: Io, path: str, out: Console) -> None:
-    """Print what was read and written: by prefix, by file, and what stands out."""
+    """Print input and output by prefix and by file, with insights.
+
+    Parameters
+    ----------
+    io : Io
+        Input and output of a run.
+    path : str
+        The run's folder, as the user names it.
+    out : Console
+        The console.
+    """
     out.print(Text.assemble(("input and output", "bold"), f"  {visible(path)}"), soft_wrap=True)
     for line in io_lines(io):
         out.print(Text(f"  {line}"), soft_wrap=True)
     if io.attributed:
-        said = ", ".join(
-            f"{_HOW[by]} {n:,} ({size(nbytes)})" for by, (n, nbytes) in io.attributed.items()
+        parts = ", ".join(
+            f"{n:,} {_ATTRIBUTION[by]} ({size(nbytes)})"
+            for by, (n, nbytes) in io.attributed.items()
         )
-        out.print(Text(f"  operations: {said}"), soft_wrap=True)
+        out.print(Text(f"  operations: {parts}"), soft_wrap=True)
     if io.compared is not None:
         for line in compared_lines(io.compared):
             out.print(Text(f"  {line}"), soft_wrap=True)
@@ -76,18 +98,24 @@ def print_io(io: Io, path: str, out: Console) -> None:
         more = len(io.files) - _ROWS
         if more > 0:
             out.print(Text(f"  and {count(more, 'file')} more: --by file", style="dim"))
-    found = list(stands_out(io))
+    found = list(io_insights(io))
     if found:
         out.print()
-        out.print(Text("stands out", style="bold"))
+        out.print(Text("insights", style="bold"))
         for line in found:
             out.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def compared_lines(compared: Compared) -> Iterator[str]:
-    """Yield how far the bytes that threads counted are from those that Darshan traced."""
+    """Yield the differences between the bytes that the kernel counted and Darshan traced.
+
+    Parameters
+    ----------
+    compared : Compared
+        The bytes of attempts.
+    """
     n = compared.n_attempts
-    for what, counted, traced, equal in (
+    for operation, counted, traced, equal in (
         (
             "reads",
             compared.counted_read_bytes,
@@ -104,30 +132,36 @@ def compared_lines(compared: Compared) -> Iterator[str]:
         difference = counted - traced
         sign = "more" if difference > 0 else "fewer"
         yield (
-            f"{what}: {count(n, 'attempt')} counted {size(counted)} in their threads, Darshan "
-            f"traced {size(traced)} of them; {size(abs(difference))} {sign} counted, "
+            f"{operation} of {count(n, 'attempt')}: {size(counted)} counted by the kernel, "
+            f"{size(traced)} traced by Darshan; {size(abs(difference))} {sign} counted, "
             f"{equal:,} within {size(SMALL_BYTES)}"
         )
 
 
-def stands_out(io: Io) -> Iterator[str]:
-    """Yield small reads, files that are read again, and storms of opens and stats."""
+def io_insights(io: Io) -> Iterator[str]:
+    """Yield insights: small reads, repeated reads, and storms of opens and stats.
+
+    Parameters
+    ----------
+    io : Io
+        Input and output of a run, with files.
+    """
     reads = sum(f.reads for f in io.files)
     small = sum(f.small_reads for f in io.files)
     if reads and small > reads / 2:
-        yield f"{small:,} of {reads:,} reads are of less than {size(SMALL_BYTES)}"
+        yield f"{small:,} of {count(reads, 'read')} are smaller than {size(SMALL_BYTES)}"
     again = sum(f.repeated_bytes for f in io.files)
     read = sum(f.read_bytes for f in io.files)
     if read and again > read / 10:
         most = max(io.files, key=lambda f: f.repeated_bytes)
         yield (
-            f"{size(again)} of {size(read)} read had been read before, most of "
-            f"{visible(most.uri)}: {size(most.repeated_bytes)}"
+            f"{size(again)} of {size(read)} were read again, most from {visible(most.uri)}: "
+            f"{size(most.repeated_bytes)}"
         )
-    for file in [f for f in io.files if f.storm][:3]:
+    for file in [f for f in io.files if f.storm][:_STORMS]:
         yield (
-            f"{visible(file.uri)} was opened {file.opens or 0:,} times and looked at "
-            f"{file.stats or 0:,} times, for {file.reads + file.writes:,} reads and writes"
+            f"{visible(file.uri)} had {count(file.opens or 0, 'open')} and "
+            f"{count(file.stats or 0, 'stat')} for {file.reads + file.writes:,} reads and writes"
         )
 
 
@@ -174,6 +208,12 @@ def _files(files: tuple[FileIo, ...]) -> RichTable:
 
 
 def io_json(io: Io) -> str:
-    """Return all of it as JSON."""
+    """Return input and output as JSON.
+
+    Parameters
+    ----------
+    io : Io
+        Input and output of a run.
+    """
     facts = asdict(io) | {"certain": io.certain, "certain_by": CERTAIN}
     return json.dumps(facts, ensure_ascii=False, indent=1)

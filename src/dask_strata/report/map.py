@@ -14,7 +14,15 @@ from dask_strata.analysis.map import STEPS, Cell
 
 
 def print_map(cells: Sequence[Cell], out: Console) -> None:
-    """Print the metadata map with its counts."""
+    """Print the metadata map with its row counts.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        The cells of the map.
+    out : Console
+        The console.
+    """
     table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("step", "layer", "level"):
         table.add_column(name, no_wrap=True)
@@ -25,11 +33,11 @@ def print_map(cells: Sequence[Cell], out: Console) -> None:
         empty = [name for name, n in cell.rows.items() if not n]
         tables = Group(
             Text(", ".join(_in_table(cell, name, n) for name, n in filled.items())),
-            *([Text("nothing: " + ", ".join(empty), style="dim")] if empty else []),
+            *([Text("empty: " + ", ".join(empty), style="dim")] if empty else []),
         )
         by_choice = cell.by_choice if not cell.total else None
         if by_choice:
-            tables = Group(Text(f"by choice: {by_choice}", style="dim"))
+            tables = Group(Text(f"recorded only with: {by_choice}", style="dim"))
         style = "" if cell.total or by_choice else "bold red"
         table.add_row(
             f"{cell.step} {STEPS[cell.step]}",
@@ -46,5 +54,11 @@ def _in_table(cell: Cell, name: str, n: int) -> str:
 
 
 def map_json(cells: Sequence[Cell]) -> str:
-    """Return the map as JSON."""
+    """Return the metadata map as JSON.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        The cells of the map.
+    """
     return json.dumps([{**asdict(cell), "total": cell.total} for cell in cells], indent=1)

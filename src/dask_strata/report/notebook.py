@@ -1,4 +1,4 @@
-"""Runs, tasks and tables as HTML in a notebook: the summary first, and no script."""
+"""Runs and tables as HTML in a notebook, without scripts."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from dask_strata.run import Run
     from dask_strata.run.table_view import TableView
 
-#: The small timeline's width in its own units, and what is too much for it.
+#: Width and height of a row of the small timeline in its own units, and its most rows and bars.
 _WIDTH, _ROW = 900, 9
 _MOST_ROWS, _MOST_BARS = 48, 4_000
 
-#: Rows of a table, and characters of a cell.
+#: Most rows of a table, and characters of a cell.
 _ROWS, _CELL = 10, 120
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of the small timeline."""
+    """A bar of the small timeline, in its own units."""
 
     x: float
     y: int
@@ -39,7 +39,13 @@ class Bar:
 
 
 def run_html(run: Run) -> str:
-    """Return a run: verdict, figures, findings, and a small timeline if it fits."""
+    """Return the summary of a run as HTML: outcome, numbers, insights and a small timeline.
+
+    Parameters
+    ----------
+    run : Run
+        The run. A run with many threads or attempts has no timeline.
+    """
     summary = summarize(run)
     drawn = timeline(run, edges=False)
     return (
@@ -57,7 +63,13 @@ def run_html(run: Run) -> str:
 
 
 def table_html(table: TableView) -> str:
-    """Return the first rows of a table, and how many there are."""
+    """Return the first rows of a table, and the number of the others, as HTML.
+
+    Parameters
+    ----------
+    table : TableView
+        The table.
+    """
     rows = microseconds(table.to_arrow().slice(0, _ROWS)).to_pylist()
     return (
         environment()
@@ -79,27 +91,27 @@ def _cell(value: Any) -> str:
 
 
 def _bars(drawn: Timeline) -> tuple[Bar, ...]:
-    """Return what the small timeline shows; nothing if it is too much for it.
+    """Return the bars of the small timeline; none if there are too many rows or bars.
 
-    Of the bars that begin in the same unit of width of a row, the longest is drawn.
+    If several bars of a row start within the same unit of width, only the longest is drawn.
     """
     bars = drawn.bars
     if not len(bars) or len(drawn.rows) > _MOST_ROWS or not drawn.span:
         return ()
     scale = _WIDTH / drawn.span
-    place = bars.row * (_WIDTH + 1) + (bars.start * scale).astype(np.int64)
-    order = np.lexsort((bars.start - bars.stop, place))
-    kept = order[np.unique(place[order], return_index=True)[1]]
+    cell = bars.row * (_WIDTH + 1) + (bars.start * scale).astype(np.int64)
+    order = np.lexsort((bars.start - bars.stop, cell))
+    kept = order[np.unique(cell[order], return_index=True)[1]]
     if len(kept) > _MOST_BARS:
         return ()
-    paint = [colors.color_of(prefix) for prefix in drawn.prefixes]
+    palette = [colors.color_of(prefix) for prefix in drawn.prefixes]
     erred = OUTCOMES.index("erred")
     return tuple(
         Bar(
             round(float(bars.start[i]) * scale, 2),
             int(bars.row[i]) * _ROW,
             round(max(float(bars.stop[i] - bars.start[i]) * scale, 0.5), 2),
-            colors.ERRED if bars.outcome[i] == erred else paint[bars.prefix[i]],
+            colors.ERRED if bars.outcome[i] == erred else palette[bars.prefix[i]],
             drawn.prefixes[bars.prefix[i]],
         )
         for i in kept.tolist()

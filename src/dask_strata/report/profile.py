@@ -1,4 +1,4 @@
-"""A profile, on a terminal."""
+"""The summary of a profile, on a terminal."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from pathlib import PurePath
 from rich.text import Text
 
 from dask_strata.analysis.profile import ProfileSummary, TopFunction
-from dask_strata.report.words import duration, visible
+from dask_strata.report.words import duration, percent, visible
 
-#: Shares under this are added up as others.
+#: Share below which owners are added up as others.
 _SMALL = 0.01
 
+#: Most owners and functions in the summary.
 _SHARES = 6
 _FUNCTIONS = 3
 
 
 def profile_lines(profile: ProfileSummary) -> Text:
-    """Return two lines: whose code the time was in, and in which functions."""
+    """Return two lines: the owners of the code, and the functions, with most time.
+
+    Parameters
+    ----------
+    profile : ProfileSummary
+        Summary of the profile.
+    """
     named = [s for s in profile.shares if s.share >= _SMALL][:_SHARES]
-    parts = [f"{visible(s.owner)} {s.share:.0%}" for s in named]
+    parts = [f"{visible(s.owner)} {percent(s.share)}" for s in named]
     rest = 1 - sum(s.share for s in named)
     if profile.seconds and rest >= _SMALL:
-        parts.append(f"others {rest:.0%}")
+        parts.append(f"others {percent(rest)}")
     clock = f"{profile.clock} clock" if profile.clock else "clock unknown"
     waiting = (
         f", {duration(profile.waiting_seconds)} of waiting left out"

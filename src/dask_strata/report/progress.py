@@ -1,4 +1,4 @@
-"""A progress bar, on a terminal only."""
+"""A progress bar on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def reading(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how much of something was read, on standard error, while the block lasts.
+def reading(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of reading while the block lasts.
+
+    Parameters
+    ----------
+    name : str
+        Name of the input.
 
     Yields
     ------
     callable
-        To be told the bytes that were read, and those that there are.
+        Function to call with the bytes that were read and the bytes in total.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
@@ -31,5 +36,5 @@ def reading(what: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(visible(what), total=None)
+        task = bar.add_task(visible(name), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

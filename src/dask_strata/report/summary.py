@@ -17,16 +17,25 @@ from dask_strata.analysis.insights import Insight
 from dask_strata.analysis.summary import InputOutput, Summary
 from dask_strata.report.io import io_lines
 from dask_strata.report.profile import profile_lines
-from dask_strata.report.words import count, duration, size, visible
+from dask_strata.report.words import count, duration, percent, size, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _BAR = 30
 
-#: Bytes of segments that take long to read.
+#: Size of segments from which compacting them is suggested.
 _LARGE_BYTES = 32 << 20
+
+#: CPU time of a run below which the recorder's overhead is shown in seconds.
 _SHORT_RUN_CPU_SECONDS = 30
+
+#: Most prefixes, insights, kinds of failures and next commands on the screen.
+_PREFIXES = 5
+_INSIGHTS = 5
+_FAILURES = 3
+_COMMANDS = 3
+
 _COLORS = {
     "compute": "green",
     "transfer": "red",
@@ -38,8 +47,14 @@ _STATE = {"complete": "green", "recording": "cyan", "cut": "red", "imported": "b
 
 
 def headline(s: Summary) -> Text:
-    """Return the line with the numbers."""
-    whole = "nothing missing" if s.check.ok else "record incomplete"
+    """Return the numbers of a run in one line.
+
+    Parameters
+    ----------
+    s : Summary
+        The summary of the run.
+    """
+    completeness = "nothing missing" if s.check.ok else "record incomplete"
     overhead = "" if s.overhead is None else f"recorder {_overhead(s, s.overhead)} of CPU"
     parts = [
         count(s.n_tasks, "task"),
@@ -51,7 +66,7 @@ def headline(s: Summary) -> Text:
         _unfinished(s),
         f"script exited with {s.exit_status}" if s.exit_status else "",
         overhead,
-        whole,
+        completeness,
     ]
     return Text(" · ".join(filter(None, parts)))
 
@@ -59,19 +74,27 @@ def headline(s: Summary) -> Text:
 def _unfinished(s: Summary) -> str:
     if not s.n_unfinished:
         return ""
-    return f"{s.n_unfinished:,} {'to go' if s.state == 'recording' else 'never finished'}"
+    return f"{s.n_unfinished:,} {'unfinished' if s.state == 'recording' else 'never finished'}"
 
 
 def _overhead(s: Summary, share: float) -> str:
-    # In a short run the recorder's start weighs more than it ever will again.
+    # In a short run the share is mostly the recorder's start, which a longer run has only once.
     if s.process_cpu_seconds < _SHORT_RUN_CPU_SECONDS:
         return duration(s.recorder_cpu_seconds)
-    return f"{share:.1%}"
+    return percent(share, 1)
 
 
 def print_summary(s: Summary, out: Console) -> None:
-    """Print the first screen."""
-    when = f"{s.start:%Y-%m-%d %H:%M:%S} UTC" if s.start else "no start on record"
+    """Print the first screen of a run.
+
+    Parameters
+    ----------
+    s : Summary
+        The summary of the run.
+    out : Console
+        The console.
+    """
+    when = f"{s.start:%Y-%m-%d %H:%M:%S} UTC" if s.start else "start unknown"
     out.print(
         Text.assemble(
             (visible(s.name), "bold"),
@@ -93,13 +116,13 @@ def print_summary(s: Summary, out: Console) -> None:
     if s.profile is not None:
         out.print()
         out.print(profile_lines(s.profile), soft_wrap=True)
-    if s.findings:
+    if s.insights:
         out.print()
-        out.print(Text("stands out", style="bold"))
-        for finding in s.findings[:5]:
-            out.print(Text(f"  {insight_line(finding)}"), soft_wrap=True)
-        if len(s.findings) > 5:  # noqa: PLR2004
-            out.print(Text(f"  and {len(s.findings) - 5} more", style="dim"))
+        out.print(Text("insights", style="bold"))
+        for insight in s.insights[:_INSIGHTS]:
+            out.print(Text(f"  {insight_line(insight)}"), soft_wrap=True)
+        if len(s.insights) > _INSIGHTS:
+            out.print(Text(f"  and {len(s.insights) - _INSIGHTS} more", style="dim"))
     out.print()
     out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
@@ -110,7 +133,7 @@ def _print_failures(s: Summary, out: Console) -> None:
         return
     out.print()
     out.print(Text("failed", style="bold red"))
-    for failure in s.failures[:3]:
+    for failure in s.failures[:_FAILURES]:
         text = visible(failure.exception)
         out.print(
             Text(
@@ -119,15 +142,20 @@ def _print_failures(s: Summary, out: Console) -> None:
             ),
             soft_wrap=True,
         )
-    if len(s.failures) > 3:  # noqa: PLR2004
-        out.print(Text(f"  and {len(s.failures) - 3} more kinds", style="dim"))
+    if len(s.failures) > _FAILURES:
+        out.print(Text(f"  and {len(s.failures) - _FAILURES} more kinds", style="dim"))
     others = s.n_erred - sum(failure.count for failure in s.failures)
     if others > 0:
-        out.print(Text(f"  {others:,} more need a task that failed", style="dim"))
+        tasks = count(others, "task")
+        out.print(Text(f"  {tasks} could not run because a dependency failed", style="dim"))
 
 
 def insight_line(insight: Insight) -> str:
-    """Return a finding as one line, with what it cost."""
+    """Return an insight in one line, with its cost.
+
+    >>> insight_line(Insight("Threads were idle", 2.5, "", ""))
+    'Threads were idle (costs 2.5 s)'
+    """
     cost = "" if not insight.seconds else f" (costs {duration(insight.seconds)})"
     return visible(insight.text) + cost
 
@@ -144,34 +172,50 @@ def _print_io(s: Summary, out: Console) -> None:
 
 
 def io_sentence(io: InputOutput) -> str:
-    """Return who read and wrote files, with what is nobody's said as such."""
+    """Return the bytes that tasks and workers read and wrote, in one line.
+
+    Parameters
+    ----------
+    io : InputOutput
+        The bytes.
+    """
     by_libraries = io.library_read_bytes
     read, written = size(io.unattributed_read_bytes), size(io.unattributed_write_bytes)
     parts = [
         f"tasks read {size(io.task_read_bytes)}",
-        f"{size(by_libraries)} more by libraries for them" if by_libraries else "",
-        f"wrote {size(io.task_write_bytes)}",
-        f"by workers otherwise (unattributed): {read} read, {written} written",
+        f"libraries read {size(by_libraries)} more for them" if by_libraries else "",
+        f"tasks wrote {size(io.task_write_bytes)}",
+        f"not attributed to a task: {read} read, {written} written",
     ]
     return " · ".join(filter(None, parts))
 
 
 def _print_breakdown(s: Summary, out: Console) -> None:
     if not s.breakdown.total_seconds:
-        out.print(Text("worker-seconds  no execution of a task is on record", style="bold"))
+        out.print(Text("time     no execution is on record", style="bold"))
         return
+    available = f"{s.breakdown.total_seconds:,.1f} thread-seconds available"
     out.print(
-        Text(
-            f"worker-seconds  {s.breakdown.total_seconds:,.1f} s: threads, each for as long as "
-            f"its worker was there (tasks were under way for {duration(s.active_seconds)})",
-            style="bold",
-        )
+        Text.assemble(
+            ("time     ", "bold"),
+            f"{available} (threads × time connected); tasks ran or waited during "
+            f"{duration(s.active_seconds)}",
+        ),
+        soft_wrap=True,
     )
     out.print(_bars(s))
 
 
 def next_commands(path: str, s: Summary) -> Text:
-    """Return the next commands to type."""
+    """Return the commands that show more of a run.
+
+    Parameters
+    ----------
+    path : str
+        The run's folder, as the user names it.
+    s : Summary
+        The summary of the run.
+    """
     run = shlex.quote(path)
     commands = []
     if not s.check.ok:
@@ -179,7 +223,7 @@ def next_commands(path: str, s: Summary) -> Text:
     if s.failures:
         commands.append(f"dask-strata story {run} {shlex.quote(visible(s.failures[0].example))}")
     if s.state != "recording" and s.segment_bytes > _LARGE_BYTES:
-        commands.append(f"dask-strata compact {run}")  # it is read in half the time then
+        commands.append(f"dask-strata compact {run}")  # reading Parquet takes half the time
     if s.profile is not None:
         commands.append(f"dask-strata profile {run}")
     commands += [
@@ -187,7 +231,7 @@ def next_commands(path: str, s: Summary) -> Text:
         f"dask-strata tasks {run} --sort compute_seconds",
         f"dask-strata map {run}",
     ]
-    return Text.assemble(("next     ", "bold"), "\n         ".join(commands[:3]))
+    return Text.assemble(("next     ", "bold"), "\n         ".join(commands[:_COMMANDS]))
 
 
 def _bars(s: Summary) -> RichTable:
@@ -201,7 +245,7 @@ def _bars(s: Summary) -> RichTable:
         grid.add_row(
             f"  {kind}",
             bar,
-            Text(f"{share:.1%}", justify="right"),
+            Text(percent(share, 1), justify="right"),
             Text(duration(seconds), justify="right"),
         )
     return grid
@@ -212,7 +256,7 @@ def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
     table.add_column("largest prefixes", overflow="ellipsis", no_wrap=True, max_width=36)
     for name in ("tasks", "failed", "compute", "median", "max", "fetching", "results"):
         table.add_column(name, justify="right", no_wrap=True)
-    for p in prefixes[:5]:
+    for p in prefixes[:_PREFIXES]:
         table.add_row(
             Text(f"  {visible(p.prefix)}"),
             f"{p.n_tasks:,}",
@@ -227,10 +271,20 @@ def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
 
 
 def summary_json(s: Summary) -> str:
-    """Return the first screen as JSON."""
-    facts = asdict(s)
+    """Return a summary as JSON.
+
+    Parameters
+    ----------
+    s : Summary
+        The summary of the run.
+    """
+    facts = {_JSON_NAMES.get(name, name): value for name, value in asdict(s).items()}
     facts["overhead"] = s.overhead
     return json.dumps(facts, default=_json, ensure_ascii=False, indent=1)
+
+
+#: Names in JSON that differ from those of the summary's fields: programs already read them.
+_JSON_NAMES = {"run_id": "run", "insights": "findings"}
 
 
 def _json(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The schema as text: for the terminal and for the documentation."""
+"""Tables and columns of the schema as text, for the terminal and the documentation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from dask_strata.schema import TABLES, Table
 
 
 def schema_text(name: str | None = None) -> str:
-    """Return all tables in a line each, or the columns of one.
+    """Return the names of all tables, or the columns of one table.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name of a table; by default all tables, one per line.
 
     Raises
     ------
@@ -21,7 +26,7 @@ def schema_text(name: str | None = None) -> str:
     if name is None:
         width = max(map(len, TABLES))
         lines = [f"{t.name:<{width}}  one row per {t.row}" for t in TABLES.values()]
-        return "\n".join([*lines, "", "Columns of one: dask-strata tables TABLE"])
+        return "\n".join([*lines, "", "Columns of a table: dask-strata tables TABLE"])
     if name not in TABLES:
         raise UsageError(f"There is no table {name}.", hint=f"There are: {', '.join(TABLES)}")
     table = TABLES[name]
@@ -32,7 +37,13 @@ def schema_text(name: str | None = None) -> str:
 
 
 def column_rows(table: Table) -> list[tuple[str, str, str]]:
-    """Return name, kind and meaning of each column as it is read."""
+    """Return name, kind and meaning of each column of a table.
+
+    Parameters
+    ----------
+    table : Table
+        The table. A key has a second row, for the column of its type.
+    """
     rows: list[tuple[str, str, str]] = []
     for column in table.all_columns:
         unit = f" ({column.unit})" if column.unit else ""
@@ -45,7 +56,7 @@ def column_rows(table: Table) -> list[tuple[str, str, str]]:
 
 
 def schema_markdown() -> str:
-    """Return the page of the documentation on all tables."""
+    """Return the page about all tables for the documentation, in Markdown."""
     parts = [
         "# Tables of a run",
         "",
@@ -71,7 +82,7 @@ def schema_markdown() -> str:
 
 
 def settings_markdown() -> str:
-    """Return the page of the documentation on all settings."""
+    """Return the page about all settings for the documentation, in Markdown."""
     lines = [
         "# Settings",
         "",

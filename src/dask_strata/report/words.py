@@ -1,21 +1,38 @@
-"""Numbers and foreign text, as a person reads them."""
+"""Numbers, units and untrusted text in a form for people."""
 
 from __future__ import annotations
 
 import re
 
-from dask_strata.analysis.words import count
+from dask_strata.analysis.words import count, percent
 
-__all__ = ["count", "duration", "rate", "size", "visible"]
+__all__ = ["count", "duration", "percent", "rate", "size", "visible"]
 
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
+_KIB = 1024
+_MINUTE = 60
+_HOUR_MINUTES = 60
+
+#: Durations in seconds below which milliseconds, and from which minutes, are shown.
+_MILLISECONDS_BELOW = 0.1
+_MINUTES_FROM = 100
+
 
 def visible(text: str, *, keep_lines: bool = False) -> str:
-    r"""Return the text with everything that would steer a terminal spelled out.
+    r"""Return a text with its control characters replaced by escape sequences.
 
+    Parameters
+    ----------
+    text : str
+        Any text of a run.
+    keep_lines : bool, optional
+        Keep line breaks and tabs.
+
+    Examples
+    --------
     >>> visible("a\x1b[31mb\nc")
     'a\\x1b[31mb\\nc'
     """
@@ -24,47 +41,47 @@ def visible(text: str, *, keep_lines: bool = False) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration.
+    """Return a duration in its largest fitting unit; an en dash if it is unknown.
 
-    >>> duration(0.00042), duration(3.21), duration(192), duration(7300)
+    >>> duration(0.00042), duration(3.21), duration(192), duration(7320)
     ('0.42 ms', '3.2 s', '3 min 12 s', '2 h 2 min')
     """
     if seconds is None:
         return "–"
-    if seconds < 0.1:  # noqa: PLR2004
+    if seconds < _MILLISECONDS_BELOW:
         return f"{seconds * 1e3:.3g} ms"
-    if seconds < 100:  # noqa: PLR2004
+    if seconds < _MINUTES_FROM:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:  # noqa: PLR2004
+    minutes, rest = divmod(round(seconds), _MINUTE)
+    if minutes < _HOUR_MINUTES:
         return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes // _HOUR_MINUTES} h {minutes % _HOUR_MINUTES} min"
 
 
 def size(nbytes: float | None) -> str:
-    """Return a number of bytes.
+    """Return a number of bytes in its largest fitting unit; an en dash if it is unknown.
 
     >>> size(512), size(1536), size(5 * 2**30)
     ('512 B', '1.5 KiB', '5.0 GiB')
     """
     if nbytes is None:
         return "–"
-    if nbytes < 1024:  # noqa: PLR2004
+    if nbytes < _KIB:
         return f"{nbytes:.0f} B"
     units = ["TiB", "GiB", "MiB", "KiB"]
-    nbytes /= 1024
-    while nbytes >= 1024 and len(units) > 1:  # noqa: PLR2004
-        nbytes /= 1024
+    nbytes /= _KIB
+    while nbytes >= _KIB and len(units) > 1:
+        nbytes /= _KIB
         units.pop()
     return f"{nbytes:.1f} {units[-1]}"
 
 
 def rate(nbytes: float | None, seconds: float | None) -> str:
-    """Return bytes in a time as bytes a second.
+    """Return bytes in a time as a rate; an en dash if either is unknown.
 
-    >>> rate(5_000_000, 2)
-    '2.5 MB/s'
+    >>> rate(5 * 2**20, 2)
+    '2.5 MiB/s'
     """
     if nbytes is None or not seconds:
         return "–"
-    return f"{nbytes / seconds / 1e6:.3g} MB/s"
+    return f"{nbytes / seconds / _KIB**2:.3g} MiB/s"

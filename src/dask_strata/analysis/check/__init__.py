@@ -1,4 +1,4 @@
-"""`check`: is the record whole?"""
+"""Completeness of the record: the findings of ``dask-strata check``."""
 
 from dask_strata.analysis.check.check import Check, check
 from dask_strata.analysis.check.finding import Finding

@@ -1,8 +1,9 @@
-"""Is the record whole? Dask's own counters against the rows, gaps, damage, losses."""
+"""Completeness of the record: Dask's own counters against the rows, damage, gaps and losses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from dask_strata.analysis.check.darshan_logs import check_logs
 from dask_strata.analysis.check.finding import Finding
 from dask_strata.analysis.check.imports import check_import
 from dask_strata.analysis.check.unwritten_logs import unwritten_logs
+from dask_strata.analysis.words import count
 from dask_strata.schema.values import (
     LOST_COUNTERS,
     LOST_FRAME,
@@ -19,7 +21,7 @@ from dask_strata.schema.values import (
     LOST_WORKER,
 )
 from dask_strata.store.manifest import PROFILE_FORMS, PROFILES
-from dask_strata.store.reader import NO_SUCH_VALUES
+from dask_strata.store.reader import UNUSABLE_VALUES
 from dask_strata.store.safe_files import entries
 from dask_strata.store.segments import segment_state
 
@@ -29,33 +31,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome: whether the record is whole, and everything that was looked at."""
+    """The outcome of a check.
+
+    Attributes
+    ----------
+    ok : bool
+        Whether nothing is missing.
+    findings : tuple of Finding
+        All findings, also of complete parts.
+    """
 
     ok: bool
     findings: tuple[Finding, ...]
 
     @property
     def missing(self) -> tuple[Finding, ...]:
-        """What is missing."""
+        """Findings of missing parts."""
         return tuple(f for f in self.findings if f.severity == "missing")
 
     @property
     def sentence(self) -> str:
-        """One sentence for a first screen."""
-        counters = sum(1 for f in self.findings if f.counted)
-        if self.ok and not counters:
-            return "nothing is known to be missing"
+        """The outcome in one sentence, for the first screen."""
         if self.ok:
-            return (
-                f"nothing is missing: {counters} counters of Dask's agree with the rows on record"
-            )
+            processes = {f.process for f in self.findings if f.counted}
+            if not processes:
+                return "no loss is known"
+            return f"event counts match Dask's own on {_processes(processes)}"
         first = self.missing[0]
         more = len(self.missing) - 1
         return f"{first.process}: {first.text}" + (f" (and {more} more)" if more else "")
 
 
+_PAIR = 2
+
+
+def _processes(ids: Collection[str]) -> str:
+    """Return processes by role: the scheduler and both workers."""
+    roles = Counter(process.partition("-")[0] for process in ids)
+    parts = []
+    for role, n in sorted(roles.items()):
+        several = f"both {role}s" if n == _PAIR else f"all {n:,} {role}s"
+        parts.append(f"the {role}" if n == 1 else several)
+    return " and ".join(parts)
+
+
 def check(run: Run) -> Check:
-    """Compare what is on record with what Dask counted, and list all that is missing."""
+    """Compare the record with Dask's own counters, and find all missing parts.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+
+    Returns
+    -------
+    Check
+    """
     findings = (
         [*check_import(run), *_losses(run)]
         if run.record.imported
@@ -72,8 +103,8 @@ def check(run: Run) -> Check:
         ]
     )
     findings += list(check_logs(run))
-    findings += [  # at last: of the tables that were looked at above
-        Finding("missing", "reader", f"{n:,} {name}: {NO_SUCH_VALUES}")
+    findings += [  # last, as reading a table is what finds its unusable values
+        Finding("missing", "reader", f"{n:,} {name}: {UNUSABLE_VALUES}")
         for name, n in run.record.unusable.items()
         if n
     ]
@@ -100,9 +131,9 @@ def _counters(run: Run) -> Iterator[Finding]:
             """,
             name,
         )
-        there = run.rows_by_process(table) if rows else {}
+        n_rows = run.rows_by_process(table) if rows else {}
         for row in rows:
-            yield _compare(name, {**row, "n": there.get(row["process"], 0)})
+            yield _compare(name, {**row, "n": n_rows.get(row["process"], 0)})
 
 
 def _compare(name: str, row: dict[str, Any]) -> Finding:
@@ -117,7 +148,7 @@ def _compare(name: str, row: dict[str, Any]) -> Finding:
             "missing",
             process,
             f"Dask counted {value:,} {kind}, {n:,} are on record: "
-            + (f"{value - n:,} are missing" if value > n else f"{n - value:,} too many"),
+            + (f"{value - n:,} are missing" if value > n else f"{n - value:,} are too many"),
         )
     if value > n:
         return Finding(
@@ -135,7 +166,7 @@ def _compare(name: str, row: dict[str, Any]) -> Finding:
 
 def _segments(run: Run) -> Iterator[Finding]:
     if not any(s.process.startswith("scheduler") for s in run.segments):
-        yield Finding("missing", "scheduler", "there is no record of the scheduler")
+        yield Finding("missing", "scheduler", "has no record")
     interval = run.flush_interval_seconds
     last = {
         row["process"]: row["time"]
@@ -151,8 +182,7 @@ def _segments(run: Run) -> Iterator[Finding]:
             yield Finding(
                 "missing",
                 segment.process,
-                f"was cut off{when}: it ended without a last row. Lost is what it saw after its "
-                f"last flush; there is one every {interval:g} s",
+                f"was killed{when}: events of its last {interval:g} s may be missing",
             )
             yield from _undescribed(run, segment.process)
         for damage in segment.damages:
@@ -168,7 +198,7 @@ def _segments(run: Run) -> Iterator[Finding]:
 
 
 def _undescribed(run: Run, process: str) -> Iterator[Finding]:
-    """Find the tasks of graphs that a process had not yet described when it was cut off."""
+    """Find submitted tasks that a process had not yet described when it was killed."""
     [row] = run.rows(
         """
         select (select sum(n_tasks) from submissions where process = $1)::bigint as submitted,
@@ -181,8 +211,8 @@ def _undescribed(run: Run, process: str) -> Iterator[Finding]:
         yield Finding(
             "missing",
             process,
-            f"{missing:,} of {row['submitted']:,} submitted tasks are not described: it was "
-            "cut off before that, which is done bit by bit",
+            f"{missing:,} of {row['submitted']:,} submitted tasks are not described: the process "
+            "was killed before, as the recorder describes a graph in small portions",
         )
 
 
@@ -191,22 +221,23 @@ def _losses(run: Run) -> Iterator[Finding]:
         """
         select process, what, reason, sum(count) as n, min(time) as time from losses
         where not list_contains(?, what) and not (what = ? and reason = ?)
-          and not (what = ? and "where" in (select worker from _present where process is null))
+          and not (what = ? and "where" in (select worker from _worker_connections where process is null))
         group by all order by time, process, what, reason
         """,
-        # Segments have findings of their own; counters may have been imported since.
+        # Exclude segments and counters: segments have findings of their own, and the counters of
+        # Darshan's logs may have been imported since.
         [LOST_SEGMENT, LOST_FRAME, LOST_COUNTERS],
         *LOST_FRAME_IN_0_1,
         LOST_WORKER,
     ):
-        count = "" if row["n"] is None else f"{int(row['n']):,} "
+        number = "" if row["n"] is None else f"{int(row['n']):,} "
         when = f" since {clock(row['time'])}" if row["time"] else ""
-        yield Finding("missing", row["process"], f"{count}{row['what']}: {row['reason']}{when}")
+        yield Finding("missing", row["process"], f"{number}{row['what']}: {row['reason']}{when}")
 
 
 def _unrecorded_workers(run: Run) -> Iterator[Finding]:
-    if not run.rows("select 1 from _present where process is null limit 1"):
-        return  # how many attempts there were on each worker takes long to find
+    if not run.rows("select 1 from _worker_connections where process is null limit 1"):
+        return  # counting the attempts of each worker, as `workers` does, takes long
     for row in run.rows(
         "select worker, any_value(name) as name, any_value(n_attempts) as n_attempts, "
         'max(reason) as reason from workers left join losses on "where" = worker '
@@ -217,32 +248,30 @@ def _unrecorded_workers(run: Run) -> Iterator[Finding]:
         yield Finding(
             "missing",
             "workers",
-            f"worker {row['worker']} ({row['name']}) {why}; the scheduler saw "
-            f"{row['n_attempts']:,} attempts on it",
+            f"worker {row['worker']} ({row['name']}) {why}; the scheduler recorded "
+            f"{count(row['n_attempts'], 'attempt')} on it",
         )
 
 
 def _versions(run: Run) -> Iterator[Finding]:
-    """Find processes that another version of dask-strata than the scheduler's recorded."""
+    """Find processes that were recorded by another version of dask-strata than the scheduler."""
     for row in run.rows(
         "select process, dask_strata as other, (select any_value(dask_strata) from processes "
-        "where role = 'scheduler') as ours from processes where other is distinct from ours "
+        "where role = 'scheduler') as main from processes where other is distinct from main "
         "and role in ('worker', 'nanny', 'client') order by process"
     ):
         by = f"by dask-strata {row['other']}" if row["other"] else "by an early dask-strata"
-        ours = row["ours"] or "an early one"
-        yield Finding("note", row["process"], f"was recorded {by}, the scheduler by {ours}")
+        main = row["main"] or "an early one"
+        yield Finding("note", row["process"], f"was recorded {by}, the scheduler by {main}")
     for row in run.rows(
         "select process, string_agg(value, ', ' order by value) as names from job "
         "where name = 'dask-strata.unknown-setting' group by process order by process"
     ):
-        yield Finding(
-            "note", row["process"], f"does not know settings of the scheduler's: {row['names']}"
-        )
+        yield Finding("note", row["process"], f"ignored settings of the scheduler: {row['names']}")
 
 
 def _left_out(run: Run) -> Iterator[Finding]:
-    """Find what the settings left out."""
+    """Find classes of facts that the settings exclude from the record."""
     names = {
         name
         for row in run.rows("select value from job where name = 'dask-strata.left-out'")
@@ -252,7 +281,7 @@ def _left_out(run: Run) -> Iterator[Finding]:
         yield Finding("note", "settings", f"left out on purpose: {', '.join(sorted(names))}")
 
 
-#: What the kernel may not tell, by a column that is null then, and where it would be.
+#: Measures that a kernel may lack, with their source, by a column that is null without them.
 _MEASURES = {
     "cpu_seconds": "CPU time",
     "minor_faults": "faults and switches (getrusage)",
@@ -262,45 +291,54 @@ _MEASURES = {
 
 
 def _unmeasured(run: Run) -> Iterator[Finding]:
-    """Find measures that there were to be, but for coroutines, which have none of their own."""
+    """Find missing measures of executions; a coroutine has none, as it shares its thread."""
     counts = ", ".join(f"count({column}) as {column}" for column in _MEASURES)
     for row in run.rows(
-        f"select process, count(*) as n, {counts} from executions "  # noqa: S608  names are ours
+        f"select process, count(*) as n, {counts} from executions "  # noqa: S608  names of columns
         "where kind <> 'coroutine' group by process order by process"
     ):
-        for column, what in _MEASURES.items():
+        for column, measure in _MEASURES.items():
             missing = row["n"] - row[column]
             if missing:
                 yield Finding(
                     "note",
                     row["process"],
-                    f"{missing:,} of {row['n']:,} runs of tasks on {row['process']} have no {what}",
+                    f"{missing:,} of {count(row['n'], 'execution')} have no {measure}",
                 )
 
 
 def _profiles(run: Run) -> Iterator[Finding]:
-    """Find files of profiles that a process had no time or place to write behind its record."""
+    """Find profiles that a process recorded in tables but did not write as files."""
     try:
-        there = {name for name, _ in entries(run.path, PROFILES)}
+        present = {name for name, _ in entries(run.path, PROFILES)}
     except OSError:
-        there = set()
+        present = set()
     for row in run.rows(
         "select distinct process from functions join processes using (process) "
         "where functions.file is null and transport = 'file' and stop is not null order by process"
     ):
         names = [f"{row['process']}.{form}" for form in PROFILE_FORMS]
-        absent = [name for name in names if name not in there]
+        absent = [name for name in names if name not in present]
         if absent:
             yield Finding(
                 "note",
                 row["process"],
-                f"{PROFILES} has no {' and no '.join(absent)}: it ended before they were written, "
-                "or could not write them; its functions are on record",
+                f"wrote no {' and no '.join(absent)} into {PROFILES}, because it ended before or "
+                "could not write; its functions are in the table functions",
             )
 
 
 def clock(time: Any) -> str:
-    """Return a time of day in UTC, to the millisecond."""
+    """Return a time of day in UTC, to the millisecond.
+
+    Parameters
+    ----------
+    time : datetime or int
+        The time; an integer is in ns since the epoch.
+
+    >>> clock(1_500_000_000)
+    '00:00:01.500 UTC'
+    """
     if isinstance(time, int):
         time = datetime.fromtimestamp(time / 1e9, tz=timezone.utc)
     return f"{time:%H:%M:%S.%f}"[:-3] + " UTC"

@@ -1,4 +1,4 @@
-"""What `check` reports."""
+"""A finding: one result of `check` about the completeness of the record."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was checked.
+    """One finding.
 
     Attributes
     ----------
     severity : str
-        ok (complete), note (worth knowing, nothing is missing) or missing.
+        ok (complete), note (nothing is missing) or missing.
     process : str
-        Process, or part of the record, that it is about.
+        The process, or the part of the record, that the finding is about.
     text : str
-        What was found.
+        The finding, to follow the process in a sentence.
     counted : bool
-        Whether a counter of Dask's agrees with the rows on record.
+        Whether the number of recorded events equals one of Dask's own counters.
     """
 
     severity: Literal["ok", "note", "missing"]

@@ -1,4 +1,8 @@
-"""What is known to be missing from a run that was imported: there are no counters of Dask's."""
+"""Findings about an imported run.
+
+The files that were imported have no counters of Dask's, so that a loss shows only as a
+contradiction between rows.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,17 @@ if TYPE_CHECKING:
 
 
 def check_import(run: Run) -> Iterator[Finding]:
-    """Yield what the imported rows themselves tell about their completeness."""
+    """Yield findings about the completeness of an imported run.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
     yield Finding(
-        "note", "import", "nobody counted these events: what was lost shows only by its traces"
+        "note",
+        "import",
+        "the imported files have no event counts: a loss shows only as a gap between events",
     )
     yield from _files(run)
     yield from _set_aside(run)
@@ -34,13 +46,13 @@ def _files(run: Run) -> Iterator[Finding]:
     for row in run.rows("select * from imports where kind is null order by file"):
         parts = [f"{row['kept']:,} of {row['rows']:,} rows are in the tables"]
         if row["resent"]:
-            parts.append(f"{row['resent']:,} told again of a transfer (table transfer_resends)")
+            parts.append(f"{row['resent']:,} repeat a transfer (table transfer_resends)")
         yield Finding("ok", row["file"], ", ".join(parts))
         if row["salvaged"]:
             yield Finding(
                 "note",
                 row["file"],
-                f"{count(row['salvaged'], 'row')} salvaged: their last value may lack digits",
+                f"{count(row['salvaged'], 'row')} salvaged, whose last value may lack digits",
             )
 
 
@@ -66,8 +78,8 @@ def _silent(run: Run) -> Iterator[Finding]:
         yield Finding(
             "missing",
             "workers",
-            f"{count(named['n'], 'worker')} told by name (such as {named['name']}), of which the "
-            "address is not known: what others say of them cannot be joined, nor silence be told",
+            f"{count(named['n'], 'worker')} known only by name (for example {named['name']}): "
+            "without an address, their rows cannot be joined with those of other processes",
         )
         return
     nameless = run.rows(
@@ -77,51 +89,50 @@ def _silent(run: Run) -> Iterator[Finding]:
         yield Finding(
             "note",
             "workers",
-            f"{count(nameless, 'worker')} came without an address: silence cannot be told",
+            f"{count(nameless, 'worker')} without an address: missing rows of them cannot be found",
         )
     rows = run.rows("""
         with declared as (
             select distinct worker, regexp_extract(worker, '://\\[?([^/]*?)\\]?:[0-9]+$', 1) as host
             from worker_events where worker is not null
-        ), heard as (select address from processes where role = 'worker'),
-        met as (
+        ), reporting as (select address from processes where role = 'worker'),
+        peers as (
             select peer as worker, count(*) as n from transfer_ends
             where peer is not null group by peer
         ), workers as (
-            select d.worker, d.host, h.address is not null as heard, coalesce(m.n, 0) as met
-            from declared d left join heard h on h.address = d.worker
-            left join met m on m.worker = d.worker
+            select d.worker, d.host, r.address is not null as reported, coalesce(p.n, 0) as n_seen
+            from declared d left join reporting r on r.address = d.worker
+            left join peers p on p.worker = d.worker
         )
-        select host, count(*) as declared, count(*) filter (heard) as heard,
-               count(*) filter (not heard and met > 0) as met,
-               coalesce(sum(met) filter (not heard), 0)::bigint as transfers,
-               string_agg(worker, ', ' order by worker) filter (not heard) as silent
-        from workers group by host having count(*) filter (not heard) > 0 order by host
+        select host, count(*) as declared, count(*) filter (reported) as reporting,
+               count(*) filter (not reported and n_seen > 0) as seen,
+               coalesce(sum(n_seen) filter (not reported), 0)::bigint as transfers,
+               string_agg(worker, ', ' order by worker) filter (not reported) as silent
+        from workers group by host having count(*) filter (not reported) > 0 order by host
     """)
     for row in rows:
-        n = row["declared"] - row["heard"]
-        whole = not row["heard"]
-        said = (
-            f"silent host {row['host']}: none of its {count(n, 'worker')} reported anything"
-            if whole
-            else f"{n:,} of {count(row['declared'], 'worker')} on {row['host']} reported nothing"
+        n = row["declared"] - row["reporting"]
+        text = (
+            f"{n:,} of {count(row['declared'], 'worker')} on {row['host']} have no rows"
+            if row["reporting"]
+            else f"silent host {row['host']}: its {count(n, 'worker')} have no rows"
         )
-        if row["met"]:
-            said += (
-                f", though others exchanged {count(row['transfers'], 'transfer')} with "
-                f"{row['met']:,} of them"
+        if row["seen"]:
+            text += (
+                f", but others exchanged {count(row['transfers'], 'transfer')} with "
+                f"{row['seen']:,} of them"
             )
         else:
-            said += ", nor did others exchange data with them: they may have had nothing to do"
-        yield Finding("missing" if row["met"] else "note", "workers", f"{said} ({row['silent']})")
+            text += ", and others exchanged no data with them: they may have had no tasks"
+        yield Finding("missing" if row["seen"] else "note", "workers", f"{text} ({row['silent']})")
 
 
 def _one_ended(run: Run) -> Iterator[Finding]:
     rows = run.rows("""
-        with heard as (select distinct worker from transfer_ends)
+        with reporting as (select distinct worker from transfer_ends)
         select seen_by, count(*) as n from transfers
-        where (seen_by = 'destination' and source in (from heard))
-           or (seen_by = 'source' and destination in (from heard))
+        where (seen_by = 'destination' and source in (from reporting))
+           or (seen_by = 'source' and destination in (from reporting))
         group by seen_by order by seen_by
     """)
     for row in rows:
@@ -129,31 +140,31 @@ def _one_ended(run: Run) -> Iterator[Finding]:
         yield Finding(
             "missing",
             "workers",
-            f"{count(row['n'], 'transfer')} of which the {silent} told nothing, though of others",
+            f"{count(row['n'], 'transfer')} not reported by the {silent}, which reported others",
         )
 
 
-def _chains(run: Run, table: str, who: str, place: str) -> Iterator[Finding]:
+def _chains(run: Run, table: str, owner: str, process_column: str) -> Iterator[Finding]:
     rows = run.rows(
         f"""
         with steps as (
             select start_state, finish_state, lag(finish_state) over (
-                       partition by "{place}", key, key_type order by time, seq) as before
+                       partition by "{process_column}", key, key_type order by time, seq) as before
             from {table}
         )
         select before || '|' || start_state || '->' || finish_state as kind, count(*) as n
         from steps where before is not null and before <> start_state
         group by kind order by n desc, kind
-        """  # noqa: S608  names are ours
+        """  # noqa: S608  names of tables and columns
     )
     if rows:
         total = sum(row["n"] for row in rows)
         kinds = ", ".join(f"{row['kind']} {row['n']:,}" for row in rows)
         yield Finding(
             "note",
-            who,
-            f"{count(total, 'chain break')}: a transition does not start in the state that the one "
-            f"before ended in, because events were lost or the key came again: {kinds}",
+            owner,
+            f"{count(total, 'chain break')}: a transition starts in another state than the one "
+            f"before ended in, because events were lost or the key was submitted again: {kinds}",
         )
 
 
@@ -167,32 +178,33 @@ def _unknown_states(run: Run) -> Iterator[Finding]:
             select state, count(*) as n from (
                 select start_state as state from {table} union all select finish_state from {table}
             ) where not list_contains(?, state) group by state order by state
-            """,  # noqa: S608  names are ours
+            """,  # noqa: S608  names of tables and columns
             list(known),
         )
         for row in rows:
             yield Finding(
                 "note",
                 table.partition("_")[0],
-                f"state {row['state']} ({count(row['n'], 'time')}) is none of Dask's; it was kept",
+                f"state {row['state']} ({count(row['n'], 'time')}) is not one of Dask's; its rows "
+                "are kept",
             )
 
 
 def _odd_times(run: Run) -> Iterator[Finding]:
-    """Find times that cannot be: far from all others, or an end before its beginning."""
+    """Find times over a month from the median, and intervals that end before their start."""
     for table in ("scheduler_transitions", "worker_transitions", "transfer_ends"):
         row = run.rows(
             f"""
             with middle as (select median(epoch_ns(time)) as t from {table})
             select count(*) as n, arg_min(file, line) as file, min(line) as line
             from {table}, middle where abs(epoch_ns(time) - t) > 31 * 86400 * 1e9
-            """  # noqa: S608  names are ours
+            """  # noqa: S608  names of tables and columns
         )[0]
         if row["n"]:
             yield Finding(
                 "note",
                 row["file"],
-                f"{count(row['n'], 'row')} more than a month away from the middle of the others, "
+                f"{count(row['n'], 'row')} more than a month away from the median time, "
                 f"first line {row['line']}",
             )
     row = run.rows("""
@@ -204,7 +216,7 @@ def _odd_times(run: Run) -> Iterator[Finding]:
     """)[0]
     if row["n"]:
         yield Finding(
-            "note", "import", f"{count(row['n'], 'interval')} with an end before its begin"
+            "note", "import", f"{count(row['n'], 'interval')} with an end before the start"
         )
 
 
@@ -213,20 +225,22 @@ def _graph(run: Run) -> Iterator[Finding]:
         return
     row = run.rows("""
         with known as (select distinct key, key_type from graph_tasks),
-        happened as (select distinct key, key_type from tasks)
-        select (select count(*) from known anti join happened using (key, key_type)) as without,
-               (select count(*) from happened anti join known using (key, key_type)) as outside
+        recorded as (select distinct key, key_type from tasks)
+        select (select count(*) from known anti join recorded using (key, key_type)) as without,
+               (select count(*) from recorded anti join known using (key, key_type)) as outside
     """)[0]
     if row["without"]:
         yield Finding(
             "note",
             "graph",
-            f"{count(row['without'], 'task')} of the graphs without an event: fused into others, "
-            "never run, or lost",
+            f"{count(row['without'], 'task')} of the graphs without an event: fused into other "
+            "tasks, never executed, or lost",
         )
     if row["outside"]:
         yield Finding(
-            "missing", "graph", f"{count(row['outside'], 'task')} with events, but in no graph"
+            "missing",
+            "graph",
+            f"{count(row['outside'], 'task')} with events that no graph contains",
         )
 
 
@@ -240,7 +254,7 @@ def _totals(run: Run) -> Iterator[Finding]:
         yield Finding(
             "note",
             "workers",
-            f"{count(row['n'], 'transfer')} whose total is not the sum of the keys",
+            f"{count(row['n'], 'transfer')} whose total size is not the sum of the keys' sizes",
         )
     if not len(run["transfer_ends"]) and run.rows(
         "select 1 from scheduler_transitions where startstops is not null limit 1"
@@ -248,6 +262,6 @@ def _totals(run: Run) -> Iterator[Finding]:
         yield Finding(
             "note",
             "scheduler",
-            "without the workers' transfers, begins and ends of a task that fetched its "
-            "dependencies cannot be told from those of its function",
+            "without the workers' transfers, the time in which a task fetched its dependencies "
+            "cannot be separated from the time in its function",
         )

@@ -1,1 +1,1 @@
-"""Chunks of user-visible data: which worker processed them, how fast, and what they read."""
+"""Chunks of the user's data: their workers, times, events and the bytes that they read."""

@@ -1,4 +1,4 @@
-"""Chunks of data: by dataset, file and worker, the slow and the lost, and what was read."""
+"""Chunks of data: sums by dataset, file and worker, slow and failed chunks, bytes read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dask_strata.run import Run
 
-#: Columns of a table for people; the rest is in the other formats.
+#: Columns of the table on a terminal; the other formats have all columns.
 BRIEF = (
     "dataset",
     "uri",
@@ -37,18 +37,32 @@ BRIEF = (
     "key",
 )
 
-#: States in which a chunk has given its result.
+#: States of chunks whose result is complete.
 DONE = ("done", "retried")
 
-#: States in which a chunk has to run again.
+#: States of chunks that must be processed again.
 TO_RUN_AGAIN = ("failed", "skipped", "lost")
 
 
 @dataclass(frozen=True)
 class Share:
-    """Chunks that have something in common.
+    """Sums over chunks with the same dataset, file or worker.
 
-    Of `unread`, the bytes are not known; of `uncounted`, which are done, the events.
+    Attributes
+    ----------
+    name : str
+        The dataset, file or worker.
+    chunks, done : int
+        Number of chunks, and of those with a result.
+    events : int or None
+        Events of chunks with a result; None if unknown for all of them.
+    read_bytes : int or None
+        Bytes read; None if unknown for all chunks.
+    seconds : float
+        Time in the tasks.
+    unread, uncounted : int
+        Number of chunks whose bytes read are unknown, and of those with a result whose events
+        are.
     """
 
     name: str
@@ -62,12 +76,12 @@ class Share:
 
     @property
     def events_per_second(self) -> float | None:
-        """Events in a second of the tasks."""
+        """Events per second of the tasks' time; None if unknown."""
         return self.events / self.seconds if self.seconds and self.events is not None else None
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Bytes read in a second of the tasks."""
+        """Bytes read per second of the tasks' time; None if unknown."""
         if self.read_bytes is None or not self.seconds:
             return None
         return self.read_bytes / self.seconds
@@ -75,7 +89,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Rerun:
-    """A fileset to run again, and the chunks of which it is not known where they are."""
+    """A fileset of chunks to process again, and the chunks whose file or entries are unknown."""
 
     fileset: dict[str, Any]
     left_out: Sequence[Mapping[str, Any]]
@@ -83,7 +97,7 @@ class Rerun:
 
 @dataclass(frozen=True)
 class Compared:
-    """A number of coffea's own report, and what is on record."""
+    """A number in coffea's own report, and the same number in the record; None if unknown."""
 
     name: str
     reported: float
@@ -91,13 +105,41 @@ class Compared:
 
     @property
     def equal(self) -> bool:
-        """Whether they are equal, to the byte."""
+        """Whether both are exactly equal."""
         return self.reported == self.recorded
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """What is known of the chunks of a run, or of some of them."""
+    """The chunks of a run, or a selection of them.
+
+    Attributes
+    ----------
+    total : Share
+        Sums over all chunks.
+    states : mapping
+        Number of chunks by state.
+    elapsed_seconds : float or None
+        Time from the first start to the last end.
+    phases : mapping
+        Seconds by phase: open, build, process, other.
+    by_dataset, by_file, by_worker : sequence of Share
+        Sums, those with most seconds first.
+    slowest : sequence of mapping
+        Rows of the five slowest chunks.
+    troubled : sequence of mapping
+        Rows of chunks that failed, were skipped or lost, or needed several attempts.
+    lost_files : sequence of mapping
+        Files of which no chunk is on record because they could not be opened.
+    begun_files : frozenset
+        Dataset, uri and tree of files with a chunk that has a result or may still get one.
+    reading : sequence of Reading
+        Bytes requested by file.
+    advice : sequence of Advice
+        Advice on the size of chunks.
+    compared : sequence of Compared
+        Comparison with coffea's own report, if one was given.
+    """
 
     total: Share
     states: Mapping[str, int]
@@ -109,7 +151,6 @@ class Chunks:
     slowest: Sequence[Mapping[str, Any]]
     troubled: Sequence[Mapping[str, Any]]
     lost_files: Sequence[Mapping[str, Any]]
-    #: Files of which something gave a result, or may yet: dataset, uri and tree.
     begun_files: frozenset[tuple[Any, ...]]
     reading: Sequence[Reading]
     advice: Sequence[Advice]
@@ -119,7 +160,16 @@ class Chunks:
 def select_chunks(
     run: Run, *, dataset: str | None = None, state: str | None = None, sort: str | None = None
 ) -> pa.Table:
-    """Return the rows of `chunks` that were asked for.
+    """Return selected rows of the table ``chunks``.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    dataset, state : str, optional
+        Only chunks of this dataset, or in this state.
+    sort : str, optional
+        Column to sort by, largest first; smallest first if the name begins with ``-``.
 
     Raises
     ------
@@ -141,7 +191,7 @@ def summarize_chunks(
     report: Mapping[str, Any] | None = None,
     size_of: Callable[[str], int | None] | None = None,
 ) -> Chunks:
-    """Return what is known of the chunks of a run.
+    """Return the chunks of a run with sums, speeds and advice.
 
     Parameters
     ----------
@@ -150,9 +200,10 @@ def summarize_chunks(
     dataset, state : str, optional
         Only chunks of this dataset, or in this state.
     report : mapping, optional
-        coffea's own report on the run, to compare with.
+        coffea's own report on the run, to compare with the record.
     size_of : callable, optional
-        Returns the size of a file, None if it cannot be seen; by default looks at the disk.
+        Function that returns the size of a file, or None if it is unknown; `file_size` by
+        default.
 
     Raises
     ------
@@ -165,7 +216,7 @@ def summarize_chunks(
     starts = [row["start"] for row in rows if row["start"] is not None]
     stops = [row["stop"] for row in rows if row["stop"] is not None]
     reading = read_files(run, rows, size_of or file_size)
-    lost = [f for f in run.rows("select * from _lost_files") if dataset in (None, f["dataset"])]
+    lost = [f for f in run.rows("select * from _skipped_files") if dataset in (None, f["dataset"])]
     timed = [row for row in rows if row["seconds"] is not None]
     return Chunks(
         total=_share("all", rows),
@@ -193,19 +244,30 @@ def summarize_chunks(
 
 
 def file_size(uri: str) -> int | None:
-    """Return the size of a file that can be seen from here, else None."""
+    """Return the size of a file in bytes; None if this machine cannot see it.
+
+    Parameters
+    ----------
+    uri : str
+        Path or address of the file.
+    """
     try:
-        return os.stat(uri).st_size  # noqa: PTH116  an address is no path
+        return os.stat(uri).st_size  # noqa: PTH116  an address is not a path
     except (OSError, ValueError):
         return None
 
 
 def fileset_to_run_again(chunks: Chunks) -> Rerun:
-    """Return the chunks that gave no result, as a fileset in the form of coffea's dataset tools.
+    """Return the chunks without a result, as a fileset in the form of coffea's dataset tools.
 
-    ``apply_to_fileset`` and ``uproot.dask`` take it as it is. The Runner's ``run`` takes work
-    items: ``[WorkItem(dataset, file, spec["object_path"], *step, b"") for …]``. Files without
-    steps are to run as a whole: nothing of them gave a result.
+    ``apply_to_fileset`` and ``uproot.dask`` accept the fileset unchanged. The Runner's ``run``
+    needs work items: ``[WorkItem(dataset, file, spec["object_path"], *step, b"") for …]``. A file
+    without steps must be processed as a whole, because none of its chunks has a result.
+
+    Parameters
+    ----------
+    chunks : Chunks
+        The chunks.
     """
     found: dict[str, Any] = {}
     left_out: list[Mapping[str, Any]] = []
@@ -215,7 +277,7 @@ def fileset_to_run_again(chunks: Chunks) -> Rerun:
     for row in (*chunks.lost_files, *(r for r in chunks.troubled if r["state"] in TO_RUN_AGAIN)):
         uri, file = row["uri"], _file_of(row)
         entries = file not in whole
-        # Parts of an address that were redacted are not on record to be opened again.
+        # An address with redacted parts cannot be opened again.
         if uri is None or NO_USER in uri or REDACTED in uri or (entries and row["first"] is None):
             left_out.append(row)
             continue
@@ -235,12 +297,17 @@ def _file_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Return coffea's own report from a file.
+    """Return coffea's own report from a JSON file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
 
     Raises
     ------
     UsageError
-        The file cannot be read, or is no report.
+        The file cannot be read or is not such a report.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -248,9 +315,9 @@ def read_report(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read as JSON: {error}.") from None
     if not isinstance(found, dict) or not any(_is_number(found.get(n)) for n in _REPORTED):
         raise UsageError(
-            f"{path} is no report of coffea's: it has none of {', '.join(_REPORTED)}.",
-            hint="json.dump({k: report[k] for k in ('bytesread', 'entries', 'chunks')}, file), "
-            "where the Runner has savemetrics=True",
+            f"{path} is not a report of coffea's: it has none of {', '.join(_REPORTED)}.",
+            hint="Run the Runner with savemetrics=True, then "
+            "json.dump({k: report[k] for k in ('bytesread', 'entries', 'chunks')}, file)",
         )
     return found
 
@@ -268,7 +335,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-#: What coffea reports: the bytes and events of chunks that gave a result, and all chunks.
+#: Numbers of coffea's report: bytes and events of chunks with a result, and number of chunks.
 _REPORTED: dict[str, Callable[[Sequence[Any], Sequence[Any]], float | None]] = {
     "bytesread": lambda _, done: _sum(done, "read_bytes"),
     "entries": lambda _, done: _sum(done, "events") if done else 0,
@@ -277,14 +344,14 @@ _REPORTED: dict[str, Callable[[Sequence[Any], Sequence[Any]], float | None]] = {
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> Any:
-    """Return the sum of what is known; None if nothing is."""
+    """Return the sum of a column without its unknown values; None if all are unknown."""
     known = [row[column] for row in rows if row[column] is not None]
     return sum(known) if known else None
 
 
 def _share(name: str, rows: Sequence[Mapping[str, Any]]) -> Share:
     done = [row for row in rows if row["state"] in DONE]
-    # A task may have several chunks, which have its seconds together.
+    # Several chunks can share a task: count its seconds once.
     seconds = {(row["key"], row["attempt"]): row["seconds"] or 0.0 for row in rows}
     return Share(
         name,

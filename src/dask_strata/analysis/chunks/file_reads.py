@@ -1,4 +1,4 @@
-"""What chunks read of their files: how much, how often, and what would make it less."""
+"""Bytes that chunks requested from their files, bytes requested twice, and advice."""
 
 from __future__ import annotations
 
@@ -10,17 +10,31 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-#: Advice is given from this share of the bytes, or of the time.
-_WORTH_IT = 0.05
-_MUCH_TIME = 0.3
+#: Least shares of the requested bytes, and of the time of tasks, that lead to advice.
+_LEAST_BYTES = 0.05
+_LEAST_TIME = 0.3
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What chunks requested of one file.
+    """Bytes that chunks requested from one file.
 
-    ``by_all_bytes`` were requested by every chunk of it, again each time: that is what opening
-    it takes. ``by_some_bytes`` were requested again by some: chunks end within a cluster.
+    Attributes
+    ----------
+    uri : str
+        The file.
+    chunks : int
+        Number of its chunks that requested bytes.
+    requested_bytes : int
+        Bytes that they requested.
+    file_bytes : int or None
+        Size of the file; None if unknown.
+    by_all_bytes : int or None
+        Repeated bytes of ranges that every chunk requested: each chunk needs them to open the
+        file. None if unknown.
+    by_some_bytes : int or None
+        Repeated bytes of ranges that some chunks requested, because a chunk ends within a
+        cluster of entries. None if unknown.
     """
 
     uri: str
@@ -32,20 +46,28 @@ class Reading:
 
     @property
     def repeated_bytes(self) -> int | None:
-        """Bytes that were requested although they had been before; null if unknown."""
+        """Bytes that were requested again; None if unknown."""
         if self.by_all_bytes is None or self.by_some_bytes is None:
             return None
         return self.by_all_bytes + self.by_some_bytes
 
     @property
     def amplification(self) -> float | None:
-        """Bytes requested by bytes of the file; null if it cannot be seen."""
+        """Requested bytes divided by the file's size; None if the size is unknown."""
         return self.requested_bytes / self.file_bytes if self.file_bytes else None
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Something that would make the same work cheaper, and how much of what it is about."""
+    """Advice on the size of chunks.
+
+    Attributes
+    ----------
+    what : str
+        The advice.
+    amount, of : float
+        Bytes or seconds that it would save, and their total.
+    """
 
     what: Literal["align to clusters", "larger chunks: bytes", "larger chunks: seconds"]
     amount: float
@@ -55,10 +77,20 @@ class Advice:
 def read_files(
     run: Run, rows: Sequence[Mapping[str, Any]], size_of: Callable[[str], int | None]
 ) -> list[Reading]:
-    """Return what chunks requested of each file, the largest first; each chunk counts once."""
-    # The same chunk may have been processed in several passes: each would need it anew.
+    """Return the bytes that chunks requested from each file, most bytes first.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    rows : sequence of mapping
+        Rows of the table ``chunks``.
+    size_of : callable
+        Function that returns the size of a file, or None if it is unknown.
+    """
+    # Count a chunk once, though several passes may have processed it: each pass needs its bytes.
     last = {(r["uri"], r["tree"], r["first"], r["last"]): r["attempt"] for r in rows}
-    # A task may have processed several chunks of it.
+    # Count an attempt once, though it may have processed several chunks.
     attempts = list(dict.fromkeys(a for a in last.values() if a is not None))
     files: dict[str, list[tuple[int | None, str | None]]] = {}
     for read in run.rows(
@@ -77,7 +109,7 @@ def read_files(
 
 
 def _repeated(reads: Sequence[str | None]) -> tuple[int | None, int | None]:
-    """Return the bytes that all of several readers, and that some of them, requested again."""
+    """Return the repeated bytes of ranges that all readers, and that only some, requested."""
     edges: dict[int, int] = {}
     for text in reads:
         spans = _spans(text)
@@ -86,43 +118,51 @@ def _repeated(reads: Sequence[str | None]) -> tuple[int | None, int | None]:
         for start, stop in spans:
             edges[start] = edges.get(start, 0) + 1
             edges[stop] = edges.get(stop, 0) - 1
-    by_all = by_some = depth = before = 0
-    for place in sorted(edges):
-        again = (place - before) * max(0, depth - 1)
-        if depth == len(reads):
-            by_all += again
+    by_all = by_some = n_readers = previous = 0
+    for offset in sorted(edges):
+        repeated = (offset - previous) * max(0, n_readers - 1)
+        if n_readers == len(reads):
+            by_all += repeated
         else:
-            by_some += again
-        depth += edges[place]
-        before = place
+            by_some += repeated
+        n_readers += edges[offset]
+        previous = offset
     return by_all, by_some
 
 
 def _spans(text: str | None) -> list[list[int]] | None:
-    """Return ranges of bytes; None if they are unknown, or no ranges."""
+    """Return ranges of bytes from JSON; None if the text is not a list of ranges."""
     try:
         found = json.loads(text or "null")
     except (ValueError, RecursionError):
         return None
-    whole = isinstance(found, list) and all(
+    valid = isinstance(found, list) and all(
         isinstance(pair, list) and [type(n) for n in pair] == [int, int] for pair in found
     )
-    return found if whole else None
+    return found if valid else None
 
 
 def advise(rows: Sequence[Mapping[str, Any]], reading: Sequence[Reading]) -> list[Advice]:
-    """Return what would make the same work cheaper, as far as the numbers say it."""
+    """Return advice on the size of chunks.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Rows of the table ``chunks``.
+    reading : sequence of Reading
+        The bytes that they requested.
+    """
     found = []
     requested = sum(r.requested_bytes for r in reading)
     by_some = sum(r.by_some_bytes or 0 for r in reading)
     by_all = sum(r.by_all_bytes or 0 for r in reading)
-    if by_some > _WORTH_IT * requested:
+    if by_some > _LEAST_BYTES * requested:
         found.append(Advice("align to clusters", by_some, requested))
-    if by_all > _WORTH_IT * requested:
+    if by_all > _LEAST_BYTES * requested:
         found.append(Advice("larger chunks: bytes", by_all, requested))
     timed = [r for r in rows if r["seconds"] and r["build_seconds"] is not None]
     total = sum(r["seconds"] for r in timed)
     before = sum((r["open_seconds"] or 0) + r["build_seconds"] for r in timed)
-    if before > _MUCH_TIME * total:
+    if before > _LEAST_TIME * total:
         found.append(Advice("larger chunks: seconds", before, total))
     return found

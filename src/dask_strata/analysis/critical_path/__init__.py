@@ -1,1 +1,1 @@
-"""The critical path: what each second of the makespan waited for."""
+"""The critical path: the cause of each second of the makespan."""

@@ -1,7 +1,7 @@
-"""What the critical path is worked out from, as columns of numbers.
+"""Input of the critical path, as columns of numbers.
 
-Attempts are numbered by their place here, tasks by the first attempt at them. Times are
-integer nanoseconds on the scheduler's clock; -1 where a time is not on record.
+Attempts have the index of their row in `PathData.attempts`; tasks are numbered in order of
+their first attempt. Times are integer nanoseconds on the scheduler's clock, -1 if unknown.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _PHASES = """
     from phases where stop > start order by attempt, start, stop
 """
 
-#: Stays in which the scheduler itself says that there was no worker to be had.
+#: Intervals in which a task was in the scheduler's states queued or no-worker.
 _QUEUED = """
     with firsts as (select _key, min(attempt) as task from attempts group by _key)
     select f.task, epoch_ns(m.time) as start, epoch_ns(m.next_time) as stop
-    from _moves m join firsts f on f._key = m._key
+    from _transitions m join firsts f on f._key = m._key
     where m.finish_state in ('queued', 'no-worker') and m.next_time is not null
     order by f.task, m.time
 """
@@ -72,14 +72,26 @@ _UNDER_WAY = """
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows in groups: those of group ``i`` are ``order[first[i]:first[i + 1]]``."""
+    """Rows in groups: ``order[first[i]:first[i + 1]]`` are the rows of group ``i``.
+
+    >>> Groups.of(np.array([1, 0, 1]), 2).rows(1).tolist()
+    [0, 2]
+    """
 
     order: Ints
     first: Ints
 
     @classmethod
     def of(cls, group: Ints, n: int) -> Groups:
-        """Put rows into groups by number, keeping their order in each."""
+        """Group rows by the number of their group, in their order.
+
+        Parameters
+        ----------
+        group : array of int
+            Group of each row.
+        n : int
+            Number of groups.
+        """
         order = np.argsort(group, kind="stable")
         first = np.searchsorted(group[order], np.arange(n + 1))
         return cls(order, first)
@@ -90,7 +102,7 @@ class Groups:
 
 
 class PathData:
-    """The columns, read when they are first needed.
+    """Columns of a run that the critical path needs, each read at its first use.
 
     Parameters
     ----------
@@ -103,7 +115,7 @@ class PathData:
         self.attempts: pa.Table = run.arrow(_ATTEMPTS)
         numbers = _ints(self.attempts, "attempt")
         self.start = _ints(self.attempts, "start")
-        # Of two clocks that disagree, nothing stops before it starts.
+        # Start and stop may be of two clocks that disagree: no attempt ends before it starts.
         self.stop = np.maximum(_ints(self.attempts, "stop"), self.start)
         self.submitted = _ints(self.attempts, "submitted")
         self.done = self.attempts["done"].to_numpy(zero_copy_only=False)
@@ -111,7 +123,7 @@ class PathData:
         self._ids, self._numbers = ids, numbers
         by_stop = np.lexsort((self.stop, self.task))
         bounds = np.searchsorted(self.task[by_stop], np.arange(len(ids) + 1))
-        #: The attempts at each task, in the order in which they ended.
+        #: Attempts at each task, in order of their ends.
         self.of_task = Groups(by_stop, bounds)
 
     def __len__(self) -> int:
@@ -119,7 +131,7 @@ class PathData:
 
     @cached_property
     def dependencies(self) -> tuple[Groups, Ints]:
-        """Edges by task, and for each edge the task that is needed."""
+        """Edges of the graph by task, and for each edge the dependency."""
         found = self._run.arrow(_EDGES)
         needs = np.searchsorted(self._ids, _ints(found, "dependency"))
         task = np.searchsorted(self._ids, _ints(found, "task"))
@@ -133,7 +145,7 @@ class PathData:
 
     @cached_property
     def phases(self) -> tuple[Groups, list[str], Ints, Ints]:
-        """Phases by attempt: what they are, from when to when."""
+        """Phases by attempt, their causes, starts and stops."""
         found = self._phases
         row = np.searchsorted(self._numbers, _ints(found, "attempt"))
         groups = Groups.of(row, len(self))
@@ -141,7 +153,7 @@ class PathData:
 
     @cached_property
     def opening(self) -> dict[int, int]:
-        """Nanoseconds that attempts are known to have spent opening the file of their chunk."""
+        """Nanoseconds that attempts spent opening the file of their chunk, where known."""
         found = self._run.arrow(
             "select attempt, (open_seconds * 1e9)::bigint as ns from chunks "
             "where open_seconds > 0 and attempt is not null"
@@ -151,26 +163,26 @@ class PathData:
 
     @cached_property
     def queued(self) -> tuple[Groups, Ints, Ints]:
-        """Stays without a worker, by task."""
+        """Intervals in the states queued and no-worker, by task: starts and stops."""
         found = self._run.arrow(_QUEUED)
         task = np.searchsorted(self._ids, _ints(found, "task"))
         return Groups.of(task, len(self._ids)), _ints(found, "start"), _ints(found, "stop")
 
     @cached_property
     def under_way(self) -> tuple[Ints, Ints]:
-        """Intervals, in order and apart, in which the scheduler had unfinished tasks."""
+        """Disjoint intervals in which the scheduler had unfinished tasks, in order."""
         found = self._run.arrow(_UNDER_WAY)
         return merged(_ints(found, "start"), _ints(found, "stop"))
 
     @cached_property
     def sent(self) -> Ints:
-        """When clients sent graphs, in order."""
+        """Times at which clients sent graphs, in order."""
         found = self._run.arrow("select epoch_ns(time) as t from client_submissions order by 1")
         return _ints(found, "t")
 
     @cached_property
     def full(self) -> dict[str, tuple[Ints, Ints]]:
-        """For each worker the intervals in which all its threads were busy."""
+        """Intervals in which all threads of a worker were busy, by worker."""
         threads = {
             row["worker"]: row["n"]
             for row in self._run.rows("select worker, max(nthreads) as n from workers group by 1")
@@ -190,12 +202,12 @@ class PathData:
 
     @cached_property
     def crowded(self) -> tuple[Ints, Ints]:
-        """Intervals in which all threads of all workers were busy, or there was no worker."""
-        there = self._run.arrow("""
+        """Intervals in which all threads of all workers were busy, or no worker was connected."""
+        connected = self._run.arrow("""
             select epoch_ns(start) as start, coalesce(epoch_ns(stop), 9223372036854775807) as stop
             from workers where start is not null
         """)
-        start, stop = _ints(there, "start"), _ints(there, "stop")
+        start, stop = _ints(connected, "start"), _ints(connected, "stop")
         full_start, full_stop = (
             np.concatenate([np.empty(0, np.int64), *(pair[i] for pair in self.full.values())])
             for i in (0, 1)
@@ -204,22 +216,22 @@ class PathData:
 
 
 def crowded(start: Ints, stop: Ints, full_start: Ints, full_stop: Ints) -> tuple[Ints, Ints]:
-    """Return when each worker that is there is full, or none is there.
+    """Return the intervals in which each connected worker is full, or no worker is connected.
 
     Parameters
     ----------
     start, stop : array of int
-        When each worker was there.
+        Intervals in which each worker was connected.
     full_start, full_stop : array of int
-        When a worker was full.
+        Intervals in which all threads of a worker were busy.
     """
     times = np.concatenate([start, stop, full_start, full_stop])
-    there = [np.ones_like(start), -np.ones_like(stop), 0 * full_start, 0 * full_stop]
+    joined = [np.ones_like(start), -np.ones_like(stop), 0 * full_start, 0 * full_stop]
     busy = [0 * start, 0 * stop, np.ones_like(full_start), -np.ones_like(full_stop)]
     order = np.argsort(times, kind="stable")
-    n_there, n_full = (np.cumsum(np.concatenate(steps)[order]) for steps in (there, busy))
-    # Before anything is known of workers, none was there.
-    at = np.concatenate([[True], n_full >= n_there])
+    n_joined, n_full = (np.cumsum(np.concatenate(steps)[order]) for steps in (joined, busy))
+    # Before the first of these times, no worker is connected.
+    at = np.concatenate([[True], n_full >= n_joined])
     ends = np.iinfo(np.int64)
     bounds = np.concatenate([[ends.min], times[order], [ends.max]])
     edges = np.flatnonzero(np.diff(at.astype(np.int8), prepend=0, append=0))
@@ -227,13 +239,21 @@ def crowded(start: Ints, stop: Ints, full_start: Ints, full_stop: Ints) -> tuple
 
 
 def full(start: Ints, stop: Ints, threads: int | None) -> tuple[Ints, Ints]:
-    """Return when so many intervals overlap as there are threads.
+    """Return the intervals in which a worker's busy intervals overlap once for each thread.
 
-    Where nobody told how many threads there are, it is as many as were ever busy at once.
+    Parameters
+    ----------
+    start, stop : array of int
+        Busy intervals of the worker's threads.
+    threads : int or None
+        Number of threads; if None, the largest number that were ever busy at once.
+
+    >>> [times.tolist() for times in full(np.array([0, 2]), np.array([5, 9]), 2)]
+    [[2], [5]]
     """
     times = np.concatenate([start, stop])
     steps = np.concatenate([np.ones_like(start), -np.ones_like(stop)])
-    order = np.lexsort((steps, times))  # at the same moment, what ends goes first
+    order = np.lexsort((steps, times))  # at the same moment, ends before starts
     times, busy = times[order], np.cumsum(steps[order])
     if not len(times):
         return times, times
@@ -243,7 +263,11 @@ def full(start: Ints, stop: Ints, threads: int | None) -> tuple[Ints, Ints]:
 
 
 def merged(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
-    """Return what a set of intervals covers, as intervals in order and apart."""
+    """Return the union of intervals, as disjoint intervals in order.
+
+    >>> [times.tolist() for times in merged(np.array([0, 2, 7]), np.array([3, 5, 8]))]
+    [[0, 7], [5, 8]]
+    """
     if not len(start):
         return start, stop
     order = np.argsort(start, kind="stable")

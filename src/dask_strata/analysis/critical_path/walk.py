@@ -1,9 +1,9 @@
-"""The critical path: what each second from the first submission to the last result went into.
+"""The critical path: the cause of each second from the first submission to the last result.
 
-The path is walked backwards from the last result. An attempt is preceded by what it had to
-wait for longest: the result of a dependency, an earlier attempt at the same task, or the
-submission of its task; and a submission by the last result before it. So the segments tile
-the makespan, and each has one cause.
+The walk goes backwards from the last result. The predecessor of an attempt is the event that it
+waited for longest: the result of a dependency, an earlier attempt at the same task, or the
+submission of its task. The predecessor of a submission is the last result before it. The
+segments therefore tile the makespan, and each has one cause.
 """
 
 from __future__ import annotations
@@ -21,29 +21,34 @@ from dask_strata.analysis.critical_path.data import Ints, PathData
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-#: What a second of the makespan can have gone into.
+#: Causes of seconds of the makespan, and their meanings.
 CAUSES = {
     "compute": "in a task's function",
-    "transfer": "fetching what a task needs from other workers",
+    "transfer": "fetching a task's dependencies from other workers",
     "deserialize": "unpacking a task's definition",
-    "I/O": "opening files in a task's function, where that is known",
+    "I/O": "opening files in a task's function, if recorded",
     "spill": "writing results to disk or reading them back",
-    "waiting for a worker": "queued while no worker was there or all threads of all were busy, or "
-    "assigned to a worker all of whose threads were busy",
-    "scheduler": "between results, assignments and reports: decisions, messages, and event loops "
-    "that were blocked, of workers too (imports)",
-    "client": "the client had not sent the next graph although it had tasks under way, "
-    "or it had sent it but the scheduler had not got it yet",
-    "nothing submitted": "no unfinished task was on the scheduler",
-    "not on record": "no submission and no dependency is on record that was waited for",
+    "waiting for a worker": "waiting for a free worker thread",
+    "scheduler": "scheduling and communication: decisions, messages and blocked event loops",
+    "client": "the client had not sent the next graph while it had unfinished tasks, or the "
+    "scheduler had not received it",
+    "nothing submitted": "the scheduler had no unfinished task",
+    "not on record": "unknown: no submission or dependency that explains the time is on record",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Part of the makespan, from when to when in ns, and what it went into.
+    """Part of the makespan with one cause.
 
-    Task and worker are those that were waited for; null where it was none.
+    Attributes
+    ----------
+    start, stop : int
+        Its times, in ns since the epoch on the scheduler's clock.
+    cause : str
+        Its cause, see `CAUSES`.
+    attempt, key, key_type, prefix, worker
+        The attempt that the rest of the run waited for; None if there was none.
     """
 
     start: int
@@ -57,37 +62,56 @@ class Segment:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length in seconds."""
         return (self.stop - self.start) / 1e9
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The makespan in segments that follow each other without a gap."""
+    """The critical path of a run.
+
+    Attributes
+    ----------
+    segments : tuple of Segment
+        Segments in time order, without gaps.
+    seconds : dict
+        Seconds by cause, without causes that did not occur.
+    """
 
     segments: tuple[Segment, ...]
     seconds: dict[str, float]
 
     @property
     def makespan_seconds(self) -> float:
-        """From the first submission to the last result."""
+        """Seconds from the first submission to the last result."""
         if not self.segments:
             return 0.0
         return (self.segments[-1].stop - self.segments[0].start) / 1e9
 
     @property
     def tasks(self) -> int:
-        """How many tasks the path goes through."""
+        """Number of tasks on the path."""
         return len({(s.key, s.key_type) for s in self.segments if s.key is not None})
 
     def share(self, cause: str) -> float:
-        """Return the part of the makespan that a cause has, 0 to 1."""
+        """Return a cause's share of the makespan, 0 to 1."""
         makespan = self.makespan_seconds
         return self.seconds.get(cause, 0.0) / makespan if makespan else 0.0
 
 
 def critical_path(run: Run) -> CriticalPath:
-    """Return what each second of a run's makespan went into."""
+    """Return the critical path of a run.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+
+    Returns
+    -------
+    CriticalPath
+        Without segments if no task has a result.
+    """
     data = PathData(run)
     pieces = list(_Walk(data).backwards())[::-1] if data.done.any() else []
     segments = tuple(_segments(data, pieces))
@@ -97,7 +121,7 @@ def critical_path(run: Run) -> CriticalPath:
     return CriticalPath(segments, {cause: s for cause, s in seconds.items() if s})
 
 
-#: From, to, cause, place of the attempt or -1.
+#: Start, stop, cause, and index of the attempt or -1.
 _Piece = tuple[int, int, str, int]
 
 
@@ -109,90 +133,93 @@ class _Walk:
         self._first = int(min([*data.under_way[0][:1].tolist(), data.start.min()]))
         self._by_stop = np.argsort(data.stop, kind="stable")
         self._stops = data.stop[self._by_stop]
-        # What ended behind it was been to, or ended too late: the walk goes backwards.
-        self._place = len(self._stops) - 1
-        self._been: set[int] = set()
+        # The walk goes backwards: attempts behind this index were visited or ended too late.
+        self._last = len(self._stops) - 1
+        self._visited: set[int] = set()
         self._workers = data.attempts["worker"].to_pylist()
 
     def backwards(self) -> Iterator[_Piece]:
-        """Yield the pieces, the last first; they tile the makespan."""
+        """Yield the pieces in reverse order; they tile the makespan."""
         data = self._data
         ended = np.flatnonzero(data.done)
-        here = int(ended[np.argmax(data.stop[ended])])
-        now = int(data.stop[here])
+        attempt = int(ended[np.argmax(data.stop[ended])])
+        now = int(data.stop[attempt])
         while True:
-            self._been.add(here)
-            begun = max(int(data.start[here]), self._first)
-            yield from reversed(list(self._inside(here, min(begun, now), now)))
+            self._visited.add(attempt)
+            begun = max(int(data.start[attempt]), self._first)
+            yield from reversed(list(self._inside(attempt, min(begun, now), now)))
             now = min(begun, now)
-            before, at = self._waited_for(here, now)
-            yield from reversed(list(self._unassigned(here, at, now)))
+            before, at = self._waited_for(attempt, now)
+            yield from reversed(list(self._unassigned(attempt, at, now)))
             now = at
             if before is None:
                 before, at = self._result_before(now)
-                known = data.submitted[here] >= 0
+                known = data.submitted[attempt] >= 0
                 yield from reversed(list(self._unsubmitted(at, now, known=known)))
                 now = at
             if before is None or now <= self._first:
                 return
-            here = before
+            attempt = before
 
-    def _inside(self, here: int, begun: int, now: int) -> Iterator[_Piece]:
-        """Divide a stay on a worker by its phases, and what is between them."""
+    def _inside(self, attempt: int, begun: int, now: int) -> Iterator[_Piece]:
+        """Divide the time of an attempt into its phases and the gaps between them."""
         groups, causes, starts, stops = self._data.phases
-        rows = groups.rows(here).tolist()
-        # Workers only estimate the scheduler's clock: no phase ended after its report came in.
+        rows = groups.rows(attempt).tolist()
+        # Workers only estimate the scheduler's clock. No phase can end after the scheduler received
+        # the report of the attempt's end: shift the phases back by the excess.
         late = max((int(stops[row]) for row in rows), default=now) - now
         ran, at = False, begun
         for row in rows:
             a, b = (min(max(int(t) - max(late, 0), at), now) for t in (starts[row], stops[row]))
             if b > a:
-                yield from self._between(here, at, a, ran=ran)
-                yield from self._phase(here, a, b, causes[row])
+                yield from self._between(attempt, at, a, ran=ran)
+                yield from self._phase(attempt, a, b, causes[row])
                 at, ran = b, ran or causes[row] == "compute"
-        yield from self._between(here, at, now, ran=ran)
+        yield from self._between(attempt, at, now, ran=ran)
 
-    def _phase(self, here: int, a: int, b: int, cause: str) -> Iterator[_Piece]:
+    def _phase(self, attempt: int, a: int, b: int, cause: str) -> Iterator[_Piece]:
         opened = a
         if cause == "compute":
-            opened = min(a + self._data.opening.get(here, 0), b)
+            opened = min(a + self._data.opening.get(attempt, 0), b)
             if opened > a:
-                yield a, opened, "I/O", here
+                yield a, opened, "I/O", attempt
         if b > opened:
-            yield opened, b, cause, here
+            yield opened, b, cause, attempt
 
-    def _between(self, here: int, a: int, b: int, *, ran: bool) -> Iterator[_Piece]:
-        """Divide what is between phases: before it ran, it may have waited for a thread."""
+    def _between(self, attempt: int, a: int, b: int, *, ran: bool) -> Iterator[_Piece]:
+        """Divide a gap between phases: before the function ran, the cause may be busy threads."""
         none = np.empty(0, np.int64)
-        busy = (none, none) if ran else self._data.full.get(self._workers[here], (none, none))
-        yield from _divide(a, b, *busy, inside="waiting for a worker", outside="scheduler", at=here)
+        busy = (none, none) if ran else self._data.full.get(self._workers[attempt], (none, none))
+        yield from _divide(
+            a, b, *busy, inside="waiting for a worker", outside="scheduler", at=attempt
+        )
 
-    def _unassigned(self, here: int, a: int, b: int) -> Iterator[_Piece]:
+    def _unassigned(self, attempt: int, a: int, b: int) -> Iterator[_Piece]:
         groups, starts, stops = self._data.queued
-        rows = groups.rows(int(self._data.task[here]))
+        rows = groups.rows(int(self._data.task[attempt]))
         for piece in _divide(
             a, b, starts[rows], stops[rows],
-            inside="waiting for a worker", outside="scheduler", at=here,
+            inside="waiting for a worker", outside="scheduler", at=attempt,
         ):  # fmt: skip
             if piece[2] == "scheduler":
                 yield piece
             else:
                 yield from _divide(
                     *piece[:2], *self._data.crowded,
-                    inside="waiting for a worker", outside="scheduler", at=here,
+                    inside="waiting for a worker", outside="scheduler", at=attempt,
                 )  # fmt: skip
 
-    def _waited_for(self, here: int, now: int) -> tuple[int | None, int]:
-        """Return what an attempt came after, and when: null if that was its submission."""
+    def _waited_for(self, attempt: int, now: int) -> tuple[int | None, int]:
+        """Return the predecessor of an attempt, None for its submission, and when it ended."""
         data = self._data
         groups, needs = data.dependencies
-        task = int(data.task[here])
-        submitted = int(data.submitted[here])
+        task = int(data.task[attempt])
+        submitted = int(data.submitted[attempt])
         best, at = None, submitted if 0 <= submitted <= now else -1
         for other in (task, *needs[groups.rows(task)].tolist()):
             for row in reversed(data.of_task.rows(other).tolist()):
                 stop = int(data.stop[row])
-                if stop <= now and row not in self._been:
+                if stop <= now and row not in self._visited:
                     if stop > at:
                         best, at = row, stop
                     break
@@ -201,27 +228,27 @@ class _Walk:
         return best, max(at, min(self._first, now))
 
     def _result_before(self, now: int) -> tuple[int | None, int]:
-        """Return the last result before a submission, and when it was there."""
+        """Return the attempt with the last result before a submission, and the result's time."""
         if now <= self._first:
             return None, now
-        place = min(self._place, int(np.searchsorted(self._stops, now, side="right")) - 1)
-        while place >= 0 and int(self._by_stop[place]) in self._been:
-            place -= 1
-        self._place = place
-        if place < 0:
+        index = min(self._last, int(np.searchsorted(self._stops, now, side="right")) - 1)
+        while index >= 0 and int(self._by_stop[index]) in self._visited:
+            index -= 1
+        self._last = index
+        if index < 0:
             return None, self._first
-        return int(self._by_stop[place]), max(int(self._stops[place]), self._first)
+        return int(self._by_stop[index]), max(int(self._stops[index]), self._first)
 
     def _unsubmitted(self, a: int, b: int, *, known: bool) -> Iterator[_Piece]:
-        """Divide what is before a submission: the client's time, and nobody's."""
+        """Divide the time before a submission into the client's and time without any task."""
         if b <= a:
             return
         if not known:
             yield a, b, "not on record", -1
             return
         sent = self._data.sent
-        place = bisect_left(sent, b) - 1
-        left = int(sent[place]) if place >= 0 and sent[place] > a else b
+        index = bisect_left(sent, b) - 1
+        left = int(sent[index]) if index >= 0 and sent[index] > a else b
         starts, stops = self._data.under_way
         yield from _divide(
             a, left, starts, stops, inside="client", outside="nothing submitted", at=-1
@@ -230,10 +257,10 @@ class _Walk:
             yield left, b, "client", -1
 
 
-def _divide(  # noqa: PLR0913  what to divide, by what, into what
+def _divide(  # noqa: PLR0913  an interval, the intervals that divide it, and two causes
     a: int, b: int, starts: Ints, stops: Ints, *, inside: str, outside: str, at: int
 ) -> Iterator[_Piece]:
-    """Divide an interval into what is inside of others, in order and apart, and outside."""
+    """Divide an interval into its parts inside and outside of disjoint intervals, in order."""
     if b <= a:
         return
     if not len(starts):
@@ -243,7 +270,7 @@ def _divide(  # noqa: PLR0913  what to divide, by what, into what
     high = int(np.searchsorted(starts, b, side="left"))
     now = a
     for start, stop in zip(starts[low:high].tolist(), stops[low:high].tolist(), strict=True):
-        start, stop = max(start, now), min(stop, b)  # noqa: PLW2901  only what is of this interval
+        start, stop = max(start, now), min(stop, b)  # noqa: PLW2901  clipped to the interval
         if stop <= start:
             continue
         if start > now:
@@ -255,17 +282,17 @@ def _divide(  # noqa: PLR0913  what to divide, by what, into what
 
 
 def _segments(data: PathData, pieces: list[_Piece]) -> Iterator[Segment]:
-    """Name the pieces' tasks; what has the same cause and task becomes one."""
+    """Yield segments with the names of their tasks; join neighbours of the same cause and task."""
     joined: list[_Piece] = []
     for piece in pieces:
-        a, b, cause, here = piece
-        if joined and joined[-1][1:] == (a, cause, here):
-            joined[-1] = (joined[-1][0], b, cause, here)
+        a, b, cause, attempt = piece
+        if joined and joined[-1][1:] == (a, cause, attempt):
+            joined[-1] = (joined[-1][0], b, cause, attempt)
         else:
             joined.append(piece)
-    places = sorted({here for *_, here in joined if here >= 0})
+    indices = sorted({attempt for *_, attempt in joined if attempt >= 0})
     names = ["attempt", "key", "key_type", "prefix", "worker"]
-    rows = data.attempts.select(names).take(pa.array(places, pa.int64())).to_pylist()
-    named = dict(zip(places, rows, strict=True))
-    for a, b, cause, here in joined:
-        yield Segment(a, b, cause, **named.get(here, {}))
+    rows = data.attempts.select(names).take(pa.array(indices, pa.int64())).to_pylist()
+    named = dict(zip(indices, rows, strict=True))
+    for a, b, cause, attempt in joined:
+        yield Segment(a, b, cause, **named.get(attempt, {}))

@@ -1,1 +1,1 @@
-"""What the page draws over time: attempts, series, traffic between workers."""
+"""Data that the page draws over time: attempts, series, and traffic between workers."""

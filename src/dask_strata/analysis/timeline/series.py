@@ -1,4 +1,4 @@
-"""What a run's processes held, read and wrote over time, in even steps."""
+"""Memory and file traffic of a run's workers over time, in even steps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-#: Steps over a whole run: about one for every two pixels of a laptop's screen.
+#: Steps in a whole run: about one for each two pixels of a laptop's screen.
 STEPS = 600
 
-# Each worker counts with its last sample until the next, for as long as it was there.
+# A sample of a worker counts until the worker's next sample.
 _MEMORY = """
     with seen as (
         select worker, (epoch_ns(time) - ?) // ? as step,
@@ -29,7 +29,7 @@ _MEMORY = """
     where s.step between 0 and ? group by 1 order by 1
 """
 
-# Bytes between two samples of a process are spread evenly over the time between.
+# The bytes between two samples of a process are spread evenly over the time between them.
 _FILES = """
     with moved as (
         select epoch_ns(time) as b, lag(epoch_ns(time)) over w as a,
@@ -51,9 +51,15 @@ _FILES = """
 
 @dataclass(frozen=True)
 class Series:
-    """Values of all workers together at even steps; null where nothing is on record.
+    """Sums over all workers at even steps.
 
-    Memory is in bytes, files in bytes a second.
+    Attributes
+    ----------
+    step_seconds : float
+        Length of a step.
+    values : dict
+        By name: ``managed``, ``unmanaged`` and ``spilled`` memory in bytes, ``read`` and
+        ``written`` in bytes per second; None in steps without a sample.
     """
 
     step_seconds: float
@@ -61,7 +67,17 @@ class Series:
 
 
 def series(run: Run, origin: int, span: int) -> Series:
-    """Return memory held and bytes moved from a moment on, for a while (both in ns)."""
+    """Return memory and file traffic of all workers over time.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    origin : int
+        First moment, in ns since the epoch.
+    span : int
+        Length of the series, in ns.
+    """
     step = max(span // STEPS, 1)
     values: dict[str, list[float | None]] = {
         name: [None] * (STEPS + 1)

@@ -1,4 +1,4 @@
-"""Every attempt as a bar: on which thread, from when to when, of what, with what result."""
+"""All attempts as bars of a timeline, with their threads, times, prefixes and outcomes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
-#: What becomes of an attempt, in the order of the numbers that stand for it.
+#: Outcomes of attempts; the page's data has their index in this tuple.
 OUTCOMES = ("memory", "erred", "retried", "rescheduled", "released", "lost", "running")
 
-#: Phases that are drawn beside computing, likewise.
+#: Phases other than computing; the page's data has their index too.
 PHASES = ("transfer", "deserialize", "disk-read", "disk-write", "other")
 
-#: Bars are as long as the function ran; where that is not on record, as the attempt stayed.
+#: A bar lasts as long as the function ran, or, if that is unknown, as long as the attempt.
 _BARS = """
     with ran as (
         select attempt, min(epoch_ns(start)) as a, max(epoch_ns(stop)) as b
@@ -57,7 +57,7 @@ _EDGES = """
 
 @dataclass(frozen=True)
 class Row:
-    """A thread of a worker; its identity is null where nobody told on which thread."""
+    """A thread of a worker; ``thread`` is None if the attempts' thread is unknown."""
 
     worker: str
     name: str
@@ -66,9 +66,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Bars:
-    """Attempts, by row and then by start; times are ns from the timeline's origin.
+    """Attempts in order of row and start.
 
-    Sizes that nobody knows are -1. `task` is the number of its key.
+    Times are ns since the timeline's origin. Unknown sizes are -1. `task` is the index of the
+    key in the timeline's `keys`, `outcome` the index in `OUTCOMES`, and `ran` is 1 if the bar is
+    the time in the task's function.
     """
 
     row: Ints
@@ -87,7 +89,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Parts:
-    """Phases beside computing, by the place of their attempt among the bars."""
+    """Phases other than computing; `bar` is the index of their attempt in the bars."""
 
     bar: Ints
     kind: Ints
@@ -97,7 +99,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Everything that a timeline is drawn from."""
+    """The data of a timeline; times are in ns, the origin since the epoch."""
 
     origin: int
     span: int
@@ -105,16 +107,24 @@ class Timeline:
     prefixes: tuple[str, ...]
     bars: Bars
     parts: Parts
-    #: The key of each task, and its type.
+    #: Key and type of the key of each task.
     keys: pa.Table
-    #: Exceptions by the place of their attempt.
+    #: Exceptions by the index of their attempt in the bars.
     exceptions: dict[int, str]
-    #: Edges between tasks: who needs, and what.
+    #: Edges of the graph: indices of tasks and, for each, of a task that it depends on.
     edges: tuple[Ints, Ints]
 
 
 def timeline(run: Run, *, edges: bool = True) -> Timeline:
-    """Return every attempt of a run as a bar; edges of the graph are left out on demand."""
+    """Return the timeline of a run.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    edges : bool, optional
+        Whether to read the edges of the graph.
+    """
     found = run.arrow(_BARS)
     bounds = run.rows("select epoch_ns(first) as a, epoch_ns(last) as b from _bounds")[0]
     start, stop = _ints(found["t0"]), _ints(found["t1"])
@@ -125,7 +135,7 @@ def timeline(run: Run, *, edges: bool = True) -> Timeline:
     prefix = found["prefix"].cast(pa.string()).combine_chunks().dictionary_encode()
     attempt, ids = _ints(found["attempt"]), _ints(found["task"])
     tasks, first, task = np.unique(ids, return_index=True, return_inverse=True)
-    # Tasks are numbered as they are met: neighbours have numbers that differ little.
+    # Number tasks in order of their first bar: differences between neighbours compress well.
     order = np.argsort(first, kind="stable")
     number = np.empty_like(order)
     number[order] = np.arange(len(order))
@@ -202,7 +212,7 @@ def _edges(run: Run, tasks: Ints, number: Ints) -> tuple[Ints, Ints]:
 
 
 def _codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> Ints:
-    """Return the number of each value; what has no name is the last."""
+    """Return the index of each value in `names`; that of the last name for other values."""
     index = pc.index_in(column.cast(pa.string()), pa.array(names))
     return _ints(index.fill_null(len(names) - 1))
 

@@ -1,9 +1,11 @@
-"""What moved: between workers, to disk, and between workers and files."""
+"""Transfers between workers, spills to disk, files that tasks used, and workers that left."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from dask_strata.schema.values import UNEXPECTED
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pair:
-    """Transfers from one end to another."""
+    """All transfers from one worker to another worker or a client."""
 
     source: str
     destination: str
@@ -23,7 +25,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Spilled:
-    """What a worker wrote to disk, or read back."""
+    """Results that a worker spilled to disk, or read back from it."""
 
     worker: str
     action: str
@@ -34,9 +36,20 @@ class Spilled:
 
 @dataclass(frozen=True)
 class FileUse:
-    """A file that tasks read or wrote, or said they would.
+    """A file that tasks read or wrote.
 
-    `claimed` and `seen` are how many tasks said so, and were seen to open it.
+    Attributes
+    ----------
+    uri : str
+        The file or store.
+    mode : str
+        read, write or update.
+    claimed, seen : int
+        Number of tasks whose definition names the file, and of tasks that opened it.
+    workers : int
+        Number of workers on which these tasks ran.
+    prefixes : str
+        Prefixes of these tasks.
     """
 
     uri: str
@@ -49,7 +62,7 @@ class FileUse:
 
 @dataclass(frozen=True)
 class Departure:
-    """A worker that did not stay until the end, and why, as far as anyone said."""
+    """A worker that left the cluster before the end of the run, with the recorded reason."""
 
     worker: str
     name: str | None
@@ -58,7 +71,7 @@ class Departure:
 
 
 def pairs(run: Run) -> tuple[Pair, ...]:
-    """Return the transfers by their two ends, those of most bytes first."""
+    """Return the transfers by source and destination, most bytes first."""
     rows = run.rows("""
         select coalesce(source, '(unknown)') as source, coalesce(destination, 'a client') as destination,
                count(*) as n, coalesce(sum(n_keys), 0)::bigint as n_keys,
@@ -70,7 +83,7 @@ def pairs(run: Run) -> tuple[Pair, ...]:
 
 
 def spilled(run: Run) -> tuple[Spilled, ...]:
-    """Return what Dask's memory management moved, by worker."""
+    """Return the results that workers spilled and read back, by worker and action."""
     rows = run.rows("""
         select coalesce(worker, '(unknown)') as worker, action, count(*) as n,
                coalesce(sum(nbytes), 0)::bigint as nbytes, sum(seconds) as seconds
@@ -80,7 +93,7 @@ def spilled(run: Run) -> tuple[Spilled, ...]:
 
 
 def files(run: Run) -> tuple[FileUse, ...]:
-    """Return the files that tasks read or wrote, those of most tasks first."""
+    """Return the files that tasks read or wrote, most tasks first."""
     rows = run.rows("""
         select i.uri, i.mode, count(distinct i.key) filter (i.kind = 'claimed') as claimed,
                count(distinct i.key) filter (i.kind = 'seen') as seen,
@@ -88,7 +101,7 @@ def files(run: Run) -> tuple[FileUse, ...]:
                coalesce(string_agg(distinct k.prefix, ', ' order by k.prefix), '') as prefixes
         from task_inputs i
         left join attempts a on a.attempt = i.attempt
-        left join _known k on k._key = i._key
+        left join _definitions k on k._key = i._key
         where i.uri is not null group by i.uri, i.mode
         order by greatest(claimed, seen) desc, i.uri, i.mode
     """)
@@ -96,10 +109,13 @@ def files(run: Run) -> tuple[FileUse, ...]:
 
 
 def departures(run: Run) -> tuple[Departure, ...]:
-    """Return the workers that ended before the end."""
-    rows = run.rows("""
+    """Return the workers that left before the end of the run, unexpected departures first."""
+    rows = run.rows(
+        """
         select worker, name, end_reason as reason, n_attempts from workers
         where end_reason is not null and worker is not null
-        order by end_reason like 'unexpected%' desc, stop, worker
-    """)
+        order by starts_with(end_reason, ?) desc, stop, worker
+        """,
+        UNEXPECTED,
+    )
     return tuple(Departure(**row) for row in rows)

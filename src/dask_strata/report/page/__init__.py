@@ -1,4 +1,4 @@
-"""The HTML page of a run: one self-contained file."""
+"""The page of a run: one self-contained HTML file."""
 
 from dask_strata.report.page.page import make_page, story_html, write_page
 

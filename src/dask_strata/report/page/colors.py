@@ -1,7 +1,7 @@
-"""The colours of Dask's dashboard, and ours for what it has none for.
+"""Colours of the page: those of Dask's dashboard, and more where the dashboard has none.
 
-Dask gives a prefix one of 18 colours by a hash of its name. The palette and the hash are
-those of `distributed.utils`, which is not imported for them; a test compares both.
+Dask assigns one of 18 colours to a prefix by a hash of its name. Palette and hash are copied
+from `distributed.utils`, so that reading a run does not import it; a test compares both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PALETTE = (
     *("#45BF6F", "#64CB5D", "#88D547", "#AFDC2E", "#D7E219", "#FDE724"),
 )
 
-#: Phases as in Dask's task stream; the last is what Dask has no name for.
+#: Phases as in Dask's task stream; ``other`` is any other action.
 PHASES = {
     "transfer": "#ff0000",
     "deserialize": "#808080",
@@ -25,7 +25,7 @@ PHASES = {
 
 ERRED = "#000000"
 
-#: Kinds of worker-seconds; "compute" has the colours of its prefixes.
+#: Kinds of thread-seconds; in bars, compute has the colours of its prefixes.
 KINDS = {
     "compute": "#20A585",
     "transfer": "#ff0000",
@@ -50,7 +50,7 @@ CAUSES = {
 
 
 def color_of(prefix: str) -> str:
-    """Return the colour that Dask's dashboard gives a prefix.
+    """Return the colour of a prefix in Dask's dashboard.
 
     >>> color_of("inc")
     '#45BF6F'

@@ -1,9 +1,9 @@
-"""Columns of numbers and texts, small enough to be part of a page.
+"""Columns of numbers and texts, compressed to be part of a page.
 
-A container is a JSON header that names the columns, and their bytes, deflated together. Of
-a column of integers the differences between neighbours are kept where these are smaller,
-as planes: all lowest bytes, then all second ones, as many as there are. The page's script
-has the other half (`codec.js`).
+A container is a JSON header with the names of the columns, followed by their bytes, deflated
+together. Integers are stored as byte planes: the lowest bytes of all values, then the second
+bytes, and so on. Columns whose neighbours differ little store the differences. The page's
+script (`codec.js`) decodes them.
 """
 
 from __future__ import annotations
@@ -20,42 +20,66 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-#: A key's token, as Dask makes it: 32 hexadecimal digits are 16 bytes.
+#: Token in a key of Dask: 32 hexadecimal digits, stored as 16 bytes.
 _TOKEN = re.compile("[0-9a-f]{32}")
 
-#: What stands for a token in a text, and what separates texts.
+#: Placeholder of a token in a text, and separator of texts.
 _MARK, _END = "\x01", "\x00"
 
 
 class Container:
-    """Columns that go into a page together."""
+    """Columns that are compressed together.
+
+    >>> container = Container()
+    >>> container.ints("n", np.array([1, 2, 3]), delta=True)
+    >>> list(zlib.decompress(container.deflated())[-3:])
+    [2, 2, 2]
+    """
 
     def __init__(self) -> None:
         self._columns: list[dict[str, Any]] = []
         self._bytes: list[bytes] = []
 
     def ints(self, name: str, values: Ints, *, delta: bool = False) -> None:
-        """Add integers; with `delta` what is kept is how each differs from the one before."""
-        kept = np.diff(values, prepend=0) if delta else values
+        """Add a column of integers.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+        values : array of int
+            The values.
+        delta : bool, optional
+            Store the differences between neighbours.
+        """
+        stored = np.diff(values, prepend=0) if delta else values
         # Zigzag: small numbers of either sign become small numbers.
-        kept = ((kept << 1) ^ (kept >> 63)).astype("<u8")
-        width = max(1, (int(kept.max()).bit_length() + 7) // 8) if len(kept) else 1
-        planes = np.ascontiguousarray(kept).view(np.uint8).reshape(-1, 8)[:, :width].T
+        stored = ((stored << 1) ^ (stored >> 63)).astype("<u8")
+        width = max(1, (int(stored.max()).bit_length() + 7) // 8) if len(stored) else 1
+        planes = np.ascontiguousarray(stored).view(np.uint8).reshape(-1, 8)[:, :width].T
         self._add(
             name, np.ascontiguousarray(planes).tobytes(), n=len(values), width=width, delta=delta
         )
 
     def texts(self, name: str, values: Iterable[str]) -> None:
-        """Add texts; their tokens are kept apart, each once."""
+        """Add a column of texts; their tokens are stored in a column of their own, each once.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+        values : iterable of str
+            The texts.
+        """
         tokens: dict[str, int] = {}
         used: list[int] = []
 
-        def place(match: re.Match[str]) -> str:
+        def replace(match: re.Match[str]) -> str:
             used.append(tokens.setdefault(match.group(), len(tokens)))
             return _MARK
 
         lines = [
-            _TOKEN.sub(place, value.replace(_MARK, "\ufffd").replace(_END, "\ufffd"))
+            _TOKEN.sub(replace, value.replace(_MARK, "\ufffd").replace(_END, "\ufffd"))
             for value in values
         ]
         text = _END.join(lines).encode("utf-8", "replace")
@@ -68,13 +92,13 @@ class Container:
         self._bytes.append(data)
 
     def deflated(self) -> bytes:
-        """Return header and columns, deflated."""
+        """Return the header and the columns, deflated."""
         header = json.dumps(self._columns).encode()
-        press = zlib.compressobj(9)
-        parts = [press.compress(len(header).to_bytes(4, "little") + header)]
-        parts += [press.compress(data) for data in self._bytes]
-        return b"".join([*parts, press.flush()])
+        compressor = zlib.compressobj(9)
+        parts = [compressor.compress(len(header).to_bytes(4, "little") + header)]
+        parts += [compressor.compress(data) for data in self._bytes]
+        return b"".join([*parts, compressor.flush()])
 
     def text(self) -> str:
-        """Return it as base64."""
+        """Return the deflated container as base64."""
         return base64.b64encode(self.deflated()).decode("ascii")

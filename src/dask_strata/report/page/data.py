@@ -1,4 +1,4 @@
-"""What the page's script draws from: the timeline's columns, and what they mean."""
+"""Data of the page's script: the timeline's columns and their meanings."""
 
 from __future__ import annotations
 
@@ -14,18 +14,28 @@ from dask_strata.report.page import colors
 from dask_strata.report.page.columns import Container, Ints
 from dask_strata.report.words import visible
 
-#: A microsecond: what the page tells times to.
+#: Resolution of times in the page, in ns.
 _US = 1000
 
-#: How much of an exception the timeline carries; the story has all of it.
+#: Most characters of an exception in the timeline; the story has the full text.
 _EXCEPTION = 400
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Numbers of attempts from which the page leaves something out, and says so.
+    """Limits above which the page leaves something out, with a note.
 
-    Above `bars` neighbours on a thread of the same prefix and outcome are drawn as one.
+    Attributes
+    ----------
+    bars : int
+        Attempts above which neighbours on a thread with the same prefix and outcome are drawn
+        as one bar.
+    keys, edges : int
+        Attempts above which keys, and dependencies, of single tasks are left out.
+    path : int
+        Most segments of the critical path.
+    exceptions : int
+        Most exceptions in the timeline.
     """
 
     bars: int = 2_000_000
@@ -37,7 +47,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class PageData:
-    """Containers of columns as base64, the facts beside them, and what was left out."""
+    """Data of the page's script.
+
+    Attributes
+    ----------
+    bars, keys, edges : str
+        Containers of columns, in base64.
+    facts : dict
+        Small facts, for JSON.
+    notes : tuple of str
+        Sentences about omitted data.
+    """
 
     bars: str
     keys: str
@@ -47,7 +67,19 @@ class PageData:
 
 
 def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits) -> PageData:
-    """Return what the script of a page draws from."""
+    """Return the data of the page's script.
+
+    Parameters
+    ----------
+    drawn : Timeline
+        The timeline.
+    path : CriticalPath
+        The critical path.
+    moved : Series
+        Memory and file traffic over time.
+    limits : Limits
+        Limits above which data are left out.
+    """
     n = len(drawn.bars)
     notes = []
     keys, edges = Container(), Container()
@@ -55,7 +87,7 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
     if len(bars["row"]) < n:
         notes.append(
             f"{n:,} attempts are drawn as {len(bars['row']):,} bars: neighbours on a thread with "
-            "the same prefix and outcome became one. Tables and figures count each."
+            "the same prefix and outcome are joined. The tables count each attempt."
         )
     whole = len(bars["row"]) == n
     with_keys = whole and n <= limits.keys
@@ -77,7 +109,7 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         notes.append(f"Dependencies of single tasks are left out above {limits.edges:,} attempts.")
     segments = path.segments[-limits.path :]
     if len(segments) < len(path.segments):
-        notes.append(f"Of the critical path the last {limits.path:,} segments are drawn.")
+        notes.append(f"Only the last {limits.path:,} segments of the critical path are drawn.")
     facts = {
         "origin_ms": drawn.origin / 1e6,
         "span": drawn.span // _US,
@@ -109,7 +141,7 @@ def _rounded(moved: Series) -> dict[str, list[int | None]]:
 
 
 def _path(segments: tuple[Any, ...], origin: int) -> list[list[int]]:
-    """Return cause, start and length in us of each segment."""
+    """Return the cause, start and length in µs of each segment."""
     order = list(colors.CAUSES)
     return [
         [order.index(s.cause), (s.start - origin) // _US, (s.stop - s.start) // _US]
@@ -118,7 +150,7 @@ def _path(segments: tuple[Any, ...], origin: int) -> list[list[int]]:
 
 
 def _merged(drawn: Timeline, most: int) -> tuple[dict[str, Ints], Ints]:
-    """Return the bars, fewer if there are too many, and which of them each attempt is in."""
+    """Return the columns of at most about `most` bars, and the index of each attempt's bar."""
     bars = drawn.bars
     columns = {name: getattr(bars, name) for name in bars.__dataclass_fields__}
     columns["start"], columns["stop"] = bars.start // _US, bars.stop // _US
@@ -135,7 +167,7 @@ def _merged(drawn: Timeline, most: int) -> tuple[dict[str, Ints], Ints]:
         stop = np.maximum.reduceat(columns["stop"], first)
         columns = {name: values[first] for name, values in columns.items()} | {"stop": stop}
         where = (np.cumsum(changes) - 1)[where]
-        most *= 2  # a second round would merge less than it loses
+        most *= 2  # accept more bars in the next round: merging again would lose more detail
     return columns, where
 
 
@@ -143,7 +175,7 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
     made = Container()
     row, start, stop = columns["row"], columns["start"], columns["stop"]
     made.ints("row", np.bincount(row, minlength=len(drawn.rows)).astype(np.int64))
-    # A bar begins soon after the one before on its thread has ended.
+    # Gaps are smaller numbers than starts: a bar starts soon after the end of the previous one.
     before = np.concatenate([[0], stop[:-1]]) if len(stop) else stop
     if len(row):
         before[np.concatenate([[True], row[1:] != row[:-1]])] = 0

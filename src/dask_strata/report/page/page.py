@@ -1,8 +1,8 @@
-"""One run as one page: HTML that needs nothing else, and works from a file.
+"""The page of a run: one HTML file that needs no network.
 
-The page is made from the same answers as the command line's. Whatever came as data is shown
-as text: the template escapes it, the script only ever sets text, and a content security
-policy lets nothing run but our own script, by its hash.
+The page shows the answers of the command line. All data of the run are shown as text: the
+template escapes them, the script sets text only, and the content security policy allows only
+the page's own script, by its hash.
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ from dask_strata.report.words import count, visible
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-#: Scripts of the page, in the order in which they need each other.
+#: Scripts of the page; each uses only those before it.
 SCRIPTS = ("codec.js", "model.js", "drawing.js", "strips.js", "timeline.js", "task.js", "main.js")
 
-
-#: Tasks that failed, each in its own way, whose whole story is in the page.
+#: Most failed tasks, one for each kind of failure, with their story in the page.
 _STORIES = 5
+
+#: Longest segments of the critical path in the page.
+_SEGMENTS = 20
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a page is made.
+    """Options of a page.
 
     Attributes
     ----------
     limits : Limits
-        From how many attempts on something is left out.
+        Numbers of attempts above which the page leaves something out.
     home : str or None
-        Where a link back leads, for pages that are served.
+        Address of the list of runs, for pages from the server; None without a link to it.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -60,7 +62,15 @@ class Options:
 
 
 def make_page(run: Run, options: Options | None = None) -> str:
-    """Return a run as one page of HTML."""
+    """Return the page of a run as HTML.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    options : Options, optional
+        Options of the page.
+    """
     options = options or Options()
     path = critical_path(run)
     summary = summarize(run, path)
@@ -83,7 +93,19 @@ def make_page(run: Run, options: Options | None = None) -> str:
 
 
 def write_page(run: Run, target: Path) -> int:
-    """Write a run as one page of HTML to a file; return its size in bytes.
+    """Write the page of a run to a file.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    target : Path
+        The file.
+
+    Returns
+    -------
+    int
+        Size of the file in bytes.
 
     Raises
     ------
@@ -92,7 +114,7 @@ def write_page(run: Run, target: Path) -> int:
     """
     page = make_page(run)
     try:
-        # Whatever a name has that is no text is spelled out, not refused.
+        # Names that are not valid Unicode are written as escapes.
         target.write_text(page, encoding="utf-8", errors="backslashreplace")
         return target.stat().st_size
     except OSError as error:
@@ -100,19 +122,34 @@ def write_page(run: Run, target: Path) -> int:
 
 
 def story_html(run: Run, key: Any, key_type: str | None = None) -> str:
-    """Return everything about one task as a fragment of HTML."""
+    """Return the story of one task as a fragment of HTML.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    key : str or any key of Dask
+        The key, or the text that Dask shows for it.
+    key_type : str, optional
+        Name of the key's type, for a text that two keys share.
+
+    Raises
+    ------
+    UnknownTaskError
+        No task, or more than one, has this key.
+    """
     task = run.task(key, key_type)
-    return environment().get_template("story.html.j2").render(told=story(task))
+    return environment().get_template("story.html.j2").render(story=story(task))
 
 
 def _answers(run: Run, summary: Summary, path: CriticalPath) -> dict[str, Any]:
-    """Return what the sections show, each from the function that the command line asks."""
+    """Return the content of the sections, from the functions that the command line uses."""
     map_ = metadata_map(run)
     has_chunks = any(cell.rows.get("chunks") for cell in map_)
     return {
         "s": summary,
         "path": path,
-        "longest": sorted(path.segments, key=lambda p: p.start - p.stop)[:20],
+        "longest": sorted(path.segments, key=lambda p: p.start - p.stop)[:_SEGMENTS],
         "late": stragglers(run),
         "idle": idle_workers(run),
         "files": traffic.files(run),
@@ -135,7 +172,7 @@ def _answers(run: Run, summary: Summary, path: CriticalPath) -> dict[str, Any]:
 
 
 def _stories(run: Run, summary: Summary, path: CriticalPath) -> Iterator[Story]:
-    """Tell of tasks that one would ask for first: those that failed, and the longest waited for."""
+    """Yield the stories of failed tasks and of the longest task on the critical path."""
     longest = max(path.segments, key=lambda p: p.stop - p.start, default=None)
     keys: list[tuple[str, str | None]] = [
         (failure.example, None) for failure in summary.failures[:_STORIES]
@@ -148,15 +185,21 @@ def _stories(run: Run, summary: Summary, path: CriticalPath) -> Iterator[Story]:
 
 
 def outcome(s: Summary) -> tuple[str, str]:
-    """Return how it went, as a word for the style and as a sentence."""
+    """Return the outcome of a run, as a class of the style sheet and as a sentence.
+
+    Parameters
+    ----------
+    s : Summary
+        The summary of the run.
+    """
     if s.exit_status:
         return "bad", f"The script ended with status {s.exit_status}."
     if s.n_erred:
         return "bad", f"{count(s.n_erred, 'task')} failed."
     if s.state == "cut":
-        return "bad", "The record was cut off."
+        return "bad", "The recording was killed."
     if s.state == "recording":
-        return "open", "It is still being recorded."
+        return "open", "The recording is running."
     if not s.n_tasks:
         return "open", "No task is on record."
     if s.n_unfinished:
@@ -165,7 +208,7 @@ def outcome(s: Summary) -> tuple[str, str]:
 
 
 def _job(run: Run) -> list[dict[str, Any]]:
-    """Return the facts of the job layer, those that are the same everywhere once."""
+    """Return the facts of the job; equal facts of several processes are one row."""
     return run.rows("""
         select name, value, count(*) as n, string_agg(distinct process, ', ') as processes
         from job group by name, value order by name, n desc limit 500

@@ -1,4 +1,4 @@
-"""Templates, and what they may call: everything that is shown goes through these words."""
+"""The environment of the page's templates: filters, functions and constants that they use."""
 
 from __future__ import annotations
 
@@ -14,28 +14,33 @@ from dask_strata.report.io import io_lines
 from dask_strata.report.page import colors
 from dask_strata.report.profile import profile_lines
 from dask_strata.report.summary import headline, io_sentence
-from dask_strata.report.words import count, duration, rate, size, visible
+from dask_strata.report.words import count, duration, percent, rate, size, visible
 from dask_strata.schema import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-#: Rows of a table; what is more is counted and left to the command line.
+#: Most rows of a table of the page; the page counts the others.
 _ROWS = 200
-
 
 _ASSETS = Path(__file__).parent / "assets"
 
 
 @cache
 def asset(name: str) -> str:
-    """Return the text of a file that belongs to the page."""
+    """Return the text of an asset of the page.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file in the folder ``assets``.
+    """
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 @cache
 def environment() -> Environment:
-    """Return what renders templates: it escapes everything, and fails on what is undefined."""
+    """Return the Jinja environment: it escapes all values and rejects undefined names."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
@@ -48,6 +53,7 @@ def environment() -> Environment:
     made.filters |= {
         "count": count,
         "duration": duration,
+        "percent": percent,
         "size": size,
         "visible": lambda text: visible(str(text), keep_lines=True),
         "moment": lambda time: f"{time:%Y-%m-%d %H:%M:%S}" if time else "unknown",
