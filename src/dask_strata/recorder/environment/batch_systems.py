@@ -1,7 +1,7 @@
-"""What started this process: batch systems, MPI launchers, dask-jobqueue, and the job they gave.
+"""Launchers of this process: batch systems, MPI, dask-jobqueue; facts about the batch job.
 
-A batch system is recognised by a variable that it always sets. Which fact is read from which
-variable is said in one table per system; the first variable that is set wins.
+A batch system is recognised by a variable that it always sets. One table per system maps each
+fact to its variables, of which the first one that is set counts.
 """
 
 from __future__ import annotations
@@ -132,20 +132,29 @@ _IMPLEMENTATIONS = (
 )
 
 
-def batch_systems(place: HostView) -> list[tuple[str, str]]:
-    """Return each batch system that this process runs under, with the variable that says so."""
-    found = ((system, place.first(*names)) for system, names in MARKS.items())
+def batch_systems(view: HostView) -> list[tuple[str, str]]:
+    """Return each batch system that runs this process, with the variable that proves it.
+
+    Parameters
+    ----------
+    view : HostView
+        The environment to search.
+
+    >>> batch_systems(HostView({"SLURM_JOB_ID": "7"}, Path("/proc"), Path("/sys")))
+    [('slurm', 'SLURM_JOB_ID')]
+    """
+    found = ((system, view.first(*names)) for system, names in MARKS.items())
     return [(system, mark[0]) for system, mark in found if mark is not None]
 
 
-def launchers(place: HostView) -> Iterator[Fact]:
-    """Yield one fact for each launcher that had a part in starting this process, or none."""
-    batch = batch_systems(place)
+def launchers(view: HostView) -> Iterator[Fact]:
+    """Yield one fact for each launcher of this process; without any, a fact with the value none."""
+    batch = batch_systems(view)
     found = [Fact("launcher", system, variable) for system, variable in batch]
-    rank = place.first(*MPI["mpi.rank"])
+    rank = view.first(*MPI["mpi.rank"])
     if rank is not None:
         found.append(Fact("launcher", "mpi", rank[0]))
-    evidence = _jobqueue(place) if batch else None
+    evidence = _jobqueue(view) if batch else None
     if evidence is not None:
         found.append(Fact("launcher", "dask-jobqueue", evidence))
     yield from found or [Fact("launcher", "none", "no variable of a known launcher is set")]
@@ -153,15 +162,15 @@ def launchers(place: HostView) -> Iterator[Fact]:
         yield Fact("dask-jobqueue", "imported in this process", "sys.modules")
 
 
-def _jobqueue(place: HostView) -> str | None:
-    """Return what shows that dask-jobqueue made this batch job, or None.
+def _jobqueue(view: HostView) -> str | None:
+    """Return the evidence that dask-jobqueue submitted this batch job; None without any.
 
-    It sets no variable of its own. Its jobs run ``python -m distributed.cli.dask_worker``,
-    with a job name that is ``dask-worker`` unless configured and a worker name made of the
-    cluster's name (``SLURMCluster``, …) and a number. The worker command may be the one of
-    the nanny, a parent of this process.
+    dask-jobqueue sets no variable. Its jobs run ``python -m distributed.cli.dask_worker`` with
+    the job name ``dask-worker`` (unless configured) and a worker name that consists of the
+    class of the cluster (``SLURMCluster``, …) and a number. With a nanny, the command line is
+    that of the nanny, a parent of this process.
     """
-    for process, arguments in place.family():
+    for process, arguments in view.family():
         worker = "distributed.cli.dask_worker" in arguments or any(
             Path(program).name == "dask-worker" or (Path(program).name, verb) == ("dask", "worker")
             for program, verb in pairwise([*arguments, ""])
@@ -172,44 +181,44 @@ def _jobqueue(place: HostView) -> str | None:
         name = next((value for flag, value in pairwise(arguments) if flag == "--name"), "")
         if re.fullmatch(r"\w{1,100}Cluster-\d{1,9}", name):
             return f"{source}: --name {name}"
-        named = place.first(*_JOB_NAMES)
+        named = view.first(*_JOB_NAMES)
         if named is not None and named[1] == "dask-worker":
             return f"{source} and {named[0]}"
     return None
 
 
-def job(place: HostView) -> Iterator[Fact]:
-    """Yield what the batch system's variables say about the job."""
-    for system, _ in batch_systems(place):
+def job(view: HostView) -> Iterator[Fact]:
+    """Yield the facts about the job from the variables of the batch system."""
+    for system, _ in batch_systems(view):
         for name, variables in JOB[system].items():
-            found = place.first(*variables)
+            found = view.first(*variables)
             if found is not None:
                 yield Fact(name, found[1], found[0])
 
 
-def slurm_limits(place: HostView) -> Iterator[Fact]:
-    """Yield the memory that Slurm gives, in bytes, and the time limit, in seconds."""
-    if place.first(*MARKS["slurm"]) is None:
+def slurm_limits(view: HostView) -> Iterator[Fact]:
+    """Yield Slurm's memory limits, in bytes, and its time limit, in seconds."""
+    if view.first(*MARKS["slurm"]) is None:
         return
     for name, variable in (
         ("job.memory-per-node", "SLURM_MEM_PER_NODE"),
         ("job.memory-per-cpu", "SLURM_MEM_PER_CPU"),
         ("job.memory-per-gpu", "SLURM_MEM_PER_GPU"),
     ):
-        mebibytes = place.environ.get(variable)
-        if mebibytes and int(mebibytes):  # 0 stands for all that the node has
+        mebibytes = view.environ.get(variable)
+        if mebibytes and int(mebibytes):  # 0 means all memory of the node
             yield Fact(name, str(int(mebibytes) * _MEBIBYTE), variable)
-    start = place.environ.get("SLURM_JOB_START_TIME")
-    end = place.environ.get("SLURM_JOB_END_TIME")
+    start = view.environ.get("SLURM_JOB_START_TIME")
+    end = view.environ.get("SLURM_JOB_END_TIME")
     if start and end:
         seconds = int(end) - int(start)
         yield Fact("job.time-limit", str(seconds), "SLURM_JOB_END_TIME - SLURM_JOB_START_TIME")
 
 
-def pbs_nodes(place: HostView) -> Iterator[Fact]:
-    """Yield the nodes that PBS gave, each once, in the order of its node file."""
-    path = place.environ.get("PBS_NODEFILE")
-    if place.first(*MARKS["pbs"]) is None or not path:
+def pbs_nodes(view: HostView) -> Iterator[Fact]:
+    """Yield the nodes of the PBS job, each once, in the order of the node file."""
+    path = view.environ.get("PBS_NODEFILE")
+    if view.first(*MARKS["pbs"]) is None or not path:
         return
     lines = Path(path).read_text(encoding="utf-8").split()
     nodes = list(dict.fromkeys(lines))
@@ -219,13 +228,13 @@ def pbs_nodes(place: HostView) -> Iterator[Fact]:
     yield Fact("job.slots", str(len(lines)), source)
 
 
-def pbs_limits(place: HostView) -> Iterator[Fact]:
-    """Yield the resources that were asked of PBS; they are in no variable, so it is asked."""
-    found = place.first(*MARKS["pbs"])
-    answer = place.run("qstat", "-f", found[1]) if found and _is_first(place) else None
-    if answer is None:
+def pbs_limits(view: HostView) -> Iterator[Fact]:
+    """Yield the requested resources of the PBS job; qstat prints them, no variable has them."""
+    found = view.first(*MARKS["pbs"])
+    output = view.run("qstat", "-f", found[1]) if found and _is_first(view) else None
+    if output is None:
         return
-    text, command = answer
+    text, command = output
     names = {
         "Resource_List.mem": "job.memory-limit",
         "Resource_List.walltime": "job.time-limit",
@@ -234,58 +243,60 @@ def pbs_limits(place: HostView) -> Iterator[Fact]:
         "Account_Name": "job.account",
         "stime": "job.start-time",
     }
-    for line in re.sub(r"\n\t", "", text).splitlines():  # long values go on after a tab
+    for line in re.sub(
+        r"\n\t", "", text
+    ).splitlines():  # qstat continues long values on the next line, after a tab
         name, equals, value = line.strip().partition(" = ")
         if equals and name in names:
             yield Fact(names[name], value, command)
 
 
-def lsf_nodes(place: HostView) -> Iterator[Fact]:
-    """Yield the hosts that LSF gave, its memory limit in bytes, and its place in an array."""
-    if place.first(*MARKS["lsf"]) is None:
+def lsf_nodes(view: HostView) -> Iterator[Fact]:
+    """Yield the hosts of the LSF job, its memory limit in bytes, and its index in an array."""
+    if view.first(*MARKS["lsf"]) is None:
         return
-    found = place.first("LSB_MCPU_HOSTS")
-    if found is not None:  # "host-a 4 host-b 4"; LSB_HOSTS leaves long lists out
+    found = view.first("LSB_MCPU_HOSTS")
+    if found is not None:  # "host-a 4 host-b 4"; unlike LSB_HOSTS, it contains long lists, too
         nodes = found[1].split()[::2]
     else:
-        found = place.first("LSB_HOSTS")
+        found = view.first("LSB_HOSTS")
         nodes = list(dict.fromkeys(found[1].split())) if found else []
     if found is not None:
         yield Fact("job.nodes", ",".join(nodes), found[0])
         yield Fact("job.node-count", str(len(nodes)), found[0])
-    index = place.environ.get("LSB_JOBINDEX")
+    index = view.environ.get("LSB_JOBINDEX")
     if index and index != "0":
-        yield Fact("job.array-id", place.environ["LSB_JOBID"], "LSB_JOBID")
+        yield Fact("job.array-id", view.environ["LSB_JOBID"], "LSB_JOBID")
         yield Fact("job.array-task", index, "LSB_JOBINDEX")
-    limit = place.environ.get("LSB_CG_MEMLIMIT")
+    limit = view.environ.get("LSB_CG_MEMLIMIT")
     if limit:
         yield Fact("job.memory-limit", str(int(limit, 16)), "LSB_CG_MEMLIMIT")
 
 
-def mpi(place: HostView) -> Iterator[Fact]:
-    """Yield rank, size and implementation, where an MPI launcher started this process."""
-    if place.first(*MPI["mpi.rank"]) is None:
+def mpi(view: HostView) -> Iterator[Fact]:
+    """Yield rank, size and implementation, if an MPI launcher started this process."""
+    if view.first(*MPI["mpi.rank"]) is None:
         return
     for name, variables in MPI.items():
-        found = place.first(*variables)
+        found = view.first(*variables)
         if found is not None:
             yield Fact(name, found[1], found[0])
     for implementation, variables in _IMPLEMENTATIONS:
-        found = place.first(*variables)
+        found = view.first(*variables)
         if found is not None:
             yield Fact("mpi.implementation", implementation, found[0])
             return
 
 
-def _is_first(place: HostView) -> bool:
-    """Tell whether to ask the batch system: thousands of processes must not all do so."""
+def _is_first(view: HostView) -> bool:
+    """Return whether this is rank 0, so that only one of many processes runs a command."""
     ranks = ("SLURM_PROCID", *MPI["mpi.rank"])
-    return all(place.environ.get(name, "0") == "0" for name in ranks)
+    return all(view.environ.get(name, "0") == "0" for name in ranks)
 
 
-def batch_script(place: HostView) -> Iterator[Fact]:
-    """Yield the text of the batch script, from the first place where it can be read."""
-    named = place.environ.get("DASK_STRATA_BATCH_SCRIPT")
+def batch_script(view: HostView) -> Iterator[Fact]:
+    """Yield the text of the batch script, from the first source that can be read."""
+    named = view.environ.get("DASK_STRATA_BATCH_SCRIPT")
     if named:
         try:
             text = Path(named).read_text(encoding="utf-8", errors="replace")
@@ -294,37 +305,37 @@ def batch_script(place: HostView) -> Iterator[Fact]:
         else:
             yield Fact("job.script", text, f"DASK_STRATA_BATCH_SCRIPT: {named}")
             return
-    for path, source in _script_paths(place):
-        text_or_none = place.read(path)
+    for path, source in _script_paths(view):
+        text_or_none = view.read(path)
         if text_or_none:
             yield Fact("job.script", text_or_none, source)
             return
-    slurm = place.first(*MARKS["slurm"])
-    if slurm is None or not _is_first(place):
+    slurm = view.first(*MARKS["slurm"])
+    if slurm is None or not _is_first(view):
         return
-    answer = place.run("scontrol", "write", "batch_script", slurm[1], "-")
-    if answer is not None:
-        yield Fact("job.script", *answer)
+    output = view.run("scontrol", "write", "batch_script", slurm[1], "-")
+    if output is not None:
+        yield Fact("job.script", *output)
 
 
-def _script_paths(place: HostView) -> Iterator[tuple[Path, str]]:
-    """Yield where the batch systems keep their copy of the script, and how that is known."""
-    if not batch_systems(place):
+def _script_paths(view: HostView) -> Iterator[tuple[Path, str]]:
+    """Yield possible paths of the batch system's copy of the script, each with its source."""
+    if not batch_systems(view):
         return
-    for process, arguments in place.family():
+    for process, arguments in view.family():
         for argument in arguments:
             if argument.endswith(("/slurm_script", ".SC")):
                 yield Path(argument), f"{argument} (command line of process {process})"
-    slurm = place.first(*MARKS["slurm"])
+    slurm = view.first(*MARKS["slurm"])
     if slurm is not None and slurm[1].isdigit():
         for spool in ("/var/spool/slurmd", "/var/spool/slurm/d", "/var/spool/slurm/slurmd"):
             path = Path(spool) / f"job{int(slurm[1]):05d}" / "slurm_script"
             yield path, str(path)
-    pbs = place.first(*MARKS["pbs"])
+    pbs = view.first(*MARKS["pbs"])
     if pbs is not None and "/" not in pbs[1]:
         path = Path("/var/spool/pbs/mom_priv/jobs") / f"{pbs[1]}.SC"
         yield path, str(path)
-    lsf = place.environ.get("LSB_JOBFILENAME")
+    lsf = view.environ.get("LSB_JOBFILENAME")
     if lsf:
         yield Path(lsf), f"LSB_JOBFILENAME: {lsf}"
         yield Path(lsf + ".shell"), f"LSB_JOBFILENAME: {lsf}.shell"

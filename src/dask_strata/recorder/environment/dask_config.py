@@ -1,4 +1,4 @@
-"""The effective configuration of a process with where each value came from, and its packages."""
+"""The effective configuration of a process, with the source of each value, and its packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,17 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 
 
 class Setting(NamedTuple):
-    """One effective setting, its value as JSON, and where that came from."""
+    """An effective setting.
+
+    Attributes
+    ----------
+    name : str
+        Its dotted name.
+    value : str
+        Its value as JSON, without secrets.
+    source : str
+        The variable or file that sets it, ``inherited``, ``default`` or ``set at run time``.
+    """
 
     name: str
     value: str
@@ -31,7 +41,7 @@ class Setting(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """What one source of configuration says, as JSON by normal name."""
+    """The values in one source of configuration, as JSON by normal name."""
 
     source: str
     values: dict[str, str]
@@ -40,22 +50,22 @@ class _Layer(NamedTuple):
 def effective_settings(
     config: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
 ) -> list[Setting]:
-    """Return Dask's configuration as it is in this process; it is not changed.
+    """Return Dask's configuration in this process, without changing it.
 
     Parameters
     ----------
-    config
+    config : mapping, optional
         The configuration; Dask's own by default.
-    environ
+    environ : mapping, optional
         Environment variables; those of this process by default.
 
     Returns
     -------
     list of Setting
-        Sorted by dotted name, spelled as in Dask's defaults or else as it was set. The source
-        is the first of these that gives this very value: an environment variable,
-        ``inherited``, a file (the last one first), ``default``; else it was ``set at run
-        time``. A file or variable that cannot be understood is an ``error.config`` row.
+        Sorted by dotted name, which is spelled as in Dask's defaults or else as it was set. The
+        source is the first of these that has the same value: an environment variable,
+        ``inherited``, a file (the last one first), ``default``; otherwise it is ``set at run
+        time``. A file or variable that cannot be parsed makes a row ``error.config``.
     """
     import dask.config
 
@@ -78,7 +88,7 @@ def effective_settings(
 
 
 def _layers(environ: Mapping[str, str], errors: list[Setting]) -> Iterator[_Layer]:
-    """Yield the sources of configuration, from the one that Dask prefers to the defaults."""
+    """Yield the sources of configuration, from the highest precedence to the defaults."""
     import dask.config
 
     for variable, text in environ.items():
@@ -145,7 +155,7 @@ def _texts(pairs: Iterator[tuple[str, Any]]) -> dict[str, str]:
 
 
 def _normal(name: str) -> str:
-    """Return the one name that Dask takes several spellings of a setting for."""
+    """Return the name that all spellings and old names of a setting share in Dask."""
     import dask.config
 
     plain = name.replace("_", "-")
@@ -161,7 +171,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _open(value: Any, depth: int = 0) -> Any:
-    """Return a value in which no text and no entry of a secret name is a secret."""
+    """Return a value without secrets in its texts and in its entries with a secret name."""
     if depth > _DEEPEST:
         return UNREADABLE
     if isinstance(value, str):
@@ -183,14 +193,14 @@ def _json(value: Any) -> str:
     """Return valid JSON for any value at all."""
     try:
         return json.dumps(value, default=_safe_repr, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):  # odd keys, not a number, circles
+    except (TypeError, ValueError, RecursionError):  # keys without JSON, NaN, cycles
         return json.dumps(_safe_repr(value))
 
 
 def _safe_repr(value: Any) -> str:
     try:
         return repr(value)
-    except Exception as error:  # noqa: BLE001 - the user's class may raise whatever it likes
+    except Exception as error:  # noqa: BLE001 - a user's class can raise any error
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
 
 
@@ -202,8 +212,9 @@ def _writable(text: str) -> str:
 def installed_packages() -> list[tuple[str, str]]:
     """Return normal name and version of each installed distribution, sorted by name.
 
-    Of several with the same name, the first one on the import path counts, as for imports. One
-    whose metadata cannot be read is listed by its folder's name, with ``(unreadable)``.
+    Of several with the same name, the first one on the import path counts, as for imports. A
+    distribution with unreadable metadata has the name of its folder and the version
+    ``(unreadable)``.
     """
     found: dict[str, str] = {}
     for distribution in metadata.distributions():
@@ -214,8 +225,8 @@ def installed_packages() -> list[tuple[str, str]]:
 
 
 def _identity(distribution: metadata.Distribution) -> tuple[str, str]:
-    # Installers name the folder by name and version; reading the metadata of each of some
-    # hundred packages would cost a tenth of a second in every worker.
+    # The folder's name contains name and version. Reading the metadata of some hundred packages
+    # would take about 0.1 s in every worker.
     path: Any = getattr(distribution, "_path", None)
     stem, dot, _ = getattr(path, "name", "").rpartition(".dist-info")
     name, dash, version = stem.partition("-")
@@ -229,7 +240,7 @@ def _from_metadata(distribution: metadata.Distribution) -> tuple[str, str]:
     version: str | None = None
     try:
         name, version = distribution.metadata["Name"], distribution.metadata["Version"]
-    except Exception:  # noqa: BLE001 - each version of Python fails in its own way on broken files
+    except Exception:  # noqa: BLE001 - on broken files, the error depends on the version of Python
         version = UNREADABLE
     if not isinstance(name, str) or not name:
         folder = getattr(getattr(distribution, "_path", None), "name", "")

@@ -1,7 +1,7 @@
-"""The job layer: what started this process, on what machine, with which limits.
+"""Facts about the job: launcher, machine, devices and limits of this process.
 
-Each collector is a small function that yields facts; what cannot be known is not there. A
-collector that breaks loses nothing of the others and leaves an ``error.<collector>`` fact.
+Each collector is a small function that yields facts; unknown facts are left out. A collector
+that fails leaves a fact ``error.<collector>``, and the others continue.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ def job_facts(
     proc: Path = Path("/proc"),
     sys_root: Path = Path("/sys"),
 ) -> list[Fact]:
-    """Return what can be known about the job and the machine of this process; never raises.
+    """Return the facts about the job and the machine of this process; never raises.
 
     Parameters
     ----------
-    environ
+    environ : mapping, optional
         Environment variables; those of this process by default.
-    proc, sys_root
-        Where the kernel shows processes and devices.
+    proc, sys_root : Path, optional
+        Folders in which the kernel lists processes and devices.
 
     Returns
     -------
     list of Fact
-        In a fixed order; names may repeat, as with several batch_systems. Secrets are redacted.
+        In a fixed order; names may repeat, for example with two launchers. Secrets are redacted.
     """
-    place = HostView(dict(os.environ if environ is None else environ), proc, sys_root)
+    view = HostView(dict(os.environ if environ is None else environ), proc, sys_root)
     found: list[Fact] = []
     for name, collector in COLLECTORS.items():
-        found.extend(_clean(fact) for fact in _guarded(name, collector, place) if fact.value)
+        found.extend(_clean(fact) for fact in _guarded(name, collector, view) if fact.value)
     return list(dict.fromkeys(found))
 
 
-def _guarded(name: str, collector: Collector, place: HostView) -> Iterator[Fact]:
+def _guarded(name: str, collector: Collector, view: HostView) -> Iterator[Fact]:
     try:
-        yield from collector(place)
-    except Exception as error:  # noqa: BLE001 - whatever broke here must not lose the others
+        yield from collector(view)
+    except Exception as error:  # noqa: BLE001 - one failed collector must not stop the others
         yield failure(name, error)
 
 
 def _clean(fact: Fact) -> Fact:
-    """Return a fact without secrets, whose text can be written as UTF-8."""
-    variable = fact.source if fact.source.isidentifier() else ""  # else a path or command
+    """Return a fact without secrets and without characters that UTF-8 cannot encode."""
+    variable = fact.source if fact.source.isidentifier() else ""  # otherwise a path or a command
     if is_secret_name(fact.name) or is_secret_name(variable):
         return fact._replace(value=REDACTED)
     return Fact(*(redact_text(text.encode("utf-8", "backslashreplace").decode()) for text in fact))

@@ -1,4 +1,4 @@
-"""The process itself: command line, user, limits, and the environment that steers it."""
+"""The process: command line, user, limits, locale, and variables that affect libraries."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ STEERING = (
 _LIMITS = ("NOFILE", "NPROC", "CORE", "MEMLOCK", "STACK", "AS", "RSS", "FSIZE", "CPU")
 
 
-def identity(place: HostView) -> Iterator[Fact]:
-    """Yield command lines, executable, working folder, user and numbers of this process."""
-    source = str(place.proc / "self" / "cmdline")
-    yield Fact("process.command-line", shlex.join(place.arguments("self")), source)
+def identity(view: HostView) -> Iterator[Fact]:
+    """Yield command lines, executable, working folder, ids and start of this process."""
+    source = str(view.proc / "self" / "cmdline")
+    yield Fact("process.command-line", shlex.join(view.arguments("self")), source)
     yield Fact("process.arguments", shlex.join(sys.argv), "sys.argv")
     yield Fact("process.executable", sys.executable or "", "sys.executable")
     yield Fact("process.working-directory", os.getcwd(), "os.getcwd")  # noqa: PTH109 - text
     yield Fact("process.pid", str(os.getpid()), "os.getpid")
     parent = str(os.getppid())
     yield Fact("process.ppid", parent, "os.getppid")
-    source = str(place.proc / parent / "cmdline")
-    yield Fact("process.parent-command-line", shlex.join(place.arguments(parent)), source)
+    source = str(view.proc / parent / "cmdline")
+    yield Fact("process.parent-command-line", shlex.join(view.arguments(parent)), source)
     started = _started()
     yield Fact("process.started", f"{started:.2f}", "psutil.Process.create_time")
 
@@ -50,18 +50,18 @@ def _started() -> float:
 
 
 def user(_: HostView) -> Iterator[Fact]:
-    """Yield the user that this process runs as; the number is known even without a name."""
+    """Yield id and name of the user of this process."""
     import pwd
 
     yield Fact("process.uid", str(os.getuid()), "os.getuid")
     try:
         yield Fact("process.user", pwd.getpwuid(os.getuid()).pw_name, "pwd.getpwuid")
     except KeyError:
-        return  # containers often run under a number that has no name
+        return  # in containers, a user id often has no name
 
 
 def limits(_: HostView) -> Iterator[Fact]:
-    """Yield what the operating system allows this process, soft and hard."""
+    """Yield the soft and hard limits that the operating system sets for this process."""
     import resource
 
     for name in _LIMITS:
@@ -73,11 +73,11 @@ def limits(_: HostView) -> Iterator[Fact]:
             yield Fact(f"limit.{name.lower()}.{kind}", text, "resource.getrlimit")
 
 
-def steering(place: HostView) -> Iterator[Fact]:
-    """Yield the variables that steer threads, memory, libraries and language."""
+def steering(view: HostView) -> Iterator[Fact]:
+    """Yield the variables that control threads, memory, libraries and language."""
     for name in STEERING:
-        if name in place.environ:
-            yield Fact(f"environment.{name}", place.environ[name], name)
+        if name in view.environ:
+            yield Fact(f"environment.{name}", view.environ[name], name)
 
 
 def locality(_: HostView) -> Iterator[Fact]:

@@ -1,4 +1,4 @@
-"""The client's script: its text, where it is in git, how it was called."""
+"""The client's script: its text, its git commit, its command line."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ _TEXT_LIMIT = 2_000_000
 
 
 def script_facts(*, code: bool) -> Iterator[tuple[str, str]]:
-    """Yield what is known of the script that this process runs, as (name, value).
+    """Yield facts about the script that this process runs.
 
     Parameters
     ----------
     code : bool
-        Whether the text itself may be recorded.
+        Whether the text of the script is included.
+
+    Yields
+    ------
+    tuple of str and str
+        Name and value of a fact.
     """
     yield "argv", json_text(redact_arguments(sys.argv))
     yield "command", json_text(redact_arguments(getattr(sys, "orig_argv", sys.argv)))

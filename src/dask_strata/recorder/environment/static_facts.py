@@ -1,4 +1,4 @@
-"""The static facts of a process as rows: job, configuration, packages."""
+"""The static facts of a process as rows of `job`, `config` and `packages`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from dask_strata.config import understood
 from dask_strata.recorder.pipeline.anonymize import left_out
 from dask_strata.recorder.pipeline.engine import Engine
 
-#: Fact of a process: a setting of the scheduler's version that the process's does not know.
+#: Name of a fact: a setting from the scheduler that this process's version does not have.
 UNKNOWN_SETTING = "dask-strata.unknown-setting"
 
-#: Fact of a process: what the settings leave out of its record.
+#: Name of a fact: the classes of facts that the settings leave out of the record.
 LEFT_OUT_FACT = "dask-strata.left-out"
 
 
-def add_statics(engine: Engine, spec: Mapping[str, Any] | None = None) -> None:
-    """Add what is known of this process and its machine; on the recorder's thread.
+def add_static_facts(engine: Engine, spec: Mapping[str, Any] | None = None) -> None:
+    """Add facts about the job, configuration and packages of this process to its record.
+
+    Do not call it on Dask's event loop: reading them takes up to some seconds.
 
     Parameters
     ----------
     engine : Engine
         The process's recorder.
     spec : mapping, optional
-        What the scheduler's recorder asked for.
+        Specification from the scheduler's recorder, with its settings.
     """
     from dask_strata.recorder.environment.dask_config import effective_settings, installed_packages
     from dask_strata.recorder.environment.job import job_facts

@@ -1,1 +1,1 @@
-"""Profiles by choice: Yappi in recorded processes, Darshan in workers."""
+"""Profilers on request: Yappi in recorded processes, Darshan in workers."""

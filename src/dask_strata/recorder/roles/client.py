@@ -8,7 +8,7 @@ from typing import Any
 
 from dask_strata.config import read_settings, understood
 from dask_strata.recorder.environment.script import script_facts
-from dask_strata.recorder.environment.static_facts import add_statics
+from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
@@ -41,7 +41,7 @@ class ClientRecorder(Source):
         return [self._add_facts]
 
     def _add_facts(self) -> None:
-        add_statics(self._engine, self._spec)
+        add_static_facts(self._engine, self._spec)
         # Last, because git may be slow.
         for name, value in script_facts(code=self._engine.settings.code):
             self._engine.add("script", name=name, value=value)

@@ -10,7 +10,7 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.config import read_settings, understood
-from dask_strata.recorder.environment.static_facts import add_statics
+from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
@@ -54,7 +54,7 @@ class NannyRecorder(Source):
 
     def facts(self) -> Iterable[Callable[[], None]]:
         """Return the action that gathers facts of the nanny's process."""
-        return [lambda: add_statics(self._engine, self._spec)]
+        return [lambda: add_static_facts(self._engine, self._spec)]
 
     def end_reason(self) -> str | None:
         """Return ``"closed"`` if the nanny has closed."""

@@ -17,7 +17,7 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_strata.config import VERSION, Settings, read_settings, understood
-from dask_strata.recorder.environment.static_facts import add_statics
+from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
@@ -301,7 +301,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         """Return the actions that gather facts of the scheduler's process."""
         engine = self._engine
         assert engine is not None  # noqa: S101  for the type checker
-        actions = [lambda: add_statics(engine)]
+        actions = [lambda: add_static_facts(engine)]
         if self.settings.fsync_interval is not None:
             actions.append(lambda: sync_run(self.folder))
         return actions

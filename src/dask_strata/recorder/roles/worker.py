@@ -10,7 +10,7 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.config import Settings, read_settings, understood
-from dask_strata.recorder.environment.static_facts import add_statics
+from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
@@ -104,7 +104,7 @@ class WorkerRecorder(Source):
         """Return the actions that gather facts of the worker's process."""
         return [
             lambda: add_darshan_facts(self._engine),
-            lambda: add_statics(self._engine, self._spec),
+            lambda: add_static_facts(self._engine, self._spec),
         ]
 
     def end_reason(self) -> str | None:
