@@ -7,7 +7,7 @@ from typing import Any
 
 
 def write_events(path: Path, n_events: int, cluster: int, seed: int) -> None:
-    """Write a file of events with muons, in clusters of so many events."""
+    """Write a file of events with muons, in clusters of ``cluster`` events."""
     import awkward as ak
     import numpy as np
     import uproot

@@ -31,12 +31,13 @@ _LAST_SECONDS = 3.0
 #: Tasks after which the recorder's thread lets other threads run.
 _SLICE = 100
 
-#: Characters of ``columns`` beyond which all rows with the same text share one batch.
+#: Length in characters of a ``columns`` text from which its rows get a batch of their own, so that
+#: the batch has the text once.
 _LONG = 200
 
 
 class Definitions:
-    """The definitions of one submission, and the number of them to search.
+    """The definitions of one submission, which are searched in several steps.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Where rows come from: Dask's logs, its messages, task threads and libraries."""
+"""Sources: each makes rows of one subject, from Dask's logs, messages, threads or libraries."""

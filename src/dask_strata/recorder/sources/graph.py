@@ -98,7 +98,7 @@ def _size(value: Any) -> int:
 
 
 class _Graph:
-    """One submission, and the number of its tasks that have rows."""
+    """One submission, whose tasks become rows in several steps."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class GraphSource(Source):
             self._inputs.end()
 
     def has_more(self) -> bool:
-        """Return whether submissions or inputs have no rows yet."""
+        """Return whether a submission has tasks or inputs without rows."""
         inputs = self._inputs is not None and self._inputs.has_more()
         return bool(self._new or self._begun) or inputs
 

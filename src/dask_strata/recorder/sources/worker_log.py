@@ -85,7 +85,7 @@ class WorkerLogSource(Source):
 
 
 def _is_redundant(entry: tuple[Any, ...]) -> bool:
-    """Return whether an entry only announces transitions that follow, of the same stimulus."""
+    """Return whether an entry only announces later transitions of the same stimulus."""
     if len(entry) < _KEYED_LENGTH:
         return False
     first, second, third = entry[:3]
