@@ -1,4 +1,4 @@
-"""What the tests share: real clusters, the real command, no mocks."""
+"""Fixtures and helpers of all tests: real clusters, the real command, no mocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -18,12 +18,15 @@ from distributed import Client, LocalCluster
 
 from dask_strata import Run, open_run
 
-# Started in the background, we may have been told to ignore interrupts; scripts under test are not.
+if TYPE_CHECKING:
+    from tests.support.deployment import Deployment
+
+# A background process may ignore interrupts and pass that on; scripts under test must not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# No test asserts a time: on a loaded machine any example may take long.
+# No deadline: on a loaded machine any example may take long.
 hypothesis.settings.register_profile("strata", deadline=None)
 hypothesis.settings.load_profile("strata")
 
@@ -31,11 +34,11 @@ hypothesis.settings.load_profile("strata")
 def wait_until(
     condition: Callable[[], Any], seconds: float = 60, what: str = "the condition"
 ) -> Any:
-    """Wait for a condition to hold and return what it returned; fail when it does not."""
+    """Wait until a condition returns a true value, and return that; fail after some seconds."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds} s in vain for {what}")
+            pytest.fail(f"waited {seconds} s without success for {what}")
         time.sleep(0.05)
     return value
 
@@ -95,6 +98,16 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
         yield made
 
 
+@pytest.fixture
+def deployment(tmp_path: Path, runs: Path) -> Iterator[Deployment]:
+    """Start processes as on a cluster; kill them after the test."""
+    from tests.support.deployment import Deployment
+
+    made = Deployment(tmp_path, runs)
+    yield made
+    made.kill()
+
+
 def runs_in(folder: Path) -> list[Run]:
     """Return the runs in a folder, opened."""
     return [open_run(path.parent) for path in sorted(folder.glob("*/run.json"))]
@@ -106,14 +119,14 @@ def rows(run: Run, query: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is slow is no worker that hangs, which a record would tell of."""
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prolong timeouts: on a slow machine the record would contain a worker that hangs."""
     monkeypatch.setattr("dask_strata.recorder.roles.detach._SECONDS", 60)
     monkeypatch.setattr("dask_strata.recorder.session._DETACH_SECONDS", 150)
 
 
 def assert_whole(run: Run) -> None:
-    """Assert that Dask's counters agree with the rows on record, in every process."""
+    """Assert that the record is complete, and that some counts were compared with Dask's."""
     check = run.check()
     assert check.ok, check.missing
     counted = [f for f in check.findings if f.severity == "ok"]
@@ -121,7 +134,7 @@ def assert_whole(run: Run) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("DASK_DASK_STRATA", "DASK_DISTRIBUTED")):
             monkeypatch.delenv(name)

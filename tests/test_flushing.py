@@ -1,4 +1,4 @@
-"""What `flush` covers is on record whatever happens next; nothing that takes long delays it."""
+"""`flush` writes all rows before it returns; slow work of the recorder does not delay it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.conftest import rows, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
-#: With this nothing is flushed because it is time.
+#: A flush interval that no test reaches.
 NEVER = "1h"
 
 FRAME = Encoder("worker-0a1b2c3d", {}).header()
@@ -42,7 +42,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Callable[..., Engine]]:
-    """Make an engine that records into a run of its own; start it yourself."""
+    """Make an engine with its own run; the test starts it."""
     made: list[Engine] = []
 
     def make(**settings: Any) -> Engine:
@@ -61,40 +61,38 @@ def keys(run: Run, query: str) -> set[str]:
     return {row["key"] for row in rows(run, query)}
 
 
-def test_what_a_task_flushed_survives_its_worker(
-    client: Client, runs: Path, tmp_path: Path
-) -> None:
-    """A worker is killed after `flush`: all that it had seen is on record, up to that task."""
+def test_flushed_rows_survive_the_worker(client: Client, runs: Path, tmp_path: Path) -> None:
+    """If a worker is killed after `flush`, its record contains all events up to that task."""
     sign = tmp_path / "flushed"
 
-    def last_words() -> str:
+    def flush_and_die() -> str:
         if sign.exists():
             return "again"
         done = dask_strata.flush(60)
         sign.write_text(f"{os.getpid()} {done}")
         os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("it goes on")
+        raise AssertionError("the process survived SIGKILL")
 
     before = [f"before-{i}" for i in range(20)]
     with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
         assert client.gather(client.map(abs, range(20), key=before)) == list(range(20))
-        assert client.submit(last_words, key="last-words").result(timeout=120) == "again"
+        assert client.submit(flush_and_die, key="last-words").result(timeout=120) == "again"
     pid, done = sign.read_text().split()
     assert done == "True"
     [dead] = rows(run, f"select process from processes where role = 'worker' and pid = {pid}")
-    mine = f"process = '{dead['process']}'"
-    assert keys(run, f"from worker_transitions where {mine} and finish_state = 'memory'") == {
+    of_dead = f"process = '{dead['process']}'"
+    assert keys(run, f"from worker_transitions where {of_dead} and finish_state = 'memory'") == {
         *before
     }
-    assert keys(run, f"from executions where {mine}") == {*before}
+    assert keys(run, f"from executions where {of_dead}") == {*before}
     assert "last-words" in keys(
-        run, f"from worker_transitions where {mine} and finish_state = 'executing'"
+        run, f"from worker_transitions where {of_dead} and finish_state = 'executing'"
     )
     assert {f.process for f in run.check().missing} == {dead["process"]}
 
 
-def test_a_client_flushes_what_its_process_saw(client: Client, runs: Path) -> None:
-    """Nothing was written before, the submission and what came of it is when it returns."""
+def test_a_client_flushes_the_rows_of_its_process(client: Client, runs: Path) -> None:
+    """Submission and transitions are not written before `flush`, and are when it returns."""
     query = "select first_key as key from client_submissions"
     finished = "from scheduler_transitions where finish_state = 'memory'"
     with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
@@ -104,22 +102,22 @@ def test_a_client_flushes_what_its_process_saw(client: Client, runs: Path) -> No
         assert (keys(run, query), keys(run, finished)) == ({"seen"}, {"seen"})
 
 
-def test_without_a_recording_there_is_nothing_to_do(client: Client) -> None:
-    """It returns at once and says yes, in the client, in a task and on an event loop."""
+def test_without_a_recording_flush_returns_true(client: Client) -> None:
+    """It returns True at once: in the client, in a task and on an event loop."""
     assert dask_strata.flush(60)
     assert client.submit(dask_strata.flush, pure=False).result()
     assert client.run_on_scheduler(dask_strata.flush)
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "5s", None, True])
-def test_a_timeout_that_is_none(timeout: Any) -> None:
-    """It is refused, whether anybody records or not."""
+def test_an_invalid_timeout_is_refused(timeout: Any) -> None:
+    """A timeout that is negative or not a number raises an error, also without a recording."""
     with pytest.raises((TypeError, ValueError), match="a number of seconds"):
         dask_strata.flush(timeout)
 
 
 def test_on_an_event_loop_it_does_not_wait(client: Client, runs: Path) -> None:
-    """A flush that cannot go on does not stop the loop; it is done when it can."""
+    """On an event loop `flush` only triggers a flush, so a blocked one does not block the loop."""
 
     async def in_a_thread() -> bool:
         return await asyncio.to_thread(dask_strata.flush, 60)
@@ -132,15 +130,17 @@ def test_on_an_event_loop_it_does_not_wait(client: Client, runs: Path) -> None:
         with scheduler._flush_lock:
             assert client.run_on_scheduler(dask_strata.flush) is False
         query = "from scheduler_transitions where finish_state = 'memory'"
-        wait_until(lambda: keys(run, query) == {"seen"}, what="the flush that was asked for")
+        wait_until(lambda: keys(run, query) == {"seen"}, what="the triggered flush")
         assert set(client.run(dask_strata.flush).values()) == {False}
         assert client.submit(abs, -2, key="more").result() == 2
         assert client.run_on_scheduler(in_a_thread) is True
         assert keys(run, query) == {"seen", "more"}
 
 
-def test_a_large_graph_holds_up_nothing(cluster: LocalCluster, client: Client, runs: Path) -> None:
-    """One flush writes all transitions and a part of the graph; the rest is there in the end."""
+def test_a_large_graph_does_not_delay_a_flush(
+    cluster: LocalCluster, client: Client, runs: Path
+) -> None:
+    """One flush writes all transitions and a part of the graph; later ones write the rest."""
     n = 2 * MAX_TASKS + 5_000
     tasks, nowhere = "select key from graph_tasks", {"a place that is nowhere": 1}
 
@@ -149,7 +149,7 @@ def test_a_large_graph_holds_up_nothing(cluster: LocalCluster, client: Client, r
         names = [f"{prefix}-{i}" for i in range(n)]
         made = client.map(abs, range(n), key=names, resources=nowhere)
         wait_until(lambda: len(cluster.scheduler.unrunnable) == known + n, what="all tasks")
-        client.run_on_scheduler(lambda: None)  # the loop has ended its step
+        client.run_on_scheduler(lambda: None)  # wait for the next step of the event loop
         return made
 
     with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
@@ -159,14 +159,14 @@ def test_a_large_graph_holds_up_nothing(cluster: LocalCluster, client: Client, r
         first = submit("first")
         scheduler.flush()
         assert scheduler._writer.handed_over(60)
-        moved = keys(run, "select distinct key from scheduler_transitions")
-        assert moved == {f.key for f in first}
+        transitioned = keys(run, "select distinct key from scheduler_transitions")
+        assert transitioned == {f.key for f in first}
         assert 0 < len(keys(run, tasks)) <= MAX_TASKS
         assert dask_strata.flush(120)
-        assert keys(run, tasks) == moved
+        assert keys(run, tasks) == transitioned
         second = submit("second")
     wait_until(lambda: open_run(run.path).state == "complete", what="the end")
-    assert keys(run, tasks) == moved | {f.key for f in second}
+    assert keys(run, tasks) == transitioned | {f.key for f in second}
 
 
 class Facts(Source):
@@ -179,10 +179,10 @@ class Facts(Source):
         return [self._action]
 
 
-def test_facts_that_take_long_hold_up_nothing(
+def test_slow_facts_do_not_delay_a_flush(
     engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows are written while they are gathered; what is not there at the end is named."""
+    """Rows are written while facts are gathered; facts that miss the end are a loss."""
     monkeypatch.setattr("dask_strata.recorder.pipeline.engine._LAST_WRITE_SECONDS", 60)
     go, one = threading.Event(), engine(flush_interval="10ms")
     one.start(Facts(lambda: one.add("job", name="slow", value=str(go.wait(60)))), address="c")
@@ -209,8 +209,8 @@ def test_facts_that_take_long_hold_up_nothing(
     assert loss["what"] == "facts"
 
 
-def test_fsync_is_asked_for_on_the_writing_thread(engine: Callable[..., Engine]) -> None:
-    """Never by default; else again and again, and at the end."""
+def test_fsync_is_called_on_the_writer_thread(engine: Callable[..., Engine]) -> None:
+    """fsync is never called by default; with an interval it is called repeatedly and at the end."""
     calls: list[str] = []
 
     def watch(_: Any, event: str, argument: Any) -> None:
@@ -231,13 +231,13 @@ def test_fsync_is_asked_for_on_the_writing_thread(engine: Callable[..., Engine])
     without.finish("done")
     assert calls == []
     often = start(flush_interval="10ms", sample_interval="10ms", fsync_interval="10ms")
-    wait_until(lambda: len(calls) > 3, what="the disk to be asked")
+    wait_until(lambda: len(calls) > 3, what="calls of fsync")
     often.finish("done")
     seldom = start(fsync_interval=NEVER)
     assert seldom.flush_all(60)
-    asked = len(calls)
+    before = len(calls)
     seldom.finish("done")
-    assert len(calls) > asked
+    assert len(calls) > before
     assert {name.rpartition("-")[2] for name in calls} == {"writer"}
     assert all(len(open_run(one.folder)["losses"]) == 0 for one in (often, seldom))
 
@@ -245,7 +245,7 @@ def test_fsync_is_asked_for_on_the_writing_thread(engine: Callable[..., Engine])
 def test_fsync_that_fails_is_counted(
     engine: Callable[..., Engine], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file that cannot be asked for (here a pipe) is told of and on record; nothing is raised."""
+    """If fsync fails (here on a pipe), it is logged and recorded as a loss; nothing is raised."""
     one = engine(flush_interval=NEVER, fsync_interval="10ms")
     one.start(address="c")
     assert one.flush_all(60)
@@ -267,8 +267,8 @@ def test_fsync_that_fails_is_counted(
     assert [r.getMessage() for r in caplog.records if "cannot sync them to disk" in r.getMessage()]
 
 
-def test_records_of_others_are_asked_for_too(tmp_path: Path) -> None:
-    """Their files are, and one that is gone is told of."""
+def test_relayed_records_are_synced_too(tmp_path: Path) -> None:
+    """The files of relayed processes are synced; a missing file raises an error once."""
     sink = RelaySink(tmp_path, ".seg")
     sink.write(RelaySink.label("worker-0a1b2c3d", FRAME), 0)
     sink.sync()

@@ -30,8 +30,8 @@ from dask_strata.report.rows import write_json
 
 
 @pytest.fixture
-def run() -> Iterator[Execution]:
-    """A run of a task's function, which the test is in the midst of."""
+def execution() -> Iterator[Execution]:
+    """The current execution of a task's function."""
     made = Execution("key", 1, "thread", threading.get_ident(), 0)
     token = current_execution.set(made)
     yield made
@@ -45,26 +45,26 @@ def twice(x: int, *, add: int = 0) -> int:
     return 2 * x + add
 
 
-def test_a_decorated_function_is_what_it_was(run: Execution) -> None:
+def test_a_decorated_function_keeps_its_interface(execution: Execution) -> None:
     """Name, signature, docstring and result stay; each call is a section and its counter."""
     assert (twice.__name__, twice.__doc__) == ("twice", "Return twice the number.")
     assert list(inspect.signature(twice).parameters) == ["x", "add"]
     assert twice(3, add=1) + twice(4) == 15
-    assert run.reported["counter", "calls"] == (2, 2)
-    seconds, count = run.reported["section", "twice"]
+    assert execution.reported["counter", "calls"] == (2, 2)
+    seconds, count = execution.reported["section", "twice"]
     assert (seconds > 0, count) == (True, 2)
 
 
 def test_nothing_happens_outside_a_task() -> None:
-    """Without a run, functions work, and nothing is kept anywhere."""
+    """Without an execution, functions work, and no metric is stored."""
     assert current_execution.get() is None
     with dask_strata.section("alone"):
         dask_strata.count("alone", 5)
     assert twice(1) == 2
 
 
-def test_nothing_of_the_recorder_is_loaded_for_it() -> None:
-    """In a process without a recorder the decorator works and loads neither it nor Dask."""
+def test_the_decorator_does_not_import_the_recorder() -> None:
+    """In a process without a recorder the decorator imports neither the recorder nor Dask."""
     code = (
         "import sys, dask_strata\n"
         "@dask_strata.track_metrics\n"
@@ -76,7 +76,7 @@ def test_nothing_of_the_recorder_is_loaded_for_it() -> None:
     assert done.stdout == "7 []\n"
 
 
-def test_sections_nest_and_survive_exceptions(run: Execution) -> None:
+def test_sections_nest_and_survive_exceptions(execution: Execution) -> None:
     """An inner section is part of the outer's time; an exception passes, and both count."""
     with (
         pytest.raises(ZeroDivisionError) as caught,
@@ -85,13 +85,13 @@ def test_sections_nest_and_survive_exceptions(run: Execution) -> None:
     ):
         1 / 0  # noqa: B018
     assert len(caught.traceback) == 1
-    outer, inner = run.reported["section", "outer"], run.reported["section", "inner"]
+    outer, inner = execution.reported["section", "outer"], execution.reported["section", "inner"]
     assert outer[0] >= inner[0] > 0
     assert (outer[1], inner[1]) == (1, 1)
 
 
-def test_threads_count_where_their_context_is_of_the_task(run: Execution) -> None:
-    """A thread with a copy of the task's context counts for it, all of it; one without does not."""
+def test_threads_count_for_the_task_of_their_context(execution: Execution) -> None:
+    """Counts of a thread belong to the task if the thread has a copy of its context."""
 
     def work() -> None:
         for _ in range(500):
@@ -105,21 +105,21 @@ def test_threads_count_where_their_context_is_of_the_task(run: Execution) -> Non
         thread.start()
     for thread in threads:
         thread.join()
-    assert run.reported["counter", "steps"] == (4000, 2000)
+    assert execution.reported["counter", "steps"] == (4000, 2000)
 
 
-def test_nothing_fails_that_would_not_without_a_recorder(run: Execution) -> None:
-    """What is no number is left out, and too many names are summed up as others."""
+def test_nothing_fails_that_would_not_without_a_recorder(execution: Execution) -> None:
+    """A value that is not a number is ignored; names beyond the bound are summed as others."""
     dask_strata.count("odd", "three")  # type: ignore[arg-type]
-    assert run.reported == {}
+    assert execution.reported == {}
     for i in range(MAX_NAMES + 10):
         dask_strata.count(f"event-{i}", 2)
-    assert len(run.reported) == MAX_NAMES + 1
-    assert run.reported["counter", OTHERS] == (20, 10)
+    assert len(execution.reported) == MAX_NAMES + 1
+    assert execution.reported["counter", OTHERS] == (20, 10)
 
 
-def test_methods_coroutines_and_pickles(run: Execution) -> None:
-    """Methods keep their instance, coroutines are awaited, and cloudpickle takes both along."""
+def test_methods_coroutines_and_pickles(execution: Execution) -> None:
+    """Methods keep their instance, coroutines are awaited, and cloudpickle includes both."""
 
     class Processor:
         factor = 3
@@ -136,29 +136,29 @@ def test_methods_coroutines_and_pickles(run: Execution) -> None:
     assert again.process(2) == 6
     assert inspect.iscoroutinefunction(again.later)
     assert asyncio.run(again.later(1)) == 4
-    assert run.reported["section", "Processor.process"][1] == 2
-    assert run.reported["section", "Processor.later"][1] == 1
+    assert execution.reported["section", "Processor.process"][1] == 2
+    assert execution.reported["section", "Processor.later"][1] == 1
     assert pickle.loads(pickle.dumps(twice)) is twice
 
 
-@pytest.mark.parametrize("what", [int, "process", None])
-def test_only_functions_can_be_tracked(what: Any) -> None:
-    """What is no function is refused at once, with a word on where the decorator belongs."""
+@pytest.mark.parametrize("value", [int, "process", None])
+def test_only_functions_can_be_tracked(value: Any) -> None:
+    """Decorating anything but a function is an error that names functions and methods."""
     with pytest.raises(TypeError, match="functions and methods"):
-        dask_strata.track_metrics(what)
+        dask_strata.track_metrics(value)
 
 
 # Probes.
 
 
 class Library:
-    """What a library may have."""
+    """A class of a library with probes on its members."""
 
     def __init__(self) -> None:
         self.counter = 0
 
     def read(self, n: int) -> int:
-        """Count what is read."""
+        """Count the read items."""
         self.counter += n
         return n
 
@@ -177,18 +177,18 @@ def probed(note: Callable[..., None]) -> Probes:
     return probes
 
 
-def test_probes_see_and_leave_no_trace() -> None:
-    """Changes and look-ups are told; instances and the class stay as they were."""
-    plain = copy.copy(Library())  # which leaves something in the class itself
+def test_probes_report_and_leave_no_trace() -> None:
+    """Probes report changes and look-ups; instances and the class stay as they were."""
+    plain = copy.copy(Library())  # copying adds an attribute to the class
     plain.read(7)
     before = dict(vars(Library))
-    told: list[Any] = []
-    probes = probed(lambda *what: told.append(what))
+    reports: list[Any] = []
+    probes = probed(lambda *report: reports.append(report))
     seen = Library.make()
     assert seen.read(7) == 7
     assert seen.counter == 7
-    assert told[0] == (None,)
-    assert [what[1:3] for what in told if len(what) == 4] == [(None, 0), (0, 7)]
+    assert reports[0] == (None,)
+    assert [report[1:3] for report in reports if len(report) == 4] == [(None, 0), (0, 7)]
     assert pickle.dumps(seen) == pickle.dumps(plain)
     assert vars(copy.copy(seen)) == {"counter": 7}
     assert inspect.ismethod(Library.make)
@@ -200,11 +200,11 @@ def test_probes_see_and_leave_no_trace() -> None:
     assert dict(vars(Library)) == before
 
 
-def test_what_a_probe_raises_goes_nowhere() -> None:
-    """A note that fails changes nothing for the library, and adds nothing to its traceback."""
+def test_exceptions_of_a_probe_are_suppressed() -> None:
+    """An exception in a callback does not reach the library or its tracebacks."""
 
     def fail(*_: Any) -> None:
-        raise RuntimeError("ours")
+        raise RuntimeError("in the callback")
 
     probes = probed(fail)
     library = Library.make()
@@ -213,25 +213,25 @@ def test_what_a_probe_raises_goes_nowhere() -> None:
         library.read("x")  # type: ignore[arg-type]
     probes.remove()
     assert [entry.name for entry in caught.traceback] == [
-        "test_what_a_probe_raises_goes_nowhere",
+        "test_exceptions_of_a_probe_are_suppressed",
         "read",
     ]
 
 
-def test_a_probe_that_was_put_over_falls_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What somebody puts over a probe stays, and the probe below tells nobody any more."""
-    told: list[Any] = []
-    probes = probed(lambda *what: told.append(what))
-    ours = vars(Library)["read"]
-    monkeypatch.setattr(Library, "read", lambda self, n: ours.__get__(self)(n) + 1)
+def test_a_covered_probe_stops_reporting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patch on top of a probe stays after removal, and the probe below no longer reports."""
+    reports: list[Any] = []
+    probes = probed(lambda *report: reports.append(report))
+    probe = vars(Library)["read"]
+    monkeypatch.setattr(Library, "read", lambda self, n: probe.__get__(self)(n) + 1)
     probes.remove()
-    told.clear()
+    reports.clear()
     assert Library.make().read(1) == 2
-    assert told == []
+    assert reports == []
 
 
-def test_an_unknown_version_of_a_library_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library without what we look for is left as it is, and the record says that it is."""
+def test_an_unknown_version_of_a_library_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library without the expected members is not changed, and the record has a loss."""
     strange = types.ModuleType("coffea.nanoevents.factory")
     strange.__spec__ = importlib.machinery.ModuleSpec(strange.__name__, None)
     monkeypatch.setitem(sys.modules, strange.__name__, strange)
@@ -244,11 +244,11 @@ def test_an_unknown_version_of_a_library_is_told_of(monkeypatch: pytest.MonkeyPa
     assert libraries.take_errors() == []
 
 
-# What a run uses.
+# Reads of an execution.
 
 
-def test_ranges_are_merged_and_given_up_when_they_are_too_many() -> None:
-    """Ranges that touch are one; where one is unknown, so are all, but never the sum."""
+def test_ranges_are_merged_and_unknown_ones_make_all_unknown() -> None:
+    """Adjacent ranges become one; an unknown range makes all unknown, but not their sum."""
     use = LibraryUse(threading.get_ident())
     use.add("/a", requested=20, requests=1, ranges=2, span=[(10, 20), (0, 10)])
     use.add("/a", requested=5, requests=1, ranges=1, span=[(30, 35)])
@@ -258,8 +258,8 @@ def test_ranges_are_merged_and_given_up_when_they_are_too_many() -> None:
     assert (b["spans"], b["requested_bytes"]) == (None, 5)
 
 
-def test_phases_of_another_thread_are_not_the_runs() -> None:
-    """Opening and building in another thread leaves the phases of the run alone; bytes count."""
+def test_phases_of_another_thread_are_ignored() -> None:
+    """Opening and building in another thread has no phases in the execution; its bytes count."""
     use = LibraryUse(threading.get_ident())
 
     def elsewhere() -> None:
@@ -278,7 +278,7 @@ def test_phases_of_another_thread_are_not_the_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "place"),
+    ("path", "location"),
     [
         ("file:///data/x.root", "/data/x.root"),
         ("/data//y/../x.root", "/data/x.root"),
@@ -286,13 +286,13 @@ def test_phases_of_another_thread_are_not_the_runs() -> None:
         ("root://eos.example//store/x.root", "root://eos.example//store/x.root"),
     ],
 )
-def test_places_of_files_have_no_credentials(path: str, place: str) -> None:
-    """Local files have their absolute path, addresses stay as they are but for credentials."""
-    assert located(path) == place
+def test_locations_of_files_have_no_credentials(path: str, location: str) -> None:
+    """Local files have absolute paths; URLs only lose their credentials."""
+    assert located(path) == location
 
 
 def test_json_of_names_that_are_no_text(tmp_path: Path) -> None:
-    """A file whose name is not UTF-8 comes back from JSON as it was."""
+    """A file name that is not UTF-8 survives a round trip through JSON."""
     names = {"caf\udce9.root": ["ü", "new\nline"]}
     write_json(names, tmp_path / "names.json")
     assert json.loads((tmp_path / "names.json").read_text()) == names

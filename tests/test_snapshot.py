@@ -1,4 +1,4 @@
-"""A look at a running cluster: tasks and workers as the scheduler has them, and no trace of it."""
+"""A snapshot has the scheduler's tasks and workers, and taking it leaves no trace."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
 
 
 def hold(began: str, go_on: str, *_: Any) -> str:
-    """Say that we have begun, and wait until we may go on."""
+    """Set one event and wait for another."""
     Event(began).set()
     assert Event(go_on).wait(60)
     return "x" * 1000
 
 
 def after(*results: Any) -> int:
-    """Count what there is."""
+    """Return the number of arguments."""
     return len(results)
 
 
@@ -54,13 +54,13 @@ def fail() -> None:
     raise ValueError("no muons for you")
 
 
-def by_key(look: Snapshot) -> dict[str, LiveTask]:
+def by_key(snapshot: Snapshot) -> dict[str, LiveTask]:
     """Return the tasks by their keys."""
-    return {task.key: task for task in look.tasks}
+    return {task.key: task for task in snapshot.tasks}
 
 
 def state_of_the_scheduler(dask_scheduler: Any) -> dict[str, Any]:
-    """Return what a look could have changed."""
+    """Return the state that taking a snapshot could change."""
     return {
         "transitions": dask_scheduler.transition_counter,
         "tasks": {str(key): (ts.state, ts.run_id) for key, ts in dask_scheduler.tasks.items()},
@@ -74,8 +74,8 @@ def state_of_the_scheduler(dask_scheduler: Any) -> dict[str, Any]:
     }
 
 
-def test_tasks_and_workers_are_as_they_are_while_tasks_run(client: Client) -> None:
-    """Running, waiting and finished tasks are seen with their states, places and sizes."""
+def test_tasks_and_workers_while_tasks_run(client: Client) -> None:
+    """Running, waiting and finished tasks have their states, workers and sizes."""
     done = client.submit(len, "abc", key=("done", 3))
     assert done.result() == 3
     with dask.annotate(label="jets", folder={1, 2}):
@@ -83,15 +83,15 @@ def test_tasks_and_workers_are_as_they_are_while_tasks_run(client: Client) -> No
     waiting = client.submit(after, held, done, key="after-1")
     assert Event("held began", client=client).wait(60)
 
-    look = dask_strata.live(client)
+    snapshot = dask_strata.live(client)
 
-    tasks = by_key(look)
+    tasks = by_key(snapshot)
     assert {key: task.state for key, task in tasks.items()} == {
         "('done', 3)": "memory",
         "held-1": "processing",
         "after-1": "waiting",
     }
-    assert dict(look.states) == {"memory": 1, "processing": 1, "waiting": 1}
+    assert dict(snapshot.states) == {"memory": 1, "processing": 1, "waiting": 1}
     finished, running = tasks["('done', 3)"], tasks["held-1"]
     assert (finished.key_type, finished.typename, finished.n_replicas) == ("tuple", "int", 1)
     assert finished.nbytes == sys.getsizeof(3)
@@ -102,7 +102,7 @@ def test_tasks_and_workers_are_as_they_are_while_tasks_run(client: Client) -> No
     assert json.loads(running.annotations or "")["folder"] == "set"
     assert tasks["after-1"].n_dependencies == 2
 
-    workers = {worker.address: worker for worker in look.workers}
+    workers = {worker.address: worker for worker in snapshot.workers}
     assert set(workers) == set(client.scheduler_info()["workers"])
     on = workers[running.worker or ""]
     assert (on.processing, on.n_processing) == (("held-1",), 1)
@@ -110,9 +110,9 @@ def test_tasks_and_workers_are_as_they_are_while_tasks_run(client: Client) -> No
     assert on.memory_limit_bytes
     assert on.last_seen_seconds >= 0
     assert on.occupancy_seconds > 0
-    assert sum(worker.in_memory for worker in look.workers) == 1
-    assert sum(worker.managed_bytes for worker in look.workers) == finished.nbytes
-    assert {worker.name for worker in look.workers} == {"0", "1"}
+    assert sum(worker.in_memory for worker in snapshot.workers) == 1
+    assert sum(worker.managed_bytes for worker in snapshot.workers) == finished.nbytes
+    assert {worker.name for worker in snapshot.workers} == {"0", "1"}
     wait_until(
         lambda: [k for w in dask_strata.live(client).workers for k in w.executing] == ["held-1"],
         what="the worker to report what it executes",
@@ -124,19 +124,19 @@ def test_tasks_and_workers_are_as_they_are_while_tasks_run(client: Client) -> No
 
 
 def test_released_tasks_are_forgotten(client: Client) -> None:
-    """What nobody wants any more is not in a look, nor with any worker."""
+    """A released task is in no snapshot, and its result on no worker."""
     future = client.submit(after, 1, key="wanted")
     assert future.result() == 1
     assert by_key(dask_strata.live(client)).keys() == {"wanted"}
     future.release()
     wait_until(lambda: not dask_strata.live(client).tasks, what="the scheduler to forget")
-    look = dask_strata.live(client)
-    assert (look.n_tasks, dict(look.states), look.cut) == (0, {}, False)
-    assert [worker.in_memory for worker in look.workers] == [0, 0]
+    snapshot = dask_strata.live(client)
+    assert (snapshot.n_tasks, dict(snapshot.states), snapshot.cut) == (0, {}, False)
+    assert [worker.in_memory for worker in snapshot.workers] == [0, 0]
 
 
-def test_an_exception_is_told_of_the_task_and_of_those_that_failed_for_it(client: Client) -> None:
-    """Tasks that erred say why, and which task was to blame."""
+def test_failed_tasks_and_their_dependents_have_the_exception(client: Client) -> None:
+    """Tasks in the state erred have the exception and the key of the task to blame."""
     failing = client.submit(fail, key="failing")
     failed_for_it = client.submit(after, failing, key="failed for it")
     assert isinstance(failed_for_it.exception(), ValueError)
@@ -146,7 +146,7 @@ def test_an_exception_is_told_of_the_task_and_of_those_that_failed_for_it(client
     assert all("no muons for you" in (task.exception or "") for task in tasks.values())
 
 
-def test_a_look_changes_nothing_on_the_scheduler(client: Client) -> None:
+def test_a_snapshot_changes_nothing_on_the_scheduler(client: Client) -> None:
     """The scheduler's tasks, counters, plugins and attributes are as before; nothing is loaded."""
     held = client.submit(hold, "quiet began", "quiet goes on", key="quiet")
     assert Event("quiet began", client=client).wait(60)
@@ -157,15 +157,15 @@ def test_a_look_changes_nothing_on_the_scheduler(client: Client) -> None:
     held.result()
 
 
-def test_a_look_is_bounded_and_says_so(client: Client) -> None:
-    """Beyond the limit tasks are counted, not listed; a warning and the look itself say so."""
+def test_a_snapshot_is_bounded_with_a_warning(client: Client) -> None:
+    """Tasks beyond the limit are only counted; a warning and the snapshot report this."""
     futures = client.map(after, range(30), key=[f"many-{i}" for i in range(30)])
     client.gather(futures)
     with pytest.warns(UserWarning, match="Only the first 10 of 30 tasks") as warned:
-        look = dask_strata.live(client, limit=10)
+        snapshot = dask_strata.live(client, limit=10)
     assert warned[0].filename == __file__
-    assert (len(look.tasks), look.n_tasks, look.cut) == (10, 30, True)
-    assert "the first 10 of 30 tasks (30 memory)" in repr(look)
+    assert (len(snapshot.tasks), snapshot.n_tasks, snapshot.cut) == (10, 30, True)
+    assert "the first 10 of 30 tasks (30 memory)" in repr(snapshot)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not dask_strata.live(client, limit=30).cut
@@ -174,56 +174,56 @@ def test_a_look_is_bounded_and_says_so(client: Client) -> None:
 
 
 def test_keys_of_workers_are_within_the_limit_too(client: Client) -> None:
-    """The keys that workers process are listed up to the limit, their number is told in full."""
+    """The limit bounds the listed keys that workers process, but not their counts."""
     blocked = [client.submit(hold, "one began", "all go on", i, key=f"h-{i}") for i in range(2)]
     address = next(iter(client.scheduler_info()["workers"]))
     more = [client.submit(after, i, key=f"m-{i}", workers=address) for i in range(20)]
     wait_until(lambda: dask_strata.live(client).states == {"processing": 22}, what="all to begin")
     with pytest.warns(UserWarning, match="Only the first 5"):
-        look = dask_strata.live(client, limit=5)
-    assert sum(len(worker.processing) for worker in look.workers) == 5
-    assert sum(worker.n_processing for worker in look.workers) == 22
+        snapshot = dask_strata.live(client, limit=5)
+    assert sum(len(worker.processing) for worker in snapshot.workers) == 5
+    assert sum(worker.n_processing for worker in snapshot.workers) == 22
     Event("all go on", client=client).set()
     client.gather([*blocked, *more])
 
 
 def test_values_are_plain_and_rows_frozen(client: Client) -> None:
-    """Rows hold text and numbers only, and cannot be changed."""
+    """Rows contain only text and numbers, and cannot be changed."""
     kept = client.submit(after, 1, key=("a", 1, "b"))
     kept.result()
-    look = dask_strata.live(client)
-    assert all(type(value) in PLAIN for task in look.tasks for value in vars(task).values())
-    for worker in look.workers:
+    snapshot = dask_strata.live(client)
+    assert all(type(value) in PLAIN for task in snapshot.tasks for value in vars(task).values())
+    for worker in snapshot.workers:
         values = [v for v in vars(worker).values() if not isinstance(v, tuple)]
         assert all(type(value) in PLAIN for value in values)
     with pytest.raises(AttributeError):
-        look.tasks[0].state = "better"  # type: ignore[misc]
+        snapshot.tasks[0].state = "better"  # type: ignore[misc]
     with pytest.raises(TypeError):
-        look.states["memory"] = 0  # type: ignore[index]
+        snapshot.states["memory"] = 0  # type: ignore[index]
 
 
 def test_frames_have_a_column_for_each_attribute(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks and workers become frames, also when there are none; without pandas we say so."""
+    """Tasks and workers convert to frames, also without rows; without pandas it is an error."""
     pytest.importorskip("pandas", reason="pandas is not installed")
     empty = dask_strata.live(client).tasks.to_pandas()
     assert (len(empty), list(empty.columns)) == (0, list(LiveTask.__annotations__))
     kept = client.submit(after, 1, key="kept")
     kept.result()
-    look = dask_strata.live(client)
-    [row] = look.tasks.to_pandas().to_dict("records")
+    snapshot = dask_strata.live(client)
+    [row] = snapshot.tasks.to_pandas().to_dict("records")
     assert (row["key"], row["state"]) == ("kept", "memory")
-    workers = look.workers.to_pandas()
+    workers = snapshot.workers.to_pandas()
     assert list(workers.columns) == list(LiveWorker.__annotations__)
     assert workers.nthreads.tolist() == [1, 1]
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(StrataError, match="needs pandas"):
-        look.tasks.to_pandas()
+        snapshot.tasks.to_pandas()
 
 
 def test_an_asynchronous_client_awaits_it(cluster: LocalCluster) -> None:
-    """With an asynchronous client a look is awaited, as Dask's own methods are."""
+    """With an asynchronous client the snapshot is awaited, as with Dask's own methods."""
 
     async def work() -> Snapshot:
         async with Client(cluster.scheduler_address, asynchronous=True) as client:
@@ -235,16 +235,16 @@ def test_an_asynchronous_client_awaits_it(cluster: LocalCluster) -> None:
     assert "kept" in by_key(asyncio.run(work()))
 
 
-def test_the_current_client_is_the_one_that_looks(client: Client) -> None:
-    """Without a client the current one is asked; without any, we say so."""
+def test_the_current_client_is_the_default(client: Client) -> None:
+    """Without a client the current one is used; without any, it is an error."""
     assert dask_strata.live().scheduler == client.scheduler.address
     code = "import dask_strata; dask_strata.live()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "UsageError: There is no Dask client to query." in done.stderr
 
 
-def test_a_scheduler_without_the_package_can_be_looked_at(tmp_path: Path) -> None:
-    """A scheduler whose Python cannot import dask-strata answers all the same."""
+def test_a_scheduler_without_the_package(tmp_path: Path) -> None:
+    """A scheduler that cannot import dask-strata still returns a snapshot."""
     file = tmp_path / "scheduler.json"
     code = (
         "import sys; sys.modules['dask_strata'] = None\n"
@@ -257,12 +257,12 @@ def test_a_scheduler_without_the_package_can_be_looked_at(tmp_path: Path) -> Non
             with Client(scheduler_file=str(file), set_as_default=False) as client:
                 waiting = client.submit(abs, -1, key="waiting for a worker")
                 wait_until(lambda: dask_strata.live(client).tasks, what="the task to arrive")
-                look = dask_strata.live(client)
+                snapshot = dask_strata.live(client)
                 with pytest.raises(ImportError):
                     client.run_on_scheduler(lambda: __import__("dask_strata"))
                 del waiting
         finally:
             scheduler.terminate()
-    assert [task.key for task in look.tasks] == ["waiting for a worker"]
-    assert {task.state for task in look.tasks} <= {"no-worker", "queued"}
-    assert len(look.workers) == 0
+    assert [task.key for task in snapshot.tasks] == ["waiting for a worker"]
+    assert {task.state for task in snapshot.tasks} <= {"no-worker", "queued"}
+    assert len(snapshot.workers) == 0

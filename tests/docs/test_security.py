@@ -26,16 +26,16 @@ from dask_strata.importers.registry import add_files
 from dask_strata.store.frames import Encoder, payloads
 from dask_strata.store.segments import segment_state
 from tests.conftest import assert_whole, rows, runs_in, wait_until
-from tests.recorder.test_preload import PRELOAD, Deployment, deployment
 from tests.recorder.test_versions import EARLY, compute, imports_from, tree, warnings
 from tests.server.test_serve import Server, serve
+from tests.support.deployment import PRELOAD, Deployment
 
-__all__ = ["deployment", "serve"]
+__all__ = ["serve"]
 
 SECRET = "hunter2hunter2"
 
 
-pytestmark = pytest.mark.usefixtures("no_hurry")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +281,7 @@ def test_a_worker_that_cannot_leave_out_is_not_recorded(deployment: Deployment) 
         deployment.worker("--name", "early", "--no-nanny")
     compute(deployment, 1)
     run = deployment.run()
-    assert warnings(deployment) == 1, deployment.said()
+    assert warnings(deployment) == 1, deployment.output()
     assert {row["role"] for row in rows(run, "select role from processes")} == {"scheduler"}
     assert not [text for text in written(run) if "127.0.0.1" in text]
 

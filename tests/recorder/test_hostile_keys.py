@@ -1,4 +1,4 @@
-"""Keys, results, exceptions and lives of tasks that nobody would expect, all on record exactly."""
+"""Odd keys, results, exceptions and lives of tasks are recorded exactly."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ KEYS: tuple[Any, ...] = (
     1e300,
     "7",
 )
-#: Neither version of Dask takes bytes as keys of tasks, and it turns those of scattered data
-#: into text on the way to a worker: there is no such key to record.
+#: Keys of scattered data. No key is bytes: Dask refuses them as keys of tasks, and converts those
+#: of scattered data to text on the way to a worker.
 SCATTERED: tuple[Any, ...] = (("scattered", "a,'b'\n"), 8)
 TEXTS = [(str(key), type(key).__name__) for key in KEYS]
 
@@ -94,12 +94,12 @@ class BrokenReprError(Exception):
         raise RuntimeError("no repr for you")
 
 
-def raise_it(what: str) -> None:
-    if what == "unpicklable":
+def raise_it(kind: str) -> None:
+    if kind == "unpicklable":
         raise UnpicklableError("secret reason")
-    if what == "huge":
+    if kind == "huge":
         raise ValueError("h" * 5_000_000)
-    if what == "odd":
+    if kind == "odd":
         raise ValueError("NUL \x00, lone \udcff, emoji 🦆, \x1b[31m, two\nlines")
     raise BrokenReprError("hidden")
 
@@ -160,7 +160,7 @@ async def asynchronous(x: int) -> int:
 
 
 def outcome(future: distributed.Future) -> Any:
-    """Return what a future became: status and result, or type and text of its exception."""
+    """Return status and result of a future, or type and text of its exception."""
     distributed.wait(future)
     if future.status == "finished":
         result = future.result()
@@ -176,25 +176,25 @@ def outcome(future: distributed.Future) -> Any:
 
 
 def workflow(client: Client, folder: Path) -> dict[str, Any]:
-    """Do everything that is odd, and return what a user sees of it."""
+    """Do odd work, and return the results and exceptions that a user sees."""
     folder.mkdir()
-    seen: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     a, b = sorted(client.scheduler_info(n_workers=-1)["workers"])
     futures = [client.submit(inc, i, key=key, workers=[a]) for i, key in enumerate(KEYS)]
-    seen["keys"] = client.gather(futures)
-    seen["consumer"] = client.submit(total, *futures, key="consumer", workers=[b]).result()
-    seen["broken"] = outcome(client.submit(make_broken, key="broken"))
+    results["keys"] = client.gather(futures)
+    results["consumer"] = client.submit(total, *futures, key="consumer", workers=[b]).result()
+    results["broken"] = outcome(client.submit(make_broken, key="broken"))
     kept = []
-    for what in ("unpicklable", "huge", "odd", "no repr"):
-        failing = client.submit(raise_it, what, key=f"raise {what}")
-        seen[what] = outcome(failing)
-        kept += [failing, client.submit(inc, failing, key=f"after {what}")]
-        seen[f"after {what}"] = outcome(kept[-1])
+    for kind in ("unpicklable", "huge", "odd", "no repr"):
+        failing = client.submit(raise_it, kind, key=f"raise {kind}")
+        results[kind] = outcome(failing)
+        kept += [failing, client.submit(inc, failing, key=f"after {kind}")]
+        results[f"after {kind}"] = outcome(kept[-1])
     with dask.annotate(custom=BrokenRepr(), odd={("a", 1): {1, 2}, "nul": "\0", "f": inc}):
-        seen["annotated"] = client.submit(inc, 1, key="annotated").result()
+        results["annotated"] = client.submit(inc, 1, key="annotated").result()
     for _ in range(2):
         life = client.submit(inc, 1, key="two lives")
-        seen.setdefault("lives", []).append(life.result())
+        results.setdefault("lives", []).append(life.result())
         life.release()
         del life
         wait_until(lambda: _is_forgotten(client, "two lives"), what="the end of a life")
@@ -210,32 +210,32 @@ def workflow(client: Client, folder: Path) -> dict[str, Any]:
     released.release()
     wait_until(lambda: _is_forgotten(client, "released in flight"))
     gate.touch()
-    seen["rescheduled"] = outcome(
+    results["rescheduled"] = outcome(
         client.submit(reschedule_once, str(folder / "rescheduled"), key="rescheduled")
     )
     retried = client.submit(fail_once, str(folder / "retried"), key="retried by hand")
-    seen["failed first"] = outcome(retried)
+    results["failed first"] = outcome(retried)
     retried.retry()
     wait_until(lambda f=retried: f.status == "finished")
-    seen["retried"] = outcome(retried)
+    results["retried"] = outcome(retried)
     actor = client.submit(Counter, actor=True, key="actor").result()
-    seen["actor"] = [actor.add(2).result(), actor.add(3).result()]
-    seen["worker_client"] = client.submit(inner_tasks, 4, key="worker client").result()
-    seen["secede"] = client.submit(leave_the_pool, key="secede").result()
-    seen["async"] = client.submit(asynchronous, 21, key="async").result()
+    results["actor"] = [actor.add(2).result(), actor.add(3).result()]
+    results["worker_client"] = client.submit(inner_tasks, 4, key="worker client").result()
+    results["secede"] = client.submit(leave_the_pool, key="secede").result()
+    results["async"] = client.submit(asynchronous, 21, key="async").result()
     many = client.scatter(dict.fromkeys(SCATTERED, 5))
-    seen["odd scattered"] = client.submit(total, *many.values(), key="of many").result()
+    results["odd scattered"] = client.submit(total, *many.values(), key="of many").result()
     scattered = client.scatter({"scattered": 5})["scattered"]
-    seen["scattered"] = client.submit(inc, scattered, key="of scattered").result()
+    results["scattered"] = client.submit(inc, scattered, key="of scattered").result()
     graph = {"ok": (inc, 1), "bad": (raise_it, "odd"), "top": (total, "ok", "bad")}
     try:
         client.get(graph, "top")
     except ValueError as error:
-        seen["graph"] = str(error)
+        results["graph"] = str(error)
     del futures, actor, many, scattered, retried, cancelled, released, failing, kept
     client.restart()
-    seen["restarted"] = client.submit(inc, 1, key="two lives").result()
-    return seen
+    results["restarted"] = client.submit(inc, 1, key="two lives").result()
+    return results
 
 
 def _is_forgotten(client: Client, key: str) -> bool:
@@ -244,7 +244,7 @@ def _is_forgotten(client: Client, key: str) -> bool:
 
 @dataclass
 class Odd:
-    """The recorded run, and what the user saw with and without us."""
+    """The recorded run, and the results with and without recording."""
 
     run: Run
     recorded: dict[str, Any] = field(default_factory=dict)
@@ -268,15 +268,15 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Odd:
     return made
 
 
-def test_results_are_as_without_us(odd: Odd) -> None:
-    """Each result and exception is the same as on a cluster that nobody records."""
+def test_results_are_as_without_recording(odd: Odd) -> None:
+    """Each result and exception is the same as on a cluster that is not recorded."""
     assert odd.recorded == odd.unrecorded
     assert odd.recorded["keys"] == [i + 1 for i in range(len(KEYS))]
     assert odd.recorded["unpicklable"][0] == "error"
 
 
-def test_record_is_whole(odd: Odd) -> None:
-    """Nothing of it is missing, and nothing of ours failed on the way."""
+def test_the_record_is_complete(odd: Odd) -> None:
+    """No row is missing, and no part of the recorder failed."""
     assert_whole(odd.run)
     assert rows(odd.run, "select * from losses") == []
 
@@ -303,7 +303,7 @@ def test_keys_are_exact(odd: Odd, table: str) -> None:
 
 
 def test_no_other_keys(odd: Odd) -> None:
-    """No table has a key, near to an odd one, that is not it."""
+    """No table has a key that differs a little from an odd one."""
     known = set(rows_of(odd.run, "scheduler_transitions", "key"))
     for name, table in TABLES.items():
         for column in table.columns:
@@ -318,7 +318,7 @@ def rows_of(run: Run, table: str, column: str) -> list[tuple[str, str]]:
 
 
 def test_dependencies_are_exact(odd: Odd) -> None:
-    """The task that needs all odd keys has exactly these as its dependencies."""
+    """The task that depends on all odd keys has exactly these dependencies."""
     found = rows(
         odd.run, "select dependency, dependency_type from graph_edges where key = 'consumer'"
     )
@@ -327,7 +327,7 @@ def test_dependencies_are_exact(odd: Odd) -> None:
 
 @pytest.mark.parametrize("number", range(len(KEYS)), ids=lambda i: ascii(str(KEYS[i]))[:40])
 def test_task_by_key(odd: Odd, number: int) -> None:
-    """A task is found by its very key, or by text and type, and it is that task."""
+    """A task is found by its key, or by the text and type of the key."""
     key, (text, kind) = KEYS[number], TEXTS[number]
     if not isinstance(key, str) or sum(t == text for t, _ in TEXTS) == 1:
         task = odd.run.task(key)
@@ -343,7 +343,7 @@ def test_task_by_key(odd: Odd, number: int) -> None:
 
 
 def test_same_text_two_types(odd: Odd) -> None:
-    """A text that two keys have is not guessed: the error says how to choose."""
+    """A text of two keys is ambiguous: the error names the option to choose one."""
     for text in ("('x', 0)", "7"):
         with pytest.raises(dask_strata.StrataError, match="--key-type"):
             odd.run.task(text)
@@ -353,15 +353,15 @@ def test_same_text_two_types(odd: Odd) -> None:
 
 @pytest.mark.parametrize("number", range(len(KEYS)), ids=lambda i: ascii(str(KEYS[i]))[:40])
 def test_story(odd: Odd, number: int) -> None:
-    """`story` tells of exactly that key, as JSON exactly and as text without steering signs."""
+    """`story` shows exactly that key: as JSON exactly, as text without control characters."""
     text, kind = TEXTS[number]
     arguments = ["story", str(odd.run.path), "--key-type", kind]
     done = CliRunner().invoke(cli, [*arguments, "--format", "json", "--", text])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert (told["key"], told["key_type"]) == (text, kind)
-    assert told["facts"]["state"] == "memory"
-    assert {"client", "graph", "scheduler", "worker"} <= {e["layer"] for e in told["events"]}
+    answer = json.loads(done.stdout)
+    assert (answer["key"], answer["key_type"]) == (text, kind)
+    assert answer["facts"]["state"] == "memory"
+    assert {"client", "graph", "scheduler", "worker"} <= {e["layer"] for e in answer["events"]}
     plain = CliRunner().invoke(cli, [*arguments, "--", text])
     assert plain.exit_code == 0, plain.output
     assert "\x1b" not in plain.stdout
@@ -378,7 +378,7 @@ def command(*arguments: Any) -> subprocess.CompletedProcess[bytes]:
 
 
 def test_story_as_a_user_types_it(odd: Odd) -> None:
-    """The real command takes each key that a command line can hold."""
+    """The real command accepts each key that a command line can contain."""
     for number in (0, 2, 6, 8, 9):
         text, kind = TEXTS[number]
         done = command("story", odd.run.path, "--key-type", kind, "--format", "json", "--", text)
@@ -387,7 +387,7 @@ def test_story_as_a_user_types_it(odd: Odd) -> None:
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_query(odd: Odd, tmp_path: Path, form: str) -> None:
-    """`query` gives each key exactly, in JSON and CSV, on standard output and in a file."""
+    """`query` writes each key exactly, in JSON and CSV, to standard output and to a file."""
     query = "select key, key_type from tasks"
     stdout = command("query", odd.run.path, query, "--format", form).stdout
     file = tmp_path / f"out.{form}"
@@ -406,7 +406,7 @@ def test_query(odd: Odd, tmp_path: Path, form: str) -> None:
 
 
 def test_tasks_command(odd: Odd) -> None:
-    """`tasks` shows them to a person without steering signs, and to a program exactly."""
+    """`tasks` shows odd keys without control characters as text, and exactly as JSON."""
     shown = command("tasks", odd.run.path, "--limit", "0").stdout.decode()
     assert "\x1b" not in shown
     assert "\x00" not in shown
@@ -415,20 +415,20 @@ def test_tasks_command(odd: Odd) -> None:
 
 
 def test_result_with_broken_repr(odd: Odd) -> None:
-    """A result that cannot be shown is on record by its type and size."""
+    """A result whose repr fails is recorded by its type and size."""
     [attempt] = odd.run.task("broken").attempts
     assert attempt["typename"].endswith("BrokenRepr")
     assert attempt["nbytes"] > 0
 
 
 def test_odd_exceptions(odd: Odd) -> None:
-    """Exceptions that cannot be sent or kept whole have a text, and their dependents blame."""
-    for what, text in (
+    """Exceptions that cannot be pickled or are huge have a text; dependents name the task."""
+    for kind, text in (
         ("unpicklable", "secret reason"),
         ("huge", "hhhh"),
         ("odd", "NUL \\x00, lone \\udcff, emoji 🦆, \\x1b[31m, two\\nlines"),
     ):
-        task = odd.run.task(f"raise {what}")
+        task = odd.run.task(f"raise {kind}")
         assert task.state == "erred"
         [attempt] = task.attempts
         assert attempt["outcome"] == "erred"
@@ -437,16 +437,16 @@ def test_odd_exceptions(odd: Odd) -> None:
         assert "raise_it" in attempt["traceback"]
         [last] = [
             r
-            for r in odd.run.task(f"after {what}").rows("scheduler_transitions")
+            for r in odd.run.task(f"after {kind}").rows("scheduler_transitions")
             if r["finish_state"] == "erred"
         ]
-        assert last["blame"] == f"raise {what}"
+        assert last["blame"] == f"raise {kind}"
     assert odd.run.task("raise no repr").state == "erred"
     assert odd.run.task("top").state == "erred"
 
 
 def test_odd_annotations(odd: Odd) -> None:
-    """Annotations of any kind are on record as JSON, what cannot be shown by its type."""
+    """All annotations are recorded as JSON; a value whose repr fails by its type."""
     [task] = odd.run.task("annotated").rows("graph_tasks")
     found = json.loads(task["annotations"])
     assert found["custom"] == "<BrokenRepr: repr failed with RuntimeError>"
@@ -456,7 +456,7 @@ def test_odd_annotations(odd: Odd) -> None:
 
 
 def test_lives(odd: Odd) -> None:
-    """A key that was forgotten and submitted again has a life each time."""
+    """A key that is submitted again after it was forgotten starts a new life."""
     lives = sorted(odd.run.task("two lives").rows("tasks"), key=lambda r: r["life"])
     assert [life["life"] for life in lives] == [1, 2, 3]
     assert [life["state"] for life in lives] == ["memory"] * 3
@@ -466,7 +466,7 @@ def test_lives(odd: Odd) -> None:
 
 
 def test_ends_other_than_success(odd: Odd) -> None:
-    """Cancelled, released, rescheduled and retried tasks have attempts that say so."""
+    """Attempts of cancelled, released, rescheduled and retried tasks have the right outcome."""
     outcomes = {
         key: [a["outcome"] for a in odd.run.task(key).attempts]
         for key in ("cancelled in flight", "released in flight", "rescheduled", "retried by hand")
@@ -482,7 +482,7 @@ def test_ends_other_than_success(odd: Odd) -> None:
 
 
 def test_other_kinds_of_tasks(odd: Odd) -> None:
-    """Actors, tasks that submit or secede, asynchronous tasks and scattered data are on record."""
+    """Actors, tasks that submit or secede, async tasks and scattered data are recorded."""
     for key in ("actor", "worker client", "secede", "async", "of scattered"):
         assert odd.run.task(key).state == "memory", key
         [attempt] = odd.run.task(key).attempts
@@ -494,13 +494,13 @@ def test_other_kinds_of_tasks(odd: Odd) -> None:
     assert "scattered" in odd.run.task("of scattered").dependencies
     assert odd.run.task("scattered").state == "memory"
     assert odd.run.task("scattered").attempts == []
-    moved = {r["finish_state"] for r in odd.run.task("secede").rows("worker_transitions")}
-    assert "long-running" in moved
+    states = {r["finish_state"] for r in odd.run.task("secede").rows("worker_transitions")}
+    assert "long-running" in states
     assert odd.run.task("async").attempts[0]["compute_seconds"] >= 0.01
 
 
 def test_hostile_keys_on_disk(tmp_path: Path) -> None:
-    """Spills name their odd keys exactly too."""
+    """Rows of spills have the exact odd keys, too."""
     short = [key for key in KEYS if len(str(key)) < 100]
     with (
         dask.config.set({"distributed.worker.memory.target": 1e-6}),

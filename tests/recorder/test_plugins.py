@@ -1,4 +1,4 @@
-"""What Dask carries to workers and nannies for us is names, and data."""
+"""The pickled plugins for workers and nannies contain only names and data."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from dask_strata.recorder.plugins import (
 SPEC = {"run": "0a1b2c3d", "folder": "/runs/x", "settings": {"yappi.roles": ("worker",)}}
 
 DUMPS = pytest.mark.parametrize(
-    ("dumps", "ours", "base"),
+    ("dumps", "own", "base"),
     [
         (dumps_worker_plugin, StrataWorkerPlugin, WorkerPlugin),
         (dumps_nanny_plugin, StrataNannyPlugin, NannyPlugin),
     ],
 )
 
-#: All that a pickle of ours may name.
+#: Functions and classes that a pickle may name.
 ALLOWED = {
     "builtins.Exception",
     "builtins.dict",
@@ -51,7 +51,7 @@ ALLOWED = {
 
 
 def named(dumped: bytes) -> Iterator[str]:
-    """Yield what a pickle names, also the pickles that it holds."""
+    """Yield the names in a pickle and in the pickles inside it."""
     texts: list[Any] = []
     memo: list[Any] = []
     for opcode, argument, _ in pickletools.genops(dumped):
@@ -69,43 +69,43 @@ def named(dumped: bytes) -> Iterator[str]:
 
 
 @DUMPS
-def test_a_pickle_has_names_only(dumps: Callable[[Any], bytes], ours: type, base: type) -> None:
-    """No code travels: nothing but functions that are there without us, and plain data."""
+def test_a_pickle_has_names_only(dumps: Callable[[Any], bytes], own: type, base: type) -> None:
+    """A pickle has no code, only names of functions outside of dask-strata, and plain data."""
     found = set(named(dumps(SPEC)))
     assert found <= ALLOWED, found - ALLOWED
     assert "importlib.import_module" in found
-    assert set(named(cloudpickle.dumps(lambda: None))) - ALLOWED, "the test would not notice"
+    assert set(named(cloudpickle.dumps(lambda: None))) - ALLOWED, "the test would not find code"
 
 
 @DUMPS
 def test_a_pickle_is_the_same_each_time(
-    dumps: Callable[[Any], bytes], ours: type, base: type
+    dumps: Callable[[Any], bytes], own: type, base: type
 ) -> None:
-    """Its bytes depend on what is asked for only, in a protocol that each Python knows."""
+    """Its bytes depend on the spec only, and its protocol is known to each Python."""
     assert dumps(SPEC) == dumps(dict(SPEC))
     assert dumps(SPEC)[:2] == b"\x80\x04"
 
 
 @DUMPS
-def test_where_the_package_is_the_plugin_is_ours(
-    dumps: Callable[[Any], bytes], ours: type, base: type
+def test_with_the_package_the_plugin_is_its_own(
+    dumps: Callable[[Any], bytes], own: type, base: type
 ) -> None:
-    """It is the one of the version that is there, and has what it was asked."""
+    """The pickle loads as the plugin of the installed version, with the spec."""
     plugin = pickle.loads(dumps(SPEC))
-    assert type(plugin) is ours
+    assert type(plugin) is own
     assert plugin._spec == SPEC
     assert getattr(plugin, "restart", False) is False
 
 
 @DUMPS
-def test_where_an_early_version_is_the_plugin_is_that_ones(
-    dumps: Callable[[Any], bytes], ours: type, base: type, monkeypatch: pytest.MonkeyPatch
+def test_with_an_early_version_the_plugin_is_that_versions(
+    dumps: Callable[[Any], bytes], own: type, base: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Early versions have a function of the same name, which returns a pickle of their own."""
+    """Early versions have a function of the same name, which returns their own pickle."""
     module = "dask_strata.recorder.plugins"
     dumped = dumps(SPEC)
     early = base()
-    monkeypatch.delattr(f"{module}.{ours.__name__}")
+    monkeypatch.delattr(f"{module}.{own.__name__}")
     monkeypatch.setattr(
         f"{module}.{dumps.__name__}", lambda spec: pickle.dumps((early, spec), protocol=4)
     )
@@ -132,8 +132,8 @@ for dumped in sys.argv[1:]:
 """
 
 
-def test_where_the_package_is_not_the_plugin_is_one_of_dasks() -> None:
-    """It does nothing but say, once in the log and once to the scheduler, that it is not there."""
+def test_without_the_package_the_plugin_is_one_of_dasks() -> None:
+    """It only reports the missing package, once in the log and once to the scheduler."""
     dumped = [dumps(SPEC).hex() for dumps in (dumps_worker_plugin, dumps_nanny_plugin)]
     done = subprocess.run(
         [sys.executable, "-c", ABSENT, *dumped], capture_output=True, text=True, check=True
@@ -148,10 +148,10 @@ def test_where_the_package_is_not_the_plugin_is_one_of_dasks() -> None:
     )
 
 
-def test_settings_of_another_version_are_used_as_far_as_they_are_known() -> None:
-    """What this version does not know is named; what differs from no default is not sent."""
-    asked = {"flush-interval": 0.2, "quantum-mode": True, "yappi": {"clock": "cpu", "spin": 1}}
-    known, unknown = understood(asked)
+def test_known_settings_of_another_version_are_used() -> None:
+    """Unknown settings are listed; settings with default values are not sent."""
+    received = {"flush-interval": 0.2, "quantum-mode": True, "yappi": {"clock": "cpu", "spin": 1}}
+    known, unknown = understood(received)
     assert known == {"flush-interval": 0.2, "yappi.clock": "cpu"}
     assert unknown == ("quantum-mode", "yappi.spin")
     chosen = read_settings(known).chosen()

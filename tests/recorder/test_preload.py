@@ -1,169 +1,54 @@
-"""Recording by preload: scheduler and workers started as on a cluster, clients unchanged."""
+"""Recording by preload: separate schedulers and workers, unchanged clients."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client
-from distributed.core import rpc
 
 from dask_strata import Run
 from tests.conftest import assert_whole, rows, runs_in, wait_until
-
-DASK = Path(sys.executable).with_name("dask")
-PRELOAD = ("--preload", "dask_strata")
-
-Process = subprocess.Popen[bytes]
-
-
-class Deployment:
-    """A scheduler and workers in processes of their own, in one folder.
-
-    Each process is known by its pid and ended by it. What they print is in the folder.
-    """
-
-    def __init__(self, folder: Path, runs: Path) -> None:
-        self.folder, self.runs = folder, runs
-        self.file = folder / "scheduler.json"
-        self.environment: dict[str, str] = {
-            "DASK_DASK_STRATA__RUNS": str(runs),
-            "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "false",
-        }
-        self.processes: list[Process] = []
-
-    def start(self, *command: Any) -> Process:
-        """Start a process."""
-        with (self.folder / f"process-{len(self.processes)}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [*map(str, command)],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self.environment},
-            )
-        self.processes.append(process)
-        return process
-
-    def scheduler(self, *arguments: Any) -> Process:
-        """Start the scheduler, and wait until it can be connected to."""
-        at = ("--port", 0, "--scheduler-file", self.file, "--dashboard-address", ":0")
-        process = self.start(DASK, "scheduler", *at, *arguments)
-        wait_until(lambda: self.file.exists() and self.file.read_text(), what="the scheduler")
-        return process
-
-    def worker(self, *arguments: Any, before: tuple[Any, ...] = ()) -> Process:
-        """Start a worker of one thread."""
-        at = ("--scheduler-file", self.file, "--dashboard-address", ":0", "--nthreads", 1)
-        local = self.folder / f"local-{len(self.processes)}"
-        return self.start(*before, DASK, "worker", *at, "--local-directory", local, *arguments)
-
-    def client(self) -> Client:
-        """Return a client in this process, of which nobody told us."""
-        return Client(scheduler_file=str(self.file), timeout=30)
-
-    def end(self, process: Process) -> None:
-        """Ask a process to end as batch systems do, and wait until it has.
-
-        A worker without a nanny is asked over its own connection: on a signal Dask itself now
-        and then waits for ever (1 of 90, with 2025.3 and nobody recording).
-        """
-        if process.poll() is None:
-            if "--no-nanny" in process.args:
-                asyncio.run(self._ask(process))
-            else:
-                process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(30)
-                pytest.fail(f"{process.args} did not end:\n{self.said()}")
-
-    async def _ask(self, process: Process) -> None:
-        log = self.folder / f"process-{self.processes.index(process)}.log"
-        address = re.search(r"Start worker at: +(\S+)", log.read_text(errors="replace"))
-        assert address is not None, self.said()
-        async with rpc(address[1]) as worker:
-            with contextlib.suppress(OSError):  # it may close before it answers
-                await worker.terminate(reason="asked to")
-
-    def end_all(self) -> None:
-        """End all processes, the scheduler last."""
-        for process in reversed(self.processes):
-            self.end(process)
-
-    def said(self) -> str:
-        """Return what the processes printed."""
-        return "\n".join(p.read_text(errors="replace") for p in self.folder.glob("process-*.log"))
-
-    def run(self) -> Run:
-        """End all processes and return the one run that they leave."""
-        self.end_all()
-        found = runs_in(self.runs)
-        assert len(found) == 1, (found, self.said())
-        return found[0]
-
-
-@pytest.fixture
-def deployment(tmp_path: Path, runs: Path) -> Iterator[Deployment]:
-    """Start processes as on a cluster; all have ended when the test is over."""
-    made = Deployment(tmp_path, runs)
-    yield made
-    for process in made.processes:
-        if process.poll() is None:
-            process.kill()
-            process.wait(30)
+from tests.support.deployment import PRELOAD, Deployment, workers_of
 
 
 def one(run: Run, query: str) -> Any:
-    """Return the one value that is the answer to a query."""
+    """Return the single value of a query's result."""
     (row,) = rows(run, query)
     (value,) = row.values()
     return value
 
 
 def make_wait_for() -> Callable[[str, int], int]:
-    """Return a task that lasts as long as a test wants; made here, it is pickled whole."""
+    """Return a task that waits for a file; as a local function it is pickled by value."""
 
     def wait_for(path: str, result: int) -> int:
-        while not os.path.exists(path):  # noqa: PTH110  of modules, it needs as few as it can
+        while not os.path.exists(path):  # noqa: PTH110  it imports as little as possible
             time.sleep(0.02)
         return result
 
     return wait_for
 
 
-def workers_of(client: Client) -> dict[str, str]:
-    """Return the addresses of the workers that are connected, by name."""
-    info = client.scheduler_info()
-    return {worker["name"]: address for address, worker in info["workers"].items()}
-
-
 def assert_all_ended(run: Run) -> None:
-    """Assert that each process on record has written its last row."""
+    """Assert that each recorded process has written its last row."""
     assert run.state == "complete"
     assert not rows(run, "select * from processes where exit_reason is null or stop is null")
 
 
 def assert_whole_but_for_killed(run: Run) -> None:
-    """Assert that nothing is missing but the ends of workers that Dask's own nannies killed.
+    """Assert that only the last rows of workers are missing that Dask's nannies killed.
 
-    Where a retired worker and its nanny close at the same time, each may wait for the other
-    until the nanny kills the process after four seconds; without us as often as with us.
+    If a retired worker and its nanny close at the same time, each may wait for the other until the
+    nanny kills the process after 4 s. Without recording this happens as often.
     """
     assert run.state == "complete"
     killed = rows(
@@ -173,7 +58,7 @@ def assert_whole_but_for_killed(run: Run) -> None:
     )
     missing = run.check().missing
     assert {f.process for f in missing} == {row["process"] for row in killed}
-    assert all("cut off" in f.text for f in missing)
+    assert all("was killed" in f.text for f in missing)
     assert any(f.severity == "ok" for f in run.check().findings)
 
 
@@ -195,7 +80,7 @@ SCRIPT = """
 def test_a_deployment_by_hand_is_recorded_with_an_unchanged_client(
     deployment: Deployment, script: Callable[..., Path]
 ) -> None:
-    """Scheduler, a worker with a nanny and one without are on record; the client runs as ever."""
+    """Scheduler, nannies and workers are recorded; the client's output is as usual."""
     deployment.scheduler(*PRELOAD)
     deployment.worker(*PRELOAD, "--name", "with-nanny")
     deployment.worker(*PRELOAD, "--name", "without-nanny", "--no-nanny")
@@ -221,13 +106,13 @@ def test_a_deployment_by_hand_is_recorded_with_an_unchanged_client(
     assert one(run, "select count(*) from graph_edges where key = 'sum'") == 30
     actions = rows(run, "select action from clients order by time, seq")
     assert [a["action"] for a in actions] == ["connect", "disconnect"]
-    there = {r["worker"] for r in rows(run, "select worker from workers")}
-    assert len(there) == 2
-    assert {r["worker"] for r in rows(run, "select worker from attempts")} <= there
+    workers = {r["worker"] for r in rows(run, "select worker from workers")}
+    assert len(workers) == 2
+    assert {r["worker"] for r in rows(run, "select worker from attempts")} <= workers
 
 
 def test_workers_come_late_leave_and_are_retired(deployment: Deployment) -> None:
-    """Arrivals and ends of workers are on record with their reasons, and the result is right."""
+    """Starts and ends of workers are recorded with reasons, and the result is right."""
     deployment.scheduler(*PRELOAD)
     first = deployment.worker("--name", "first", "--no-nanny")
     go = deployment.folder / "go"
@@ -245,7 +130,7 @@ def test_workers_come_late_leave_and_are_retired(deployment: Deployment) -> None
             lambda: sum(map(len, client.processing().values())) == 2, what="a task on each worker"
         )
         addresses = workers_of(client)
-        first.terminate()  # while a task runs on it: the task goes to the other one
+        first.terminate()  # it executes a task, which moves to the other worker
         wait_until(lambda: set(workers_of(client)) == {"late"}, what="the end of the first worker")
         go.touch()
         assert first.wait(30) == 0
@@ -280,7 +165,7 @@ def test_workers_come_late_leave_and_are_retired(deployment: Deployment) -> None
 
 
 def test_a_worker_that_is_killed_is_restarted_by_its_nanny(deployment: Deployment) -> None:
-    """SIGKILL, the lost attempts and the new process are on record, and the result is right."""
+    """SIGKILL, the lost attempts and the new process are recorded, and the result is right."""
     deployment.scheduler(*PRELOAD)
     deployment.worker("--name", "victim")
     deployment.worker("--name", "other")
@@ -334,10 +219,10 @@ def test_a_worker_that_is_killed_is_restarted_by_its_nanny(deployment: Deploymen
         assert (first["worker"], first["outcome"]) == (victim, "lost")
         assert last["outcome"] == "memory"
         assert last["worker"] != victim
-    # All that is missing is the end of the process that was killed.
+    # Only the last rows of the killed process are missing.
     (killed,) = rows(run, f"select process from processes where pid = {pid}")
     assert [f.process for f in run.check().missing] == [killed["process"]]
-    assert "cut off" in run.check().missing[0].text
+    assert "was killed" in run.check().missing[0].text
     assert one(run, f"select count(exit_reason) from processes where pid = {new_pid}") == 1
 
 
@@ -367,7 +252,7 @@ ADAPTIVE = """
 def test_adaptive_scaling_and_environment_variables(
     script: Callable[..., Path], runs: Path, tmp_path: Path
 ) -> None:
-    """By environment variables alone a script is on record, with all that scaling does."""
+    """With environment variables alone a script is recorded, including adaptive scaling."""
     environment = {
         **os.environ,
         "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "dask_strata",
@@ -401,10 +286,10 @@ def test_adaptive_scaling_and_environment_variables(
     assert run.script["path"] == str(path)
 
 
-def test_a_configuration_file_is_all_it_takes(
+def test_a_configuration_file_is_enough(
     deployment: Deployment, script: Callable[..., Path]
 ) -> None:
-    """With preloads and settings in a YAML file no command needs an option of ours."""
+    """With preloads and settings in a YAML file no command needs another option."""
     config = deployment.folder / "dask.yaml"
     config.write_text(
         textwrap.dedent(f"""
@@ -454,7 +339,7 @@ def test_a_configuration_file_is_all_it_takes(
 
 
 def test_a_preload_that_is_switched_off_records_nothing(deployment: Deployment) -> None:
-    """With `enabled: false` the preload does nothing at all."""
+    """With `enabled: false` the preload does nothing."""
     deployment.environment["DASK_DASK_STRATA__ENABLED"] = "false"
     deployment.scheduler(*PRELOAD)
     deployment.worker(*PRELOAD, "--no-nanny")
@@ -464,39 +349,39 @@ def test_a_preload_that_is_switched_off_records_nothing(deployment: Deployment) 
     assert not deployment.runs.exists()
 
 
-def test_a_folder_that_cannot_be_made_does_not_keep_the_cluster_from_working(
+def test_a_cluster_works_if_the_folder_cannot_be_created(
     deployment: Deployment,
 ) -> None:
-    """Where no run can be made the cluster works, and says once that it is not recorded."""
+    """If no run can be created, the cluster works and logs one warning."""
     deployment.runs.write_text("a file, where a folder should be")
     deployment.scheduler(*PRELOAD)
     deployment.worker(*PRELOAD, "--no-nanny")
     with deployment.client() as client:
         assert client.submit(abs, -1).result() == 1
     deployment.end_all()
-    assert deployment.said().count("dask-strata does not record") == 1
+    assert deployment.output().count("dask-strata does not record") == 1
 
 
 @pytest.mark.parametrize("nanny", ["--nanny", "--no-nanny"])
 def test_a_worker_that_does_not_see_the_folder_sends_its_records(
     deployment: Deployment, nanny: str
 ) -> None:
-    """All records of a worker without a view of the folder come over Dask's comms."""
+    """All records of a worker that cannot see the folder are sent over Dask's comms."""
     unshare = shutil.which("unshare")
     probe = [str(unshare), "--mount", "mount", "-t", "tmpfs", "none", str(deployment.folder)]
     if unshare is None or subprocess.run(probe, check=False, capture_output=True).returncode:
         pytest.skip("NOT TESTED: this needs `unshare --mount`, which is root's here")
     deployment.runs.mkdir()
     deployment.scheduler(*PRELOAD)
-    # The worker has a tmpfs of its own where the folder of runs is for all others.
+    # The worker sees an empty tmpfs in place of the folder of runs.
     hide = f'mount -t tmpfs none "{deployment.runs}" && exec "$@"'
     blind = (unshare, "--mount", "sh", "-c", hide, "sh")
     deployment.worker(nanny, "--name", "blind", before=blind)
     deployment.worker("--no-nanny", "--name", "sighted")
     with deployment.client() as client:
         client.wait_for_workers(2)
-        seen = client.run(os.listdir, str(deployment.runs))
-        found = {name: seen[address] for name, address in workers_of(client).items()}
+        listings = client.run(os.listdir, str(deployment.runs))
+        found = {name: listings[address] for name, address in workers_of(client).items()}
         assert {name: len(entries) for name, entries in found.items()} == {"blind": 0, "sighted": 1}
 
         data = [
@@ -504,7 +389,7 @@ def test_a_worker_that_does_not_see_the_folder_sends_its_records(
             for i in range(40)
         ]
         assert len(client.submit(b"".join, data, key="all", workers=["blind"]).result()) == 40780
-        assert client.run(os.listdir, str(deployment.runs)) == seen
+        assert client.run(os.listdir, str(deployment.runs)) == listings
     run = deployment.run()
     found = rows(run, "select role, name, process, transport from processes where name is not null")
     transports = {(r["role"], r["name"]): r["transport"] for r in found if r["role"] != "scheduler"}

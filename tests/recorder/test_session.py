@@ -1,4 +1,4 @@
-"""`with dask_strata.record(…)`: attach to a running cluster, detach, leave nothing behind."""
+"""`with dask_strata.record(…)` attaches to a running cluster and detaches without a trace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def keys_of(run: Run) -> set[str]:
 
 
 def work(client: Client, name: str, n: int = 10) -> int:
-    """Compute a small tree with keys of that name, and let go of it."""
+    """Compute a small tree of tasks with keys of a name, and release it."""
     numbers = [client.submit(inc, i, key=f"{name}-{i}") for i in range(n)]
     return client.submit(add, *numbers, key=f"{name}-sum").result()
 
@@ -55,11 +55,11 @@ def forget_all(client: Client) -> None:
     )
 
 
-# What a recording could leave behind.
+# Traces of a recording.
 
 
 def traces(folder: str) -> dict[str, Any]:
-    """Return what of ours is in this process: threads, open files, living objects."""
+    """Return the recorder's threads, open files and living objects in this process."""
     import gc
     import threading
 
@@ -140,17 +140,17 @@ def on_client(client: Client, folder: str) -> dict[str, Any]:
 
 def everywhere(client: Client, folder: Path) -> dict[str, Any]:
     """Return everything that a recording touches, in the whole cluster."""
-    place = str(folder)
+    path = str(folder)
     return {
-        "scheduler": client.run_on_scheduler(on_scheduler, folder=place),
-        "workers": client.run(on_worker, folder=place),
-        "nannies": client.run(on_nanny, folder=place, nanny=True),
-        "client": on_client(client, place),
+        "scheduler": client.run_on_scheduler(on_scheduler, folder=path),
+        "workers": client.run(on_worker, folder=path),
+        "nannies": client.run(on_nanny, folder=path, nanny=True),
+        "client": on_client(client, path),
     }
 
 
 def assert_no_trace(after: dict[str, Any]) -> None:
-    """Assert that nothing has a name of ours or is in a state of ours, whatever was before."""
+    """Assert that no name or object of the recorder is in any process, and logs are Dask's."""
     every = [after["scheduler"], after["client"], *after["workers"].values()]
     every += after["nannies"].values()
     for state in every:
@@ -168,8 +168,8 @@ def assert_no_trace(after: dict[str, Any]) -> None:
     assert "_graph_to_futures" not in after["client"]["attributes"]
 
 
-def test_a_recording_leaves_nothing_behind(client: Client, runs: Path) -> None:
-    """After the block the whole cluster is as it was before, and during it it was not."""
+def test_a_recording_leaves_no_trace(client: Client, runs: Path) -> None:
+    """The cluster differs during the block, and is after it as before."""
     assert work(client, "before") == 55
     before = everywhere(client, runs)
     assert_no_trace(before)
@@ -178,12 +178,12 @@ def test_a_recording_leaves_nothing_behind(client: Client, runs: Path) -> None:
         during = everywhere(client, runs)
     after = everywhere(client, runs)
     assert after == before
-    # And what was looked at is where a recording is seen.
-    for place in (during["scheduler"], *during["workers"].values(), *during["nannies"].values()):
-        assert any("strata" in plugin for plugin in place["plugins"])
-        assert place["threads"]
-        assert place["files"]
-        assert "Engine" in place["objects"]
+    # The compared state does change during a recording.
+    for state in (during["scheduler"], *during["workers"].values(), *during["nannies"].values()):
+        assert any("strata" in plugin for plugin in state["plugins"])
+        assert state["threads"]
+        assert state["files"]
+        assert "Engine" in state["objects"]
     assert during["scheduler"]["log"][0] != "collections.deque"
     assert all(w["log"][0] != "collections.deque" for w in during["workers"].values())
     assert all(w["spill"] != "distributed.spill.Slow" for w in during["workers"].values())
@@ -196,7 +196,7 @@ def test_a_recording_leaves_nothing_behind(client: Client, runs: Path) -> None:
 
 
 def test_one_cluster_is_recorded_twice(client: Client, runs: Path) -> None:
-    """Each of two recordings in turn has its own rows only, and each is whole."""
+    """Each of two successive recordings is complete and has only its own rows."""
     found = []
     for name in ("first", "second"):
         with dask_strata.record(runs, client=client, name=name) as run:
@@ -211,8 +211,8 @@ def test_one_cluster_is_recorded_twice(client: Client, runs: Path) -> None:
         assert run.state == "complete"
         assert_whole(run)
         assert keys_of(run) == keys_of_work(name)
-        seen = rows(run, "select distinct key from worker_transitions")
-        assert {r["key"] for r in seen} <= keys_of_work(name)
+        executed = rows(run, "select distinct key from worker_transitions")
+        assert {r["key"] for r in executed} <= keys_of_work(name)
         reasons = rows(run, "select distinct role, exit_reason from processes order by role")
         assert [(r["role"], r["exit_reason"]) for r in reasons] == [
             (role, "detached") for role in ("client", "nanny", "scheduler", "worker")
@@ -220,8 +220,8 @@ def test_one_cluster_is_recorded_twice(client: Client, runs: Path) -> None:
     assert_no_trace(everywhere(client, runs))
 
 
-def test_two_recordings_at_once_each_see_everything(client: Client, runs: Path) -> None:
-    """A recording inside another one sees its part, the outer one sees all; ends may cross."""
+def test_two_recordings_at_once(client: Client, runs: Path) -> None:
+    """Recordings that overlap each contain the tasks of their own time."""
     outer = dask_strata.record(runs, client=client, name="outer")
     inner = dask_strata.record(runs, client=client, name="inner")
     with outer as outer_run:
@@ -245,7 +245,7 @@ def test_two_recordings_at_once_each_see_everything(client: Client, runs: Path) 
 
 
 def test_an_asynchronous_client_is_recorded(runs: Path) -> None:
-    """`async with` records the cluster of a client as notebooks have it, and leaves nothing."""
+    """`async with` records the cluster of an asynchronous client, and leaves no trace."""
 
     async def main() -> tuple[int, Run]:
         async with (
@@ -259,25 +259,25 @@ def test_an_asynchronous_client_is_recorded(runs: Path) -> None:
             Client(cluster, asynchronous=True) as client,
         ):
 
-            async def look() -> tuple[Any, Any, Any]:
+            async def state() -> tuple[Any, Any, Any]:
                 return (
                     await client.run_on_scheduler(on_scheduler, folder=str(runs)),
                     await client.run(on_worker, folder=str(runs)),
                     on_client(client, str(runs)),
                 )
 
-            before = await look()
+            before = await state()
             async with dask_strata.record(runs, client=client) as run:
                 numbers = [client.submit(inc, i, key=f"inc-{i}") for i in range(10)]
                 total = await client.submit(add, *numbers, key="inc-sum")
                 assert run.state == "recording"
-            assert await look() == before
+            assert await state() == before
             with (
                 pytest.raises(UsageError, match="asynchronous"),
                 dask_strata.record(runs, client=client),
             ):
-                pytest.fail("a plain `with` was let in")
-            assert await look() == before
+                pytest.fail("a plain `with` was accepted")
+            assert await state() == before
         return total, run
 
     total, run = asyncio.run(main())
@@ -288,8 +288,8 @@ def test_an_asynchronous_client_is_recorded(runs: Path) -> None:
     assert len(runs_in(runs)) == 1
 
 
-def test_an_exception_goes_through_and_the_record_is_closed(client: Client, runs: Path) -> None:
-    """What is raised in the block comes out of it; the record is whole, nothing is left."""
+def test_an_exception_passes_and_the_record_is_complete(client: Client, runs: Path) -> None:
+    """An exception in the block passes through it; the record is complete, no trace is left."""
     with (
         pytest.raises(ZeroDivisionError),
         dask_strata.record(runs, client=client),
@@ -308,7 +308,7 @@ def test_an_exception_goes_through_and_the_record_is_closed(client: Client, runs
 def test_a_cluster_that_ends_inside_the_block_is_recorded_to_its_end(
     runs: Path, first: str
 ) -> None:
-    """A block in which client and cluster are closed ends without an error, the record whole."""
+    """If client and cluster close inside the block, it ends without error, the record complete."""
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
@@ -353,37 +353,37 @@ def test_results_are_the_same_as_without_recording(client: Client, runs: Path) -
 
 
 def test_a_run_is_read_while_it_is_recorded(client: Client, runs: Path) -> None:
-    """Inside the block the run grows with the work; after it the same object shows it complete."""
+    """Inside the block the run grows with the work; after it the same object is complete."""
     with dask_strata.record(runs, client=client, sample_interval="100ms") as run:
         assert run.path.parent == runs
         assert run.state == "recording"
 
-        def seen(query: str) -> int:
+        def count(query: str) -> int:
             run.refresh()
             return rows(run, query)[0]["n"]
 
         in_memory = "select count(*) as n from tasks where state = 'memory'"
-        assert seen(in_memory) == 0
+        assert count(in_memory) == 0
         futures = [client.submit(inc, i, key=f"one-{i}") for i in range(7)]
         wait(futures)
-        wait_until(lambda: seen(in_memory) == 7, seconds=5, what="seven results on record")
+        wait_until(lambda: count(in_memory) == 7, seconds=5, what="seven recorded results")
         more = [client.submit(inc, i, key=f"two-{i}") for i in range(5)]
         wait(more)
-        wait_until(lambda: seen(in_memory) == 12, seconds=5, what="twelve results on record")
+        wait_until(lambda: count(in_memory) == 12, seconds=5, what="twelve recorded results")
         wait_until(
-            lambda: seen("select count(distinct process) as n from worker_samples") == 3,
+            lambda: count("select count(distinct process) as n from worker_samples") == 3,
             seconds=10,
             what="samples of each process",
         )
         assert run.state == "recording"
         assert {f.severity for f in run.check().findings} <= {"ok", "note"}
     assert run.state == "complete"
-    assert seen(in_memory) == 12
+    assert count(in_memory) == 12
     assert_whole(run)
 
 
 def test_settings_are_keywords(client: Client, runs: Path) -> None:
-    """Keywords are settings: interval and name are as given; no source line, no script text."""
+    """Keywords are settings: here interval and name, and no source lines or script text."""
     with dask_strata.record(
         runs, client=client, name="a name", flush_interval="50ms", code=False, settings=False
     ) as run:
@@ -403,7 +403,7 @@ def test_settings_are_keywords(client: Client, runs: Path) -> None:
 
 
 def test_code_is_recorded_by_default(client: Client, runs: Path) -> None:
-    """Without `code=False` the user's line and the script's text are there."""
+    """Without `code=False` the user's source line is recorded."""
     with dask_strata.record(runs, client=client) as run:
         client.submit(len, "record this line", key="length").result()
     (sent,) = rows(run, "select code, file from client_submissions")
@@ -412,7 +412,7 @@ def test_code_is_recorded_by_default(client: Client, runs: Path) -> None:
 
 
 def _unpacked(segment: Path) -> bytes:
-    """Return what is in a segment, without its compression."""
+    """Return the content of a segment without its compression."""
     from dask_strata.store.decode import unpack
     from dask_strata.store.frames import payloads
 
@@ -420,7 +420,7 @@ def _unpacked(segment: Path) -> bytes:
 
 
 def test_an_unknown_setting_is_named(client: Client, runs: Path) -> None:
-    """A keyword that is no setting, and a value that cannot be used, are named at once."""
+    """An unknown keyword and an invalid value raise an error that names them."""
     with pytest.raises(SettingError, match=r"flush_intervall|flush-intervall") as caught:
         dask_strata.record(runs, client=client, flush_intervall="50ms")
     assert "flush-interval" in str(caught.value.hint)
@@ -429,7 +429,7 @@ def test_an_unknown_setting_is_named(client: Client, runs: Path) -> None:
     assert not runs.exists()
 
 
-def test_the_current_client_is_taken(client: Client, runs: Path) -> None:
+def test_the_current_client_is_the_default(client: Client, runs: Path) -> None:
     """Without `client=` the current client's cluster is recorded."""
     with client.as_current(), dask_strata.record(runs) as run:
         work(client, "a")
@@ -437,38 +437,38 @@ def test_the_current_client_is_taken(client: Client, runs: Path) -> None:
     assert keys_of(run) == keys_of_work("a")
 
 
-def test_no_client_is_wrong_use(runs: Path) -> None:
-    """Without any client the error says how to give one."""
+def test_without_a_client_it_is_an_error(runs: Path) -> None:
+    """Without any client the error shows how to pass one."""
     with pytest.raises(UsageError, match="no Dask client") as caught:
         dask_strata.record(runs)
     assert "client=" in str(caught.value.hint)
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_at_once(client: Client, runs: Path) -> None:
-    """Where no run can be made `record` says so, and leaves nothing on the cluster."""
+def test_a_folder_that_cannot_be_created_is_an_error(client: Client, runs: Path) -> None:
+    """If the run cannot be created, `record` raises an error and leaves no trace."""
     runs.write_text("a file, where a folder should be")
     before = everywhere(client, runs)
     with (
         pytest.raises(dask_strata.StrataError, match="cannot write"),
         dask_strata.record(runs, client=client),
     ):
-        pytest.fail("it began")
+        pytest.fail("the recording started")
     assert everywhere(client, runs) == before
     assert work(client, "a") == 55
 
 
-# Two ways to see the same.
+# Two ways to record transitions.
 
 
 def eventful(client: Client, runs: Path) -> None:
-    """Do something of everything that makes transitions."""
+    """Do work with all kinds of transitions."""
     forget_all(client)
     work(client, "tree", 40)
     erring = client.submit(lambda: 1 / 0, key="errs", retries=1)
     dependent = client.submit(inc, erring, key="needs-errs")
     wait([erring, dependent])
     assert dependent.status == "error"
-    # Whom to blame is asked of the scheduler, which forgets it with the tasks.
+    # The task to blame is read from the scheduler, which forgets it with the tasks.
     blamed = "select count(*) as n from scheduler_transitions where blame is not null"
     wait_until(lambda: all(rows(run, blamed)[0]["n"] == 2 for run in runs_in(runs)))
     far = client.submit(inc, 1, key="nowhere", resources={"none": 1})
@@ -486,10 +486,10 @@ def eventful(client: Client, runs: Path) -> None:
 
 
 @pytest.mark.parametrize("work_in", [eventful], ids=lambda f: f.__name__)
-def test_both_taps_see_the_same_transitions(
+def test_both_taps_record_the_same_transitions(
     client: Client, runs: Path, work_in: Callable[[Client, Path], None]
 ) -> None:
-    """Public plugin calls and Dask's own logs give the same rows, detail for detail."""
+    """Plugin calls and Dask's own logs result in the same rows, in all columns."""
     with (
         dask_strata.record(runs, client=client, name="log", tap="auto") as by_log,
         dask_strata.record(runs, client=client, name="plugin", tap="plugin") as by_plugin,
@@ -505,9 +505,9 @@ def test_both_taps_see_the_same_transitions(
         return Counter(tuple(row.values()) for row in found)
 
     states = "key, key_type, start_state, finish_state, stimulus_id"
-    seen = transitions(by_log, states)
-    assert transitions(by_plugin, states) == seen
-    kinds = {(start, finish) for _, _, start, finish, _ in seen}
+    found = transitions(by_log, states)
+    assert transitions(by_plugin, states) == found
+    kinds = {(start, finish) for _, _, start, finish, _ in found}
     assert {
         ("released", "waiting"),
         ("waiting", "processing"),
@@ -528,7 +528,7 @@ def test_both_taps_see_the_same_transitions(
     assert transitions(by_plugin, failed, "finish_state = 'erred'") == erred
 
 
-def test_the_version_under_test_is_named() -> None:
-    """The tests run against a Dask that dask-strata says it works with."""
+def test_the_version_of_dask_is_supported() -> None:
+    """The tests run with a version of Dask that dask-strata supports."""
     year, month = map(int, distributed.__version__.split(".")[:2])
     assert (year, month) >= (2025, 3)

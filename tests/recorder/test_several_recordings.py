@@ -1,4 +1,4 @@
-"""Several recordings of one cluster, and recordings that not every process takes part in."""
+"""Several recordings of one cluster, and processes that join or leave during one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dask_strata import Run, record
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.leftovers import assert_nothing_left
 
-pytestmark = pytest.mark.usefixtures("no_hurry")
+pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """A cluster of two worker processes with nannies, which no test here may leave a trace on."""
+    """A cluster of two worker processes with nannies; each test removes its recordings."""
     with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as made:
         yield made
 
@@ -37,7 +37,7 @@ def compute(client: Client, tag: str, n: int = 20) -> None:
 
 
 def tags(run: Run) -> set[str]:
-    """Return the prefixes of the tasks that a run saw run."""
+    """Return the prefixes of the keys in a run's attempts."""
     return {
         row["prefix"]
         for row in rows(run, "select distinct split_part(key, '-', 1) as prefix from attempts")
@@ -48,7 +48,7 @@ def tags(run: Run) -> set[str]:
 def test_two_clients_record_at_once_and_end_in_either_order(
     cluster: LocalCluster, client: Client, runs: Path, first: str
 ) -> None:
-    """Each run is whole and has what was computed while it lasted; nothing is left of them."""
+    """Each run is complete and has the tasks of its own time; no trace is left."""
     with Client(cluster) as other:
         outer, inner = record(runs, client=client), record(runs, client=other)
         ends = {"outer": outer, "inner": inner}
@@ -76,7 +76,7 @@ def test_two_clients_record_at_once_and_end_in_either_order(
 def test_one_client_records_nested_and_twice_the_same(
     cluster: LocalCluster, client: Client, runs: Path
 ) -> None:
-    """A recording inside of another, by the same client, takes nothing from the other."""
+    """A recording inside another of the same client does not affect the outer one."""
     with record(runs, client=client) as outer:
         compute(client, "before")
         with record(runs, client=client) as inner, record(runs, client=client, tap="plugin") as by:
@@ -93,7 +93,7 @@ def test_one_client_records_nested_and_twice_the_same(
 
 
 def test_a_preload_and_a_block_record_at_once(runs: Path) -> None:
-    """The block's run has the block, the preload's has all, and it goes on after the block."""
+    """The block's run has the block's tasks; the preload's run has all tasks, also later ones."""
     with (
         dask.config.set(
             {
@@ -119,24 +119,24 @@ def test_a_preload_and_a_block_record_at_once(runs: Path) -> None:
     assert not [t.name for t in threading.enumerate() if "dask-strata" in t.name]
 
 
-async def ask_again(dask_scheduler: Any = None) -> list[Any]:
-    """Have all workers and nannies set up the plugins once more, as Dask may."""
-    said = []
+async def add_plugins_again(dask_scheduler: Any = None) -> list[Any]:
+    """Add the plugins to all workers and nannies once more, as Dask may do."""
+    statuses = []
     for nanny, operation in ((False, "plugin-add"), (True, "plugin_add")):
         plugins = dask_scheduler.nanny_plugins if nanny else dask_scheduler.worker_plugins
         for name, plugin in plugins.items():
             if name.startswith("dask-strata"):
                 message = {"op": operation, "plugin": plugin, "name": name}
                 answers = await dask_scheduler.broadcast(msg=message, nanny=nanny)
-                said += [answer["status"] for answer in answers.values()]
-    return said
+                statuses += [answer["status"] for answer in answers.values()]
+    return statuses
 
 
-def test_a_recorder_that_is_asked_for_twice_is_there_once(client: Client, runs: Path) -> None:
-    """Dask may hand a plugin to a server twice: it is recorded by one at a time, and let go of."""
+def test_a_plugin_that_is_added_twice_records_once(client: Client, runs: Path) -> None:
+    """Dask may add a plugin twice: one recorder is active at a time, and both are removed."""
     with record(runs, client=client) as run:
         compute(client, "one")
-        assert client.run_on_scheduler(ask_again) == ["OK"] * 4
+        assert client.run_on_scheduler(add_plugins_again) == ["OK"] * 4
         compute(client, "two")
     assert_nothing_left(client, runs)
     assert_whole(run)
@@ -151,11 +151,11 @@ def test_a_recorder_that_is_asked_for_twice_is_there_once(client: Client, runs: 
         assert first["stop"] <= second["start"]
 
 
-def test_a_nanny_whose_worker_restarts_while_the_recording_ends_lets_go(
+def test_a_nanny_whose_worker_restarts_at_the_end_detaches(
     client: Client, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scheduler cannot tell it, as it knows nannies by their workers: it finds out itself."""
-    monkeypatch.setattr("dask_strata.recorder.plugins._FORGET_SECONDS", 1)
+    """The scheduler cannot reach a nanny without a worker: the nanny checks the announcement."""
+    monkeypatch.setattr("dask_strata.recorder.plugins._REMOVAL_SECONDS", 1)
     victim = next(iter(client.scheduler_info()["workers"]))
     pid = client.run(os.getpid, workers=[victim])[victim]
     with record(runs, client=client) as run:
@@ -168,13 +168,13 @@ def test_a_nanny_whose_worker_restarts_while_the_recording_ends_lets_go(
     assert_nothing_left(client, runs)
     compute(client, "two")
     assert tags(run) == {"one"}
-    cut = {f.process for f in run.check().missing if "cut off" in f.text}
+    cut = {f.process for f in run.check().missing if "was killed" in f.text}
     (process,) = rows(run, f"select process from processes where pid = {pid}")
     assert cut == {process["process"]}
 
 
 def test_a_restarted_cluster_is_still_announced(client: Client, runs: Path) -> None:
-    """Dask forgets all metadata in a restart: who connects after it finds the run all the same."""
+    """Dask clears all metadata in a restart: clients that connect later still find the run."""
     with record(runs, client=client) as run:
         client.restart(wait_for_workers=False)
         client.wait_for_workers(1)

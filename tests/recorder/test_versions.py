@@ -1,4 +1,4 @@
-"""Workers that have another dask-strata than the scheduler, or none, or another Python."""
+"""Workers with another dask-strata than the scheduler, without one, or with another Python."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from typing import Any
 import pytest
 
 from tests.conftest import assert_whole, rows
-from tests.recorder.test_preload import PRELOAD, Deployment, deployment, workers_of
-
-__all__ = ["deployment"]
+from tests.support.deployment import PRELOAD, Deployment, workers_of
 
 ROOT = Path(__file__).parents[2]
 
-#: The first version, and one whose record this version reads; neither was released.
+#: Commits of the first version, and of one whose record this version reads; both unreleased.
 FIRST, EARLY = "c652966", "8ff500d"
 
-#: Makes a Python in which our package is not to be found, though it is installed.
+#: Hides the installed package from a Python.
 HIDE = """
 import sys
 
@@ -37,7 +35,7 @@ sys.meta_path.insert(0, Hide())
 
 
 def tree(commit: str, folder: Path) -> Path:
-    """Return a folder to import the package from, as it was at a commit."""
+    """Return a folder with the package as of a commit, to import it from."""
     done = subprocess.run(
         ["git", "-C", str(ROOT), "archive", commit, "src"], capture_output=True, check=False
     )
@@ -50,14 +48,14 @@ def tree(commit: str, folder: Path) -> Path:
 
 @contextmanager
 def imports_from(deployment: Deployment, folder: Path) -> Iterator[None]:
-    """Have what is started meanwhile import from a folder first."""
+    """Make the processes that are started meanwhile import from a folder first."""
     deployment.environment["PYTHONPATH"] = str(folder)
     yield
     del deployment.environment["PYTHONPATH"]
 
 
 def compute(deployment: Deployment, n_workers: int) -> dict[str, str]:
-    """Run tasks on each worker, without a recorder of ours; return the addresses by name."""
+    """Execute tasks on each worker, with an unrecorded client; return the addresses by name."""
     with deployment.client() as client:
         client.wait_for_workers(n_workers)
         addresses = workers_of(client)
@@ -68,11 +66,11 @@ def compute(deployment: Deployment, n_workers: int) -> dict[str, str]:
 
 
 def warnings(deployment: Deployment) -> int:
-    return deployment.said().count("dask-strata does not record")
+    return deployment.output().count("dask-strata does not record")
 
 
-def test_a_worker_without_the_package_works_and_is_told_of(deployment: Deployment) -> None:
-    """It warns once, the run says that it is missing and why, and the rest is recorded."""
+def test_a_worker_without_the_package_works_and_is_reported(deployment: Deployment) -> None:
+    """It warns once, `check` reports it with the reason, and the others are recorded."""
     deployment.scheduler(*PRELOAD)
     deployment.worker("--name", "with")
     hidden = deployment.folder / "hidden"
@@ -82,12 +80,12 @@ def test_a_worker_without_the_package_works_and_is_told_of(deployment: Deploymen
         deployment.worker("--name", "without")
     addresses = compute(deployment, 2)
     run = deployment.run()
-    assert warnings(deployment) == 1, deployment.said()
-    assert "Traceback" not in deployment.said()
+    assert warnings(deployment) == 1, deployment.output()
+    assert "Traceback" not in deployment.output()
     (missing,) = run.check().missing
     assert missing.text == (
         f"worker {addresses['without']} (without) is not recorded: dask-strata cannot be imported "
-        "there; the scheduler saw 5 attempts on it"
+        "there; the scheduler recorded 5 attempts on it"
     )
     found = rows(run, "select role, name from processes where role <> 'scheduler' order by role")
     assert found == [{"role": "nanny", "name": "with"}, {"role": "worker", "name": "with"}]
@@ -95,7 +93,7 @@ def test_a_worker_without_the_package_works_and_is_told_of(deployment: Deploymen
 
 
 def test_workers_with_early_versions_work(deployment: Deployment) -> None:
-    """They are recorded by their own version if it understands what it is asked; else told of."""
+    """They are recorded by their own version if it understands the plugin; else reported."""
     deployment.scheduler(*PRELOAD)
     deployment.worker("--name", "new")
     for name, commit in (("first", FIRST), ("early", EARLY)):
@@ -107,7 +105,7 @@ def test_workers_with_early_versions_work(deployment: Deployment) -> None:
     assert {row["name"]: row["by"] is None for row in by} == {"new": False, "early": True}
     (missing,) = run.check().missing
     assert missing.text.startswith(f"worker {addresses['first']} (first) has no record of its own")
-    assert warnings(deployment) == 1, deployment.said()
+    assert warnings(deployment) == 1, deployment.output()
     (early,) = [row["process"] for row in by if row["name"] == "early"]
     notes = [f.text for f in run.check().findings if f.process == early and f.severity == "note"]
     assert any(note.startswith("was recorded by an early dask-strata") for note in notes), notes
@@ -115,7 +113,7 @@ def test_workers_with_early_versions_work(deployment: Deployment) -> None:
 
 
 def test_an_early_scheduler_records_workers_of_this_version(deployment: Deployment) -> None:
-    """Its plugin, which carries code of its own, is still accepted."""
+    """The pickle of its plugin, which contains code, still works."""
     early = tree(EARLY, deployment.folder)
     with imports_from(deployment, early):
         deployment.scheduler(*PRELOAD)
@@ -123,7 +121,7 @@ def test_an_early_scheduler_records_workers_of_this_version(deployment: Deployme
     compute(deployment, 1)
     run = deployment.run()
     assert_whole(run)
-    assert warnings(deployment) == 0, deployment.said()
+    assert warnings(deployment) == 0, deployment.output()
     roles = rows(run, "select role, dask_strata is null as early from processes")
     assert {row["role"]: row["early"] for row in roles} == {
         "scheduler": True,
@@ -148,7 +146,7 @@ def other_pythons() -> list[str]:
 
 @pytest.mark.parametrize("package", [True, False])
 def test_a_worker_with_another_python_works(deployment: Deployment, *, package: bool) -> None:
-    """What it is handed has no code for the wrong interpreter in it, and does not kill it."""
+    """The plugin contains no bytecode of another interpreter, which could crash the worker."""
     pythons = other_pythons()
     if not pythons:
         pytest.skip("no other Python here has distributed; name one in OTHER_PYTHONS")
@@ -161,9 +159,9 @@ def test_a_worker_with_another_python_works(deployment: Deployment, *, package: 
         )
     compute(deployment, 1)
     run = deployment.run()
-    assert "SIGSEGV" not in deployment.said()
-    assert "Restarting worker" not in deployment.said()
+    assert "SIGSEGV" not in deployment.output()
+    assert "Restarting worker" not in deployment.output()
     recorded = rows(run, "select python from processes where role = 'worker'")
-    told = [f.text for f in run.check().missing if "(other) is not recorded" in f.text]
-    assert len(recorded) + len(told) == 1, (deployment.said(), run.check().findings)
-    assert package or told
+    reported = [f.text for f in run.check().missing if "(other) is not recorded" in f.text]
+    assert len(recorded) + len(reported) == 1, (deployment.output(), run.check().findings)
+    assert package or reported

@@ -1,4 +1,4 @@
-"""What a recording may not leave behind, in any process that it was in."""
+"""Traces that a recording must not leave in any process of a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def leftovers(server: Any, runs: str) -> list[str]:
-    """Return what is left in this process and on this scheduler, worker or nanny."""
+    """Return the traces of a recording in this process and on this scheduler, worker or nanny."""
     found = [f"thread {t.name}" for t in threading.enumerate() if "dask-strata" in t.name]
     for link in Path("/proc/self/fd").iterdir():
         try:
@@ -40,24 +40,26 @@ def leftovers(server: Any, runs: str) -> list[str]:
 
 
 def on_scheduler(runs: str, dask_scheduler: Any = None) -> list[str]:
-    """Return what is left on the scheduler, which may be in the process of its nannies."""
+    """Return the traces on the scheduler; its process may also run nannies."""
     return leftovers(dask_scheduler, runs)
 
 
 def on_worker(runs: str, dask_worker: Any = None) -> list[str]:
-    """Return what is left on a worker, or a nanny, which Dask calls a worker here."""
+    """Return the traces on a worker, or on a nanny, for which Dask uses the same argument."""
     return leftovers(dask_worker, runs)
 
 
 def assert_nothing_left(client: Client, runs: Path) -> None:
-    """Assert that soon nothing of ours is left in any process of the cluster."""
+    """Wait until no process of the cluster has traces of a recording."""
 
     def left() -> dict[str, list[str]]:
         found = {"scheduler": client.run_on_scheduler(on_scheduler, str(runs))}
         found |= client.run(on_worker, str(runs))
         found |= {f"nanny {a}": n for a, n in client.run(on_worker, str(runs), nanny=True).items()}
         method = [] if "_graph_to_futures" not in vars(client) else ["_graph_to_futures"]
-        return {who: what for who, what in {**found, "client": method}.items() if what}
+        return {
+            process: traces for process, traces in {**found, "client": method}.items() if traces
+        }
 
     last: list[Any] = []
 
@@ -65,4 +67,4 @@ def assert_nothing_left(client: Client, runs: Path) -> None:
         last[:] = [left()]
         return not last[0]
 
-    wait_until(nothing, what=f"nothing of ours to be left; the last was {last}")
+    wait_until(nothing, what=f"the removal of all traces; the last were {last}")

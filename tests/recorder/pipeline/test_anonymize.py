@@ -1,4 +1,4 @@
-"""What is left out, and what stands for it."""
+"""Left-out facts and their replacements."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ HOST = socket.gethostname()
 USER = getpass.getuser()
 
 
-def replacing(*what: str) -> Replacing:
-    return Replacing(with_secret(read_settings({}, leave_out=what)))
+def replacing(*classes: str) -> Replacing:
+    """Return a replacement that leaves out these classes of facts."""
+    return Replacing(with_secret(read_settings({}, leave_out=classes)))
 
 
 @pytest.mark.parametrize(
-    ("what", "text", "gone", "shape"),
+    ("left_out_class", "text", "gone", "shape"),
     [
         ("hosts", "tcp://10.0.0.5:8786", "10.0.0.5", r"tcp://host-X:8786"),
         ("hosts", "tls://[fe80::1]:12 is gone", "fe80::1", r"tls://host-X:12 is gone"),
@@ -45,9 +46,9 @@ def replacing(*what: str) -> Replacing:
         ("users", f"/home/{USER}/x.txt", f"/{USER}/", r"/home/user-X/x.txt"),
     ],
 )
-def test_texts(what: str, text: str, gone: str, shape: str) -> None:
-    """Names within a text are replaced, and the rest of it stays."""
-    found = replacing(what).text(text)
+def test_texts(left_out_class: str, text: str, gone: str, shape: str) -> None:
+    """Names within a text are replaced, and the rest of the text stays."""
+    found = replacing(left_out_class).text(text)
     assert gone not in found
     assert re.fullmatch(shape.replace("X", "[0-9a-f]{12}"), found), found
 
@@ -57,12 +58,12 @@ def test_texts(what: str, text: str, gone: str, shape: str) -> None:
     ["load-data/x.csv", "n/a", "1/2", "remove-worker-12.5", "2025.3.1", "other-host.example"],
 )
 def test_texts_that_stay(text: str) -> None:
-    """What only resembles a name, or is a relative path or another host, is not recognised."""
+    """Texts that resemble names, relative paths and other hosts are not replaced."""
     assert replacing("hosts", "paths").text(text) == text
 
 
 def test_names_are_the_same_within_a_run_only() -> None:
-    """All processes of a run give one host, path or user the same name, other runs another."""
+    """A host, path or user has the same replacement in all processes of a run, not in others."""
     settings = with_secret(read_settings({}, leave_out="hosts,paths"))
     assert with_secret(settings) == settings
     text = "tcp://10.0.0.5:1 /data/x"
@@ -73,19 +74,19 @@ def test_names_are_the_same_within_a_run_only() -> None:
     assert Replacing(settings).text("/data/x") == uri
 
 
-@pytest.mark.parametrize("what", ["errors", "hosts", "paths", "users"])
-def test_columns_that_are_dropped(what: str) -> None:
-    """Texts that quote anything are left out as a whole; null stays null."""
+@pytest.mark.parametrize("left_out_class", ["errors", "hosts", "paths", "users"])
+def test_columns_that_are_dropped(left_out_class: str) -> None:
+    """Exceptions and tracebacks are replaced as a whole; null stays null."""
     columns: dict[str, Any] = {
         "exception": Sparse([1], ["ValueError('/data/x')"]),
         "traceback": [None, "File '/data/x'", None],
         "worker": "tcp://10.0.0.5:1",
     }
-    found = replacing(what).batch(Batch("scheduler_transitions", 3, columns))
+    found = replacing(left_out_class).batch(Batch("scheduler_transitions", 3, columns))
     assert (found.table, found.n) == ("scheduler_transitions", 3)
     assert found.columns["exception"] == Sparse([1], [LEFT_OUT])
     assert found.columns["traceback"] == [None, LEFT_OUT, None]
-    assert (found.columns["worker"] == "tcp://10.0.0.5:1") == (what != "hosts")
+    assert (found.columns["worker"] == "tcp://10.0.0.5:1") == (left_out_class != "hosts")
 
 
 FACTS = {
@@ -99,7 +100,7 @@ FACTS = {
 
 
 @pytest.mark.parametrize(
-    ("what", "stay"),
+    ("left_out_class", "stay"),
     [
         ("code", set(FACTS) - {"job.script"}),
         ("arguments", set(FACTS) - {"process.command-line"}),
@@ -109,21 +110,21 @@ FACTS = {
         ("users", {"cpu.logical-cores"}),
     ],
 )
-def test_facts_of_the_job(what: str, stay: set[str]) -> None:
-    """What a fact may tell is known by its name, and what is not known to be harmless is not."""
+def test_facts_of_the_job(left_out_class: str, stay: set[str]) -> None:
+    """The name of a fact decides whether it stays; unknown names do not."""
     columns = {
         "name": list(FACTS),
         "value": [value for value, _ in FACTS.values()],
         "source": [source for _, source in FACTS.values()],
     }
-    found = replacing(what).batch(Batch("job", len(FACTS), columns)).columns
+    found = replacing(left_out_class).batch(Batch("job", len(FACTS), columns)).columns
     values = dict(zip(found["name"], found["value"], strict=True))
     assert {name for name, value in values.items() if value != LEFT_OUT} == stay
     assert all(values[name] == FACTS[name][0] for name in stay)
 
 
 def test_settings_that_stay() -> None:
-    """Of a configuration, numbers and switches stay, texts do not."""
+    """Of a configuration, numbers and booleans stay, texts do not."""
     columns = {
         "name": ["a", "b", "c", "d"],
         "value": ["1.5", "true", '"/scratch"', '["tcp://10.0.0.5:1"]'],
@@ -135,14 +136,14 @@ def test_settings_that_stay() -> None:
 
 
 def test_a_setting_that_is_unknown_is_refused() -> None:
-    """What is to be left out is one of the names that are known; a typo does not record it."""
+    """An unknown class of facts, as a typo, is an error; all known ones are accepted."""
     assert set(read_settings({}, leave_out=",".join(LEAVE_OUT)).leave_out) == set(LEAVE_OUT)
     with pytest.raises(SettingError, match="contains host; allowed are arguments, code"):
         read_settings({"leave-out": "host"})
 
 
-def test_switches_say_the_same() -> None:
-    """`code: false` is leaving out code, and the other way round."""
+def test_settings_are_equivalent() -> None:
+    """`code: false` and `leave-out: code` imply each other."""
     assert read_settings({"code": False}).leave_out == ("code",)
     assert read_settings({"leave-out": "code,settings"}).code is False
     assert read_settings({"leave-out": ["settings"]}).settings is False
@@ -150,25 +151,25 @@ def test_switches_say_the_same() -> None:
 
 
 def test_darshan_is_refused() -> None:
-    """Its logs are its own, and tell of paths, hosts and users."""
+    """Darshan's own logs contain paths, hosts and users, so both settings exclude each other."""
     with pytest.raises(SettingError, match="Darshan's own logs contain paths"):
         read_settings({"leave-out": "paths", "darshan": "auto"})
 
 
-def test_where_nothing_is_left_out_nothing_is_done() -> None:
-    """Then rows are encoded as ever, without a look at them."""
+def test_without_left_out_facts_the_encoder_is_the_plain_one() -> None:
+    """If nothing is left out, rows are encoded without a check of their values."""
     assert type(encoder_for(read_settings({}), "worker-1", {})) is Encoder
 
 
 def test_each_text_column_has_a_rule() -> None:
-    """With hosts, paths and users left out no text is written unseen, but of packages."""
+    """With hosts, paths and users left out, all text columns are checked, except packages."""
     rules = replacing("hosts", "paths", "users")._rules
-    unseen = {
+    unchecked = {
         (table.name, column.name)
         for table in RECORDED.values()
         for column in table.all_columns
         if column.kind in ("text", "long", "key", "intervals")
         and rules[table.name, column.name] is None
     }
-    assert unseen == {("packages", "name"), ("packages", "version")}
+    assert unchecked == {("packages", "name"), ("packages", "version")}
     assert TABLES["file_opens"].column("uri").sensitivity == "path"

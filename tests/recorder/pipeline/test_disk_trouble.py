@@ -1,4 +1,4 @@
-"""A disk that is full, gone or not writable: the workflow goes on, the user is told once."""
+"""If the disk is full, gone or read-only, the workflow continues and one warning is logged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if __name__ == "__main__":
             keys = [secrets.token_hex(size // 2) for _ in range(n)]
             futures = client.map(abs, range(n), key=keys)
             print(sum(client.gather(futures)))
-            time.sleep(0.5)  # so that what cannot be written is tried
+            time.sleep(0.5)  # so that the failing writes are tried
             (signs / "worked").write_text("yes")
             wait_for(signs / "end")
             time.sleep(0.5)
@@ -80,12 +80,12 @@ def disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 
 
 def has_text(path: Path) -> bool:
-    """Tell whether a file is there, and written."""
+    """Return whether a file exists and is not empty."""
     return path.exists() and path.stat().st_size > 0
 
 
 class Workflow:
-    """The workflow in a process of its own, stopped at each step until it is told to go on."""
+    """The workflow in a separate process, which waits at each step for a signal to continue."""
 
     def __init__(self, tmp_path: Path, runs: Path, n: int, size: int) -> None:
         self.signs = tmp_path / "signs"
@@ -108,12 +108,12 @@ class Workflow:
             pytest.fail(f"the workflow ended early: {self.process.communicate()}")
         return path.read_text()
 
-    def tell(self, sign: str) -> None:
+    def signal(self, sign: str) -> None:
         (self.signs / sign).touch()
 
     def end(self) -> str:
-        """Let it end, see that it did its work, and return what it said on standard error."""
-        self.tell("end")
+        """Let the workflow end, check its result, and return its standard error."""
+        self.signal("end")
         out, err = self.process.communicate(timeout=90)
         assert self.process.returncode == 0, err
         assert out.splitlines() == [str(self.expected), "ended well"], err
@@ -140,21 +140,21 @@ def warnings(err: str) -> list[str]:
     return [line for line in err.splitlines() if "dask-strata" in line]
 
 
-def told_once_each(err: str) -> list[str]:
-    """Return the processes that said they cannot write; each said it once, in one line."""
-    told = warnings(err)
-    assert told, err
-    assert f"{os.sep}dask_strata{os.sep}" not in err, err  # no traceback of ours
-    assert all("cannot write the records of" in line for line in told), told
-    processes = [line.split("the records of ")[1].split(":")[0] for line in told]
-    # Scheduler, client and nannies share a process here, and tell once together.
-    assert sum(not p.startswith("worker-") for p in processes) <= 1, told
-    assert len(processes) == len(set(processes)), told
+def processes_that_warned_once(err: str) -> list[str]:
+    """Return the processes with a warning that they cannot write; each must have one line."""
+    lines = warnings(err)
+    assert lines, err
+    assert f"{os.sep}dask_strata{os.sep}" not in err, err  # no traceback of the recorder
+    assert all("cannot write the records of" in line for line in lines), lines
+    processes = [line.split("the records of ")[1].split(":")[0] for line in lines]
+    # Scheduler, client and nannies share a process here, and log one warning together.
+    assert sum(not p.startswith("worker-") for p in processes) <= 1, lines
+    assert len(processes) == len(set(processes)), lines
     return processes
 
 
 def fill(folder: Path) -> Path:
-    """Fill a disk to the last byte, and return the file that does."""
+    """Fill a disk to the last byte, and return the file that fills it."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
@@ -168,16 +168,16 @@ def fill(folder: Path) -> Path:
 def test_full_disk_that_gets_room_again(
     disk: Callable[[int], Path], workflow: Callable[..., Workflow]
 ) -> None:
-    """What could not be written while the disk was full is kept and written when it has room."""
+    """Rows that cannot be written to a full disk are kept, and written when there is room."""
     runs = disk(8)
     work = workflow(runs)
     path = work.wait("started")
     ballast = fill(runs)
-    work.tell("go")
+    work.signal("go")
     work.wait("worked")
     ballast.unlink()
     err = work.end()
-    told_once_each(err)
+    processes_that_warned_once(err)
     run = open_run(path)
     assert run.state == "complete"
     assert_whole(run)
@@ -185,19 +185,19 @@ def test_full_disk_that_gets_room_again(
     assert counted["n"] >= 201
 
 
-def test_full_disk_beyond_what_is_kept(
+def test_full_disk_beyond_the_backlog(
     disk: Callable[[int], Path], workflow: Callable[..., Workflow]
 ) -> None:
-    """What had to be let go while the disk was full is counted, and `check` names it."""
+    """Rows beyond the backlog of a full disk are dropped and counted, and `check` reports them."""
     runs = disk(64)
     work = workflow(runs, n=2_000, size=10_000)
     path = work.wait("started")
     ballast = fill(runs)
-    work.tell("go")
+    work.signal("go")
     work.wait("worked")
     ballast.unlink()
     err = work.end()
-    told_once_each(err)
+    processes_that_warned_once(err)
     run = open_run(path)
     assert run.state == "complete"
     lost = rows(run, "select process, count, reason from losses where what = 'rows'")
@@ -215,27 +215,27 @@ def test_disk_that_stays_full(
     workflow: Callable[..., Workflow],
     strata: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    """On a disk that stays full the run still opens, and `check` says since when it is cut."""
+    """On a disk that stays full the run still opens, and `check` reports the last row's time."""
     runs = disk(1)
     work = workflow(runs, n=300, size=10_000)
     path = work.wait("started")
     fill(runs)
-    work.tell("go")
+    work.signal("go")
     work.wait("worked")
-    told = told_once_each(work.end())
+    warned = processes_that_warned_once(work.end())
     run = open_run(path)
     assert run.state == "cut"
     done = strata("check", "--format", "json", path)
     assert done.returncode == 1, done.stderr
     missing = [f for f in json.loads(done.stdout)["findings"] if f["severity"] == "missing"]
-    assert set(told) <= {f["process"] for f in missing}
-    assert any("was cut off after" in f["text"] and "UTC" in f["text"] for f in missing)
+    assert set(warned) <= {f["process"] for f in missing}
+    assert any("was killed after" in f["text"] and "UTC" in f["text"] for f in missing)
     assert rows(run, "select count(*) as n from scheduler_transitions")[0]["n"] > 0
     assert strata("show", path).returncode == 0
 
 
 def framed(payload: bytes) -> bytes:
-    """Return a frame as others take it for one: by its head."""
+    """Return a payload with the head of a frame."""
     return struct.pack("<4sII", MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
@@ -243,7 +243,7 @@ def framed(payload: bytes) -> bytes:
 def test_frame_written_in_part_is_cut_off_again(
     disk: Callable[[int], Path], *, relayed: bool
 ) -> None:
-    """A frame for which there was half the room is in the file once, and whole, when there is."""
+    """A frame that fits only in part is cut off again, and written once when there is room."""
     folder = disk(1)
     path = folder / "worker-0a1b2c3d.seg"
     header, frame, end = map(framed, (b"h" * 1000, b"f" * 20_000, b"end"))
@@ -265,13 +265,13 @@ def test_frame_written_in_part_is_cut_off_again(
 
 
 def test_folder_removed_while_recording(tmp_path: Path, workflow: Callable[..., Workflow]) -> None:
-    """A run whose folder is removed does not disturb the workflow, and the user is told once."""
+    """If the folder of a run is removed, the workflow continues and one warning is logged."""
     work = workflow(tmp_path / "runs")
     path = Path(work.wait("started"))
     shutil.rmtree(path)
-    work.tell("go")
+    work.signal("go")
     work.wait("worked")
-    told_once_each(work.end())
+    processes_that_warned_once(work.end())
     assert not path.exists()
 
 
@@ -285,7 +285,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(params=["a file", "read-only"])
 def no_folder(request: pytest.FixtureRequest, tmp_path: Path, disk: Callable[..., Path]) -> Path:
-    """A place where no folder can be made."""
+    """A path at which no folder can be created."""
     if request.param == "read-only":
         return disk(1, "ro") / "runs"
     (tmp_path / "file").write_text("not a folder")
@@ -293,7 +293,7 @@ def no_folder(request: pytest.FixtureRequest, tmp_path: Path, disk: Callable[...
 
 
 def test_record_that_cannot_start(no_folder: Path, script: Callable[..., Path]) -> None:
-    """`record` on a cluster raises one of our errors, with a hint, and leaves the cluster alone."""
+    """`record` raises an error with a hint, and leaves no trace on the cluster."""
     path = script(f"""
         import dask_strata
         from dask_strata.errors import RecordingError
@@ -321,17 +321,17 @@ def test_record_command_that_cannot_write(
     script: Callable[..., Path],
     strata: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    """`dask-strata record` says in one line that it cannot record, and the script runs."""
+    """`dask-strata record` logs one line that it cannot record, and the script runs."""
     done = strata("record", "-o", no_folder, script(SCRIPT))
     assert done.stdout == "3\n"
     assert done.returncode == 0
-    told = [line for line in done.stderr.splitlines() if "does not record" in line]
-    assert len(told) == 1, done.stderr
+    warned = [line for line in done.stderr.splitlines() if "does not record" in line]
+    assert len(warned) == 1, done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_preload_that_cannot_write(no_folder: Path, script: Callable[..., Path]) -> None:
-    """A scheduler with our preload warns in one line, and serves the workflow."""
+    """A scheduler with the preload logs one line, and the workflow runs."""
     environment = {
         **os.environ,
         "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "['dask_strata']",

@@ -1,4 +1,4 @@
-"""kill -9 at any moment: the run opens, says what is missing, and has all that was promised."""
+"""After SIGKILL at any moment the run opens, reports losses, and has all older rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.conftest import assert_whole, rows, runs_in, wait_until
 
 ROOT = Path(__file__).parents[2]
 
-#: What the documentation promises to keep: everything older than this when a process dies.
-PROMISED_SECONDS = 1.0
+#: The documentation guarantees all rows that are older than this when a process dies.
+GUARANTEED_SECONDS = 1.0
 
 ENVIRONMENT = {
     **os.environ,
@@ -34,7 +34,7 @@ ENVIRONMENT = {
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start processes, and end each of them by its number."""
+    """Start processes, and end them after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*command: Any, **kwargs: Any) -> subprocess.Popen[str]:
@@ -61,7 +61,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 class Cluster:
-    """A scheduler and workers, each in a process of its own, recorded by the preload."""
+    """A scheduler and workers in separate processes, recorded by the preload."""
 
     def __init__(self, start: Callable[..., subprocess.Popen[str]], folder: Path) -> None:
         self.runs = folder / "runs"
@@ -96,12 +96,12 @@ class Cluster:
 
 @pytest.fixture
 def outside(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> Cluster:
-    """A cluster outside of this process."""
+    """A cluster outside this process."""
     return Cluster(start, tmp_path)
 
 
 def load(client: Client, done: dict[str, float], n: int = 2_000) -> list[Any]:
-    """Submit many short tasks, half of them with dependencies; note when each was done."""
+    """Submit many short tasks, half of them with dependencies; note the time of each result."""
     first = client.map(time.sleep, [0.002] * n, key=[f"first-{i}" for i in range(n)])
     second = client.map(type, first, key=[f"second-{i}" for i in range(n)])
     for future in [*first, *second]:
@@ -112,27 +112,27 @@ def load(client: Client, done: dict[str, float], n: int = 2_000) -> list[Any]:
 
 
 def at_a_random_moment(seed: int, done: dict[str, float]) -> None:
-    """Wait until there is work behind, longer ago than what may be lost, and some more."""
+    """Wait until some results are older than a loss can be, and a random number of others."""
     more = random.Random(seed).randrange(300, 1_200)
 
     def enough() -> bool:
-        heard = list(done.values())
-        return len(heard) > more and min(heard) < time.time() - 2 * PROMISED_SECONDS
+        notified = list(done.values())
+        return len(notified) > more and min(notified) < time.time() - 2 * GUARANTEED_SECONDS
 
     wait_until(enough, what="work")
 
 
 def assert_cut(run: Run, *processes: str) -> None:
-    """Assert that check fails, and says of each process that it was cut off, and since when."""
+    """Assert that `check` reports each process as incomplete, with a time."""
     check = run.check()
     assert not check.ok
     for process in processes:
         texts = [f.text for f in check.missing if f.process == process]
-        assert any("was cut off after" in text and "UTC" in text for text in texts), check.missing
+        assert any("was killed after" in text and "UTC" in text for text in texts), check.missing
 
 
 def assert_counted_rows_are_there(run: Run) -> None:
-    """Assert that each process has at least the rows that it had counted when last seen."""
+    """Assert that each process has at least as many rows as its last recorded count."""
     for table, name in (
         ("scheduler_transitions", "scheduler.transitions"),
         ("worker_transitions", "worker.transitions"),
@@ -158,7 +158,7 @@ def process_of(run: Run, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_worker_is_killed(outside: Cluster, seed: int) -> None:
-    """What the scheduler knows of a killed worker, up to a second before, the worker wrote too."""
+    """A killed worker wrote all tasks that the scheduler had finished a second before."""
     done: dict[str, float] = {}
     with outside.client() as client:
         futures = load(client, done)
@@ -166,10 +166,10 @@ def test_worker_is_killed(outside: Cluster, seed: int) -> None:
         killed = time.time()
         outside.workers[0].kill()
         outside.workers[0].wait()
-        client.gather(futures)  # Dask does again what was lost
+        client.gather(futures)  # Dask computes lost results again
         wait_until(
             lambda: rows(outside.run, "from worker_events where action = 'remove'"),
-            what="the end of the worker on record",
+            what="the recorded end of the worker",
         )
         run = outside.run
         assert run.state == "recording"
@@ -188,7 +188,7 @@ def test_worker_is_killed(outside: Cluster, seed: int) -> None:
           and start_state = 'processing' and worker = ? and epoch_ns(time) < ?
         """,
         dead["address"],
-        int((killed - PROMISED_SECONDS) * 1e9),
+        int((killed - GUARANTEED_SECONDS) * 1e9),
     )
     written = run.rows(
         "select key from worker_transitions where process = ? and start_state = 'executing' "
@@ -206,7 +206,7 @@ def test_worker_is_killed(outside: Cluster, seed: int) -> None:
 
 
 def test_scheduler_is_killed(outside: Cluster) -> None:
-    """What the client had heard of, up to a second before, is on record; the run is cut."""
+    """The run is cut, and has all tasks that the client had received a second before."""
     done: dict[str, float] = {}
     client = outside.client()
     try:
@@ -215,7 +215,7 @@ def test_scheduler_is_killed(outside: Cluster) -> None:
         killed = time.time()
         outside.scheduler.kill()
         outside.scheduler.wait()
-        heard = {key for key, when in list(done.items()) if when < killed - PROMISED_SECONDS}
+        notified = {key for key, when in list(done.items()) if when < killed - GUARANTEED_SECONDS}
     finally:
         with contextlib.suppress(TimeoutError):
             client.close(timeout=1)
@@ -225,15 +225,15 @@ def test_scheduler_is_killed(outside: Cluster) -> None:
     assert_cut(run, scheduler["process"])
     assert_counted_rows_are_there(run)
     finished = run.rows("select key from scheduler_transitions where finish_state = 'memory'")
-    assert heard
-    assert heard <= {r["key"] for r in finished}
-    # A large graph is described bit by bit: what is not described by then, `check` counts.
+    assert notified
+    assert notified <= {r["key"] for r in finished}
+    # A large graph is described in parts: `check` counts the tasks without a description.
     (tasks,) = run.rows("select count(*) as n from graph_tasks where requested")
-    said = [f.text for f in run.check().missing if "are not described" in f.text]
+    reported = [f.text for f in run.check().missing if "are not described" in f.text]
     if tasks["n"] < 4_000:
-        assert said[0].startswith(f"{4_000 - tasks['n']:,} of 4,000 submitted tasks")
+        assert reported[0].startswith(f"{4_000 - tasks['n']:,} of 4,000 submitted tasks")
     else:
-        assert (tasks["n"], said) == (4_000, [])
+        assert (tasks["n"], reported) == (4_000, [])
     for worker in outside.workers:
         worker.terminate()
         worker.wait(timeout=30)
@@ -263,9 +263,9 @@ def test_whole_group_is_killed(
     strata: Callable[..., subprocess.CompletedProcess[str]],
     tmp_path: Path,
 ) -> None:
-    """When everything dies at once, each process has on record all up to a second before.
+    """If all processes die at once, each has recorded all events up to a second before.
 
-    The same run is read with every command: while it is recorded, and after it was cut.
+    All commands read this run, during the recording and after the kill.
     """
     log, runs = tmp_path / "done", tmp_path / "runs"
     process = start(
@@ -275,8 +275,8 @@ def test_whole_group_is_killed(
     [path] = [run.path for run in runs_in(runs)]
     read_with_every_command(strata, runs, path, "recording")
     more = random.Random(4).randrange(0, 200)
-    behind = log.read_text().count("\n")
-    wait_until(lambda: log.read_text().count("\n") > behind + more, what="more work")
+    before = log.read_text().count("\n")
+    wait_until(lambda: log.read_text().count("\n") > before + more, what="more work")
     pids = [p["pid"] for p in open_run(path).rows("select distinct pid from processes")]
     killed = time.time()
     for pid in {os.getpgid(pid) for pid in pids} | {process.pid}:
@@ -288,19 +288,19 @@ def test_whole_group_is_killed(
     assert run.state == "cut"
     assert_cut(run, *(p["process"] for p in run.rows("select process from processes")))
     assert_counted_rows_are_there(run)
-    heard = {
+    notified = {
         key
         for key, when in (line.split() for line in log.read_text().splitlines() if " " in line)
-        if float(when) < killed - PROMISED_SECONDS
+        if float(when) < killed - GUARANTEED_SECONDS
     }
-    assert heard
+    assert notified
     finished = run.rows("select key from scheduler_transitions where finish_state = 'memory'")
-    assert heard <= {r["key"] for r in finished}
+    assert notified <= {r["key"] for r in finished}
     executed = run.rows(
         "select key from worker_transitions where start_state = 'executing' "
         "and finish_state = 'memory'"
     )
-    assert heard <= {r["key"] for r in executed}
+    assert notified <= {r["key"] for r in executed}
     read_with_every_command(strata, runs, path, "cut")
 
 
@@ -317,7 +317,7 @@ def test_complete_run_is_read(
     strata: Callable[..., subprocess.CompletedProcess[str]],
     tmp_path: Path,
 ) -> None:
-    """Every command reads a run that is complete, before and after it is compacted."""
+    """Every command reads a complete run, compacted or not."""
     text = GROUP.replace("6_000", "50")
     for compact in ([], ["--no-compact"]):
         runs = tmp_path / f"runs{len(compact)}"
@@ -343,8 +343,8 @@ def read_with_every_command(
     assert all(cell["total"] > 0 for cell in cells if not cell["by_choice"])
     tasks = json.loads(strata("tasks", run, "--format", "json", check=True).stdout)
     assert "w-0" in {task["key"] for task in tasks}
-    told = json.loads(strata("story", run, "w-0", "--format", "json", check=True).stdout)
-    assert {"scheduler", "worker"} <= {event["layer"] for event in told["events"]}
+    story = json.loads(strata("story", run, "w-0", "--format", "json", check=True).stdout)
+    assert {"scheduler", "worker"} <= {event["layer"] for event in story["events"]}
     query = "select count(*) as n from scheduler_transitions"
     found = json.loads(strata("query", run, query, "--format", "json", check=True).stdout)
     assert found[0]["n"] > 0

@@ -1,4 +1,4 @@
-"""Redaction: secrets go, everything else stays."""
+"""Redaction replaces secrets and nothing else."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ PLAIN_NAMES = [
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
 def test_secret_name(name):
-    """A name that promises a secret is recognised, in any case and spelling."""
+    """The name of a secret is recognised, in any case and spelling."""
     assert is_secret_name(name)
     assert is_secret_name(name.upper())
 
 
 @pytest.mark.parametrize("name", PLAIN_NAMES)
 def test_plain_name(name):
-    """A name that only resembles one is left alone."""
+    """A name that only resembles that of a secret is not recognised."""
     assert not is_secret_name(name)
 
 
 def test_no_default_setting_counts_as_secret():
-    """None of Dask's own settings is hidden by its name."""
+    """None of Dask's own settings has the name of a secret."""
     import dask.config
     import distributed
 
@@ -95,7 +95,7 @@ def test_no_default_setting_counts_as_secret():
     ],
 )
 def test_secret_in_text(text, expected):
-    """A secret inside a text is replaced, and nothing else of that text."""
+    """A secret inside a text is replaced, and the rest of the text stays."""
     assert redact_text(text) == expected
 
 
@@ -122,7 +122,7 @@ def test_no_secret_in_text(text):
 
 @given(st.text(alphabet=string.ascii_lowercase + string.digits + " \n.,_/", max_size=300))
 def test_plain_text_is_unchanged(text):
-    """A text without any of the marks of a secret is unchanged."""
+    """A text without the characters around secrets is unchanged."""
     assert redact_text(text) == text
 
 
@@ -133,7 +133,7 @@ def test_plain_text_is_unchanged(text):
     st.text(" \n\"'(,;x", max_size=5),
 )
 def test_url_password_never_survives(user, password, scheme, around):
-    """Whatever the password in a URL is, it is not in the text any more."""
+    """Any password in a URL is removed from the text."""
     encoded = f"<{quote(password, safe='')}>".replace("<", "q7").replace(">", "7q")
     text = redact_text(f"{around}{scheme}://{user}:{encoded}@host.example/path{around}")
     assert encoded not in text
@@ -148,7 +148,7 @@ MARKS = st.sampled_from(
 
 @given(st.one_of(st.text(), st.lists(MARKS, max_size=40).map("".join)))
 def test_redacting_twice_is_redacting_once(text):
-    """Any text can be redacted, and a redacted text stays as it is."""
+    """Redacting a redacted text does not change it."""
     once = redact_text(text)
     assert redact_text(once) == once
 
@@ -160,7 +160,7 @@ def test_redacting_twice_is_redacting_once(text):
      "-", "authorization:digest ", "\\"],
 )  # fmt: skip
 def test_time_is_linear(piece):
-    """A hundred thousand repetitions of any mark take well under the second they may take."""
+    """400,000 characters of any repeated pattern take less than 2 s."""
     text = piece * (400_000 // len(piece))
     before = time.perf_counter()
     redact_text(text)
@@ -178,5 +178,5 @@ def test_time_is_linear(piece):
     ],
 )
 def test_secrets_on_a_command_line_are_left_out(arguments: list[str], clean: list[str]) -> None:
-    """A secret that follows its option, or stands behind it, is not recorded."""
+    """The value of a secret option is redacted, after a space or an equals sign."""
     assert redact_arguments(arguments) == clean

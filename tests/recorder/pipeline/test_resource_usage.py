@@ -1,4 +1,4 @@
-"""What a thread used, from samples: of this kernel, of others, and of none."""
+"""Resources of a thread from samples: of this kernel, of other formats, and of none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class Usage(NamedTuple):
-    """What `getrusage` says, as far as it is looked at."""
+    """The fields of `getrusage` that are read."""
 
     ru_minflt: int = 0
     ru_majflt: int = 0
@@ -48,19 +48,19 @@ def status(kilobytes: int) -> bytes:
 
 
 def sample(time: int = 0, cpu: int = 0, usage: Any = None, **raw: Any) -> Sample:
-    """Return a sample in which the kernel says nothing but what is given."""
+    """Return a sample with the given readings only."""
     return Sample(time, cpu, usage, raw.get("io"), raw.get("statm"), raw.get("status"))
 
 
 @pytest.fixture
 def files() -> Iterator[None]:
-    """Have all files of the accounting closed in the end."""
+    """Close all accounting files after the test."""
     yield
     close_files()
 
 
 def used(before: Sample, after: Sample) -> dict[str, Any]:
-    """Return what was used by column."""
+    """Return the used resources by column."""
     return dict(zip(resource_usage.MEASURES, resource_usage.used(before, after), strict=True))
 
 
@@ -97,8 +97,8 @@ def test_differences_of_everything() -> None:
     }
 
 
-def test_what_the_kernel_does_not_say_is_not_there() -> None:
-    """Without readings there are times and CPU time, and no column that would say 0."""
+def test_missing_readings_are_null() -> None:
+    """Without readings there are only times and CPU time; all other columns are null, not 0."""
     found = {k: v for k, v in used(sample(1, 5), sample(2, 5)).items() if v is not None}
     assert found == {"start": 1, "stop": 2, "cpu_seconds": 0.0}
 
@@ -114,8 +114,8 @@ def test_what_the_kernel_does_not_say_is_not_there() -> None:
         (io(1, 2, 3, 4, 5, 6).replace(b"rchar", b"other"),) * 2,
     ],
 )
-def test_io_that_is_not_as_known(first: bytes | None, last: bytes | None) -> None:
-    """One reading alone, half a reading or other lines give no bytes, and no exception."""
+def test_io_in_an_unknown_format(first: bytes | None, last: bytes | None) -> None:
+    """A single, partial or unknown reading results in null, without an exception."""
     found = used(sample(io=first), sample(io=last))
     names = ("read_bytes", "write_bytes", "read_calls", "write_calls")
     assert [found[name] for name in names] == [None] * len(names)
@@ -144,7 +144,7 @@ def test_peaks(first: Any, last: Any, before: Any, after: Any, peak: Any) -> Non
 
 @pytest.mark.parametrize(("first", "last", "peak"), [(900, 900, 3 * PAGE), (900, 901, 901 * 1024)])
 def test_peaks_of_a_process_with_a_larger_parent(first: int, last: int, peak: int) -> None:
-    """Where `usage` has the parent's peak, the process's own is looked at."""
+    """If `usage` has the parent's peak, the peak is read from the status."""
     usage = Usage(ru_maxrss=10**9)
     found = used(
         sample(usage=usage, statm=statm(3), status=status(first)),
@@ -155,7 +155,7 @@ def test_peaks_of_a_process_with_a_larger_parent(first: int, last: int, peak: in
 
 @pytest.mark.parametrize("raw", [b"", b"Name:\tpython\n", b"VmHWM:", b"VmHWM:\t1 MB\n"])
 def test_status_without_a_peak(raw: bytes) -> None:
-    """A status that does not tell the peak is as none."""
+    """A status without a peak counts as no status."""
     found = used(sample(statm=statm(3), status=raw), sample(statm=statm(3), status=raw))
     assert found["rss_peak_bytes"] == 3 * PAGE
 
@@ -163,7 +163,7 @@ def test_status_without_a_peak(raw: bytes) -> None:
 @on_linux
 @pytest.mark.usefixtures("files")
 def test_own_reading_is_not_counted() -> None:
-    """Between two samples of our own nothing is read; what else is read is counted exactly."""
+    """The reads of the samples themselves are not counted; all other reads are."""
     for _ in range(50):
         found = used(begin(), end())
         assert (found["read_bytes"], found["read_calls"]) == (0, 0)
@@ -181,7 +181,7 @@ def test_own_reading_is_not_counted() -> None:
 @on_linux
 @pytest.mark.usefixtures("files")
 def test_threads_are_apart() -> None:
-    """A thread's sample has nothing of what another one reads meanwhile."""
+    """A sample of a thread does not contain the reads of another one."""
 
     def read() -> None:
         with Path("/dev/zero").open("rb", buffering=0) as file:
@@ -202,7 +202,7 @@ def descriptors() -> list[str]:
 
 @on_linux
 def test_files_are_closed() -> None:
-    """Files close at once where no task runs, else when it ends, and with their thread."""
+    """Files close at once if no task runs, else at its end; and with their thread."""
     close_files()
     assert not descriptors()
     begin()
@@ -224,7 +224,7 @@ def test_files_are_closed() -> None:
 
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
-    """A file that is missing or not readable gives no reading."""
+    """A missing or unreadable file results in no reading."""
     assert resource_usage._open(str(tmp_path / "missing")) is None
     assert resource_usage._read(None) is None
     directory = os.open(tmp_path, os.O_RDONLY)

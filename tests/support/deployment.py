@@ -1,0 +1,125 @@
+"""A scheduler and workers in separate processes, as on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+from distributed.core import rpc
+
+from dask_strata import Run
+from tests.conftest import runs_in, wait_until
+
+#: The command `dask` of this Python.
+DASK = Path(sys.executable).with_name("dask")
+#: Options of a recorded scheduler or worker.
+PRELOAD = ("--preload", "dask_strata")
+
+Process = subprocess.Popen[bytes]
+
+
+class Deployment:
+    """A scheduler and workers in separate processes, whose output goes to files in one folder."""
+
+    def __init__(self, folder: Path, runs: Path) -> None:
+        self.folder, self.runs = folder, runs
+        self.file = folder / "scheduler.json"
+        self.environment: dict[str, str] = {
+            "DASK_DASK_STRATA__RUNS": str(runs),
+            "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "false",
+        }
+        self.processes: list[Process] = []
+
+    def start(self, *command: Any) -> Process:
+        """Start a process."""
+        with (self.folder / f"process-{len(self.processes)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*map(str, command)],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+            )
+        self.processes.append(process)
+        return process
+
+    def scheduler(self, *arguments: Any) -> Process:
+        """Start the scheduler, and wait until it accepts connections."""
+        at = ("--port", 0, "--scheduler-file", self.file, "--dashboard-address", ":0")
+        process = self.start(DASK, "scheduler", *at, *arguments)
+        wait_until(lambda: self.file.exists() and self.file.read_text(), what="the scheduler")
+        return process
+
+    def worker(self, *arguments: Any, before: tuple[Any, ...] = ()) -> Process:
+        """Start a worker with one thread."""
+        at = ("--scheduler-file", self.file, "--dashboard-address", ":0", "--nthreads", 1)
+        local = self.folder / f"local-{len(self.processes)}"
+        return self.start(*before, DASK, "worker", *at, "--local-directory", local, *arguments)
+
+    def client(self) -> Client:
+        """Return a client in this process, which has no preload."""
+        return Client(scheduler_file=str(self.file), timeout=30)
+
+    def end(self, process: Process) -> None:
+        """Send a process the signal that batch systems send, and wait for its end.
+
+        A worker without a nanny is terminated over its own connection instead: after a signal,
+        Dask itself hangs now and then (1 of 90 times, with 2025.3 and without recording).
+        """
+        if process.poll() is None:
+            if "--no-nanny" in process.args:
+                asyncio.run(self._terminate(process))
+            else:
+                process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(30)
+                pytest.fail(f"{process.args} did not end:\n{self.output()}")
+
+    async def _terminate(self, process: Process) -> None:
+        log = self.folder / f"process-{self.processes.index(process)}.log"
+        address = re.search(r"Start worker at: +(\S+)", log.read_text(errors="replace"))
+        assert address is not None, self.output()
+        async with rpc(address[1]) as worker:
+            with contextlib.suppress(OSError):  # it may close before it replies
+                await worker.terminate(reason="end of the test")
+
+    def end_all(self) -> None:
+        """End all processes, the scheduler last."""
+        for process in reversed(self.processes):
+            self.end(process)
+
+    def kill(self) -> None:
+        """Kill the processes that still run."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait(30)
+
+    def output(self) -> str:
+        """Return the output of all processes."""
+        return "\n".join(p.read_text(errors="replace") for p in self.folder.glob("process-*.log"))
+
+    def run(self) -> Run:
+        """End all processes and return the one run that they recorded."""
+        self.end_all()
+        found = runs_in(self.runs)
+        assert len(found) == 1, (found, self.output())
+        return found[0]
+
+
+def workers_of(client: Client) -> dict[str, str]:
+    """Return the addresses of the connected workers by name."""
+    info = client.scheduler_info()
+    return {worker["name"]: address for address, worker in info["workers"].items()}
