@@ -1,12 +1,12 @@
-"""Coverage-guided fuzzing of everything that reads bytes of others; needs atheris.
+"""Coverage-guided fuzzing of each reader of untrusted input; needs atheris.
 
     pip install atheris
     python benchmarks/fuzz.py --list
     python benchmarks/fuzz.py --target frame --seconds 60
     python benchmarks/fuzz.py --all --seconds 600 --seed 7 --inputs FOLDER
 
-Each target is a process of its own, which must not take more than 1 GB, nor 10 s for one input.
-What makes it fail is kept in ``--findings``. The table goes to ``results/fuzz.md``.
+Each target runs in its own process, which may take 1 GB, and 10 s for one input. Inputs that make
+it fail are kept in ``--findings``. The table is written to ``results/fuzz.md``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LAST = re.compile(r"^#\d+\s+\w+\s+cov: (\d+) ft: (\d+)", re.MULTILINE)
 
 
 def fuzz(name: str, corpus: Path, options: list[str]) -> None:
-    """Fuzz one target in this process, which ends with it."""
+    """Fuzz one target in this process; atheris exits at the end."""
     import atheris
 
     sys.path.insert(0, str(ROOT))
@@ -44,7 +44,7 @@ def fuzz(name: str, corpus: Path, options: list[str]) -> None:
 
 
 def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Fuzz one target in a child and return what libFuzzer says of it."""
+    """Fuzz one target in a child process and return the statistics of libFuzzer."""
     from tests.fuzz.targets import TARGETS
 
     arguments.findings.mkdir(parents=True, exist_ok=True)
@@ -52,11 +52,11 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         corpus, seeds = Path(folder, "corpus"), Path(folder, "seeds")
         corpus.mkdir()
         seeds.mkdir()
-        given = list(TARGETS[name].seeds(seeds))
+        inputs = list(TARGETS[name].seeds(seeds))
         if arguments.inputs and name in INPUTS:
             real = sorted(arguments.inputs.rglob(f"*{INPUTS[name]}"))
-            given += [_head(p) for p in real[:50]]
-        for number, seed in enumerate(given):
+            inputs += [_head(p) for p in real[:50]]
+        for number, seed in enumerate(inputs):
             (corpus / f"seed-{number}").write_bytes(seed)
         options = [
             f"-max_total_time={arguments.seconds}",
@@ -71,16 +71,16 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False, cwd=ROOT
         )
-    said = done.stderr + done.stdout
-    covered = _LAST.findall(said)
+    output = done.stderr + done.stdout
+    covered = _LAST.findall(output)
     if done.returncode:
-        print(said[-3000:], file=sys.stderr)
+        print(output[-3000:], file=sys.stderr)
     return {
         "target": name,
-        "executions": _stat(said, "number_of_executed_units"),
+        "executions": _stat(output, "number_of_executed_units"),
         "seconds": arguments.seconds,
         "coverage": int(covered[-1][0]) if covered else None,
-        "memory": _stat(said, "peak_rss_mb"),
+        "memory": _stat(output, "peak_rss_mb"),
         "findings": 1 if done.returncode else 0,
     }
 
@@ -90,8 +90,8 @@ def _head(path: Path) -> bytes:
         return file.read(LONGEST if path.suffix == ".darshan" else 1 << 12)
 
 
-def _stat(said: str, name: str) -> int | None:
-    found = re.search(rf"stat::{name}:\s+(\d+)", said)
+def _stat(output: str, name: str) -> int | None:
+    found = re.search(rf"stat::{name}:\s+(\d+)", output)
     return int(found[1]) if found else None
 
 
@@ -106,14 +106,14 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Fuzz what was asked for; return 1 if there was a finding."""
+    """Fuzz the chosen targets; return 1 if any of them failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="every target")
-    parser.add_argument("--target", action="append", default=[], help="one target, may be repeated")
-    parser.add_argument("--list", action="store_true", help="the names of the targets")
-    parser.add_argument("--seconds", type=int, default=20, help="for each target")
+    parser.add_argument("--target", action="append", default=[], help="one target; repeatable")
+    parser.add_argument("--list", action="store_true", help="print the names of the targets")
+    parser.add_argument("--seconds", type=int, default=20, help="duration for each target")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--inputs", type=Path, help="folder of real files, as seeds")
+    parser.add_argument("--inputs", type=Path, help="folder of real files to use as seeds")
     parser.add_argument("--findings", type=Path, default=Path(tempfile.gettempdir(), "findings"))
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--corpus", type=Path, help=argparse.SUPPRESS)
@@ -125,7 +125,7 @@ def main() -> int:
         fuzz(arguments.child, arguments.corpus, options)
         return 0
     if options:
-        parser.error(f"unknown: {' '.join(options)}")
+        parser.error(f"unknown options: {' '.join(options)}")
     sys.path.insert(0, str(ROOT))
     from tests.fuzz.targets import TARGETS
 
@@ -144,7 +144,7 @@ def main() -> int:
         about = (
             "# Coverage-guided fuzzing\n\n"
             f"`python benchmarks/fuzz.py --all --seconds {arguments.seconds} --seed "
-            f"{arguments.seed}`: atheris, which sees the edges of dask-strata's Python code; an "
+            f"{arguments.seed}`: atheris, guided by the edges of dask-strata's Python code; an "
             f"input of at most {LONGEST:,} bytes may take {INPUT_SECONDS} s, and a process "
             f"{MEMORY_MB:,} MB. A finding ends its target.\n\n"
         )

@@ -1,1 +1,1 @@
-"""Workflows of a known answer under faults: is the record right, and the workflow unharmed?"""
+"""Faults injected into workflows with a known result: record and workflow must stay correct."""

@@ -1,7 +1,7 @@
 """The line between two hosts: `python carrier.py NAMESPACE NAMESPACE`, orders on standard input.
 
 Carries packets between the TUN devices called `line`. Orders: open, cut (packets are lost),
-delay SECONDS (packets come so much later). Ends with its input.
+delay SECONDS (packets arrive that much later). Stops at the end of its input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TUNSETIFF, _IFF_TUN, _IFF_NO_PI, _CLONE_NEWNET = 0x400454CA, 0x0001, 0x1000, 0x
 
 
 def device(namespace: str) -> int:
-    """Open the TUN device of a namespace; it stays there, its packets come here."""
+    """Open the TUN device of a namespace from outside of it."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(namespace).open() as file:
         if libc.setns(file.fileno(), _CLONE_NEWNET):
@@ -31,22 +31,22 @@ def device(namespace: str) -> int:
 
 
 class Line:
-    """Packets on their way, by the moment at which they arrive."""
+    """Packets in transit, by the time of their arrival."""
 
     def __init__(self, ends: list[int]) -> None:
         self._other = {ends[0]: ends[1], ends[1]: ends[0]}
-        self._waiting: list[tuple[float, int, int, bytes]] = []
+        self._in_transit: list[tuple[float, int, int, bytes]] = []
         self._number = 0
         self._cut, self._delay = False, 0.0
 
     def order(self, text: str) -> None:
-        """Obey one order."""
-        what, _, seconds = text.partition(" ")
-        self._cut = what == "cut"
+        """Execute one order."""
+        state, _, seconds = text.partition(" ")
+        self._cut = state == "cut"
         self._delay = float(seconds or 0)
 
-    def take(self, end: int) -> None:
-        """Take what arrived at an end."""
+    def receive(self, end: int) -> None:
+        """Read the packets that arrived at an end."""
         while True:
             try:
                 packet = os.read(end, 65536)
@@ -55,15 +55,15 @@ class Line:
             if not self._cut:
                 self._number += 1
                 due = time.monotonic() + self._delay
-                heapq.heappush(self._waiting, (due, self._number, self._other[end], packet))
+                heapq.heappush(self._in_transit, (due, self._number, self._other[end], packet))
 
-    def give(self) -> float | None:
-        """Hand over what is due; return the seconds until the next is."""
-        while self._waiting:
-            left = self._waiting[0][0] - time.monotonic()
+    def deliver(self) -> float | None:
+        """Write the packets that are due; return the seconds until the next one is."""
+        while self._in_transit:
+            left = self._in_transit[0][0] - time.monotonic()
             if left > 0:
                 return left
-            _, _, end, packet = heapq.heappop(self._waiting)
+            _, _, end, packet = heapq.heappop(self._in_transit)
             try:
                 os.write(end, packet)
             except OSError:
@@ -74,7 +74,7 @@ class Line:
 def main() -> None:
     """Carry packets until standard input ends."""
     ends = [device(namespace) for namespace in sys.argv[1:3]]
-    print("ready", flush=True)  # noqa: T201  this is its answer
+    print("ready", flush=True)  # noqa: T201  the parent process waits for this line
     line = Line(ends)
     selector = selectors.DefaultSelector()
     for end in ends:
@@ -89,8 +89,8 @@ def main() -> None:
                     return
                 line.order(text.strip())
             else:
-                line.take(key.fd)
-        wait = line.give()
+                line.receive(key.fd)
+        wait = line.deliver()
 
 
 if __name__ == "__main__":

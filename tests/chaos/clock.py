@@ -1,18 +1,18 @@
-"""A host's clock that can be set: libfaketime, for the processes that are started with it.
+"""A wall clock that a trial can set, by libfaketime, for the processes started with it.
 
-The monotonic clock goes on as it is, as on a real host whose time is set.
+The monotonic clock is not affected, as on a real host whose time is set.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_PLACES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1")
+_PATHS = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1")
 
 
 def library() -> Path | None:
     """Return libfaketime (Debian's package `faketime`), or None."""
-    found = (p for place in _PLACES for p in Path("/").glob(place.lstrip("/")))
+    found = (p for path in _PATHS for p in Path("/").glob(path.lstrip("/")))
     return next(found, None)
 
 
@@ -22,7 +22,7 @@ class Clock:
     Parameters
     ----------
     file : Path
-        Where its offset is written.
+        File that contains its offset.
     """
 
     def __init__(self, file: Path) -> None:
@@ -30,14 +30,14 @@ class Clock:
         self.set(0)
 
     def set(self, seconds: float) -> None:
-        """Set it, so many seconds before or after what it should be."""
+        """Set the offset to the true time, in seconds."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{seconds:+.3f}\n", encoding="ascii")
         new.replace(self._file)
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of the processes that see this clock."""
+        """Environment variables of the processes that use this clock."""
         return {
             "LD_PRELOAD": str(library()),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),

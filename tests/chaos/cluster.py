@@ -1,4 +1,4 @@
-"""A scheduler, workers with nannies and a client, each a process, and who of them died when."""
+"""A scheduler, workers with nannies and a client, each a process, and when each of them ended."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tests.chaos.network import A, B, Network
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 3
-#: Limits are for hangs only: on a loaded machine everything takes long.
+#: Generous, as it detects hangs only: everything is slow on a loaded machine.
 HANG_SECONDS = 120
 _PRELOADS = ("DASK_DISTRIBUTED__SCHEDULER__PRELOAD", "DASK_DISTRIBUTED__CLIENT__PRELOAD")
-_OURS = ("DASK_DASK_STRATA", "DASK_DISTRIBUTED", "FAKETIME", "LD_PRELOAD")
-_LOOK_SECONDS = 0.03
+_REMOVED = ("DASK_DASK_STRATA", "DASK_DISTRIBUTED", "FAKETIME", "LD_PRELOAD")
+_POLL_SECONDS = 0.03
 
 
 class TrialError(RuntimeError):
-    """A trial could not be held: nothing is known of what it was to show."""
+    """A trial could not be run, so that it has no result."""
 
 
-class Deaths:
-    """When processes were first and last seen alive, and how long they were stopped."""
+class Lifetimes:
+    """When processes were first and last observed alive, and when they were stopped."""
 
     def __init__(self) -> None:
         self.first: dict[int, int] = {}
-        self.seen: dict[int, int] = {}
+        self.last: dict[int, int] = {}
         self.stopped: dict[int, list[tuple[int, int]]] = {}
         self.killed: dict[int, int] = {}
         self.parent: dict[int, int] = {}
@@ -48,7 +48,7 @@ class Deaths:
         self._thread.start()
 
     def watch(self, pid: int) -> None:
-        """Watch a process and its children, whoever they are."""
+        """Watch a process and its children, also future ones."""
         self._parents.append(pid)
 
     def close(self) -> None:
@@ -58,21 +58,21 @@ class Deaths:
 
     def _watch(self) -> None:
         before = time.monotonic()
-        while not self._ended.wait(_LOOK_SECONDS):
+        while not self._ended.wait(_POLL_SECONDS):
             now = time.monotonic()
-            # How late we are here tells how late others may be, on a machine with much to do.
-            self.late_seconds = max(self.late_seconds, now - before - _LOOK_SECONDS)
+            # The delay of this thread indicates the delays of others on a loaded machine.
+            self.late_seconds = max(self.late_seconds, now - before - _POLL_SECONDS)
             before = now
             for parent in list(self._parents):
                 for pid in (parent, *children(parent)):
                     moment = time.monotonic_ns()
                     if alive(pid):
                         self.first.setdefault(pid, moment)
-                        self.seen[pid] = moment
+                        self.last[pid] = moment
                         self.parent[pid] = parent
 
     def kill(self, pid: int) -> None:
-        """Kill a process, and remember the moment before."""
+        """Kill a process, and record the time just before."""
         with contextlib.suppress(ProcessLookupError):
             moment = time.monotonic_ns()
             os.kill(pid, signal.SIGKILL)
@@ -91,8 +91,8 @@ class Deaths:
         self.stopped.setdefault(pid, []).append((began, time.monotonic_ns()))
 
     def seconds_left(self, pid: int, moment: int) -> float | None:
-        """Return how long a process ran on after a moment; None if it is not known to be dead."""
-        death = self.killed.get(pid, None if alive(pid) else self.seen.get(pid))
+        """Return how long a process ran after a moment, in seconds; None if it may still run."""
+        death = self.killed.get(pid, None if alive(pid) else self.last.get(pid))
         if death is None:
             return None
         paused = sum(
@@ -104,16 +104,16 @@ class Deaths:
 
 @dataclass(frozen=True)
 class Hosts:
-    """Where a cluster runs.
+    """Hosts of a cluster.
 
     Attributes
     ----------
     network : Network, optional
-        Two hosts: the scheduler and the client are on a, workers on both.
+        Two hosts: scheduler and client on a, workers on both. One host by default.
     hidden : bool
-        Whether host b does not see the runs.
+        Whether the folder of runs is invisible on host b.
     clock : Clock, optional
-        What the last worker and its nanny see.
+        Clock of the last worker and its nanny.
     """
 
     network: Network | None = None
@@ -122,18 +122,18 @@ class Hosts:
 
 
 class Cluster:
-    """A cluster on one host or two, and its client; end it with `close`.
+    """A cluster on one host or two, and its client; stop it with `close`.
 
     Parameters
     ----------
     folder : Path
-        For everything; the runs are in its folder `runs`, which exists.
+        Folder for all files; its subfolder `runs`, which exists, is for the runs.
     record : str
-        preload, attach or nothing.
+        How to record: ``preload``, ``attach`` or ``nothing``.
     hosts : Hosts
-        Where they run.
+        Hosts of the processes.
     mutant : str, optional
-        Which of `mutants.MUTANTS` records, and not our recorder as it is.
+        Name of one of `mutants.MUTANTS`, which replaces the recorder.
     """
 
     def __init__(
@@ -147,12 +147,12 @@ class Cluster:
         self.folder, self.runs, self.record = folder, folder / "runs", record
         self.network, self._hidden = hosts.network, hosts.hidden
         self.facts_file = folder / "facts"
-        self.deaths = Deaths()
+        self.lifetimes = Lifetimes()
         self.nannies: list[subprocess.Popen[Any]] = []
         self._file = folder / "scheduler.json"
         self._started = 0
         self.signalled: set[int] = set()
-        #: When the disk of the runs was full.
+        #: Start and end of each time at which the disk of the runs was full.
         self.full: list[tuple[int, int]] = []
         self._logs: list[Any] = []
         host = A if self.network else "127.0.0.1"
@@ -162,7 +162,7 @@ class Cluster:
              "--no-dashboard", "--scheduler-file", self._file],
         )  # fmt: skip
         try:
-            self.wait(self._file.exists, "the scheduler")
+            self.wait(self._file.exists, "the start of the scheduler")
             for number in range(WORKERS):
                 last = number == WORKERS - 1
                 self.add_worker("b" if number else "a", hosts.clock if last else None)
@@ -186,14 +186,14 @@ class Cluster:
             cwd=self.folder,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for us, who end them
+            start_new_session=True,  # Ctrl-C reaches the trial only, which stops them
             **kwargs,
         )
-        self.deaths.watch(process.pid)
+        self.lifetimes.watch(process.pid)
         return process
 
     def _environment(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(_REMOVED)}
         kept |= {
             "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
             "OMP_NUM_THREADS": "1",
@@ -203,7 +203,9 @@ class Cluster:
             "DASK_DASK_STRATA__SAMPLE_INTERVAL": "'200ms'",
         }
         if self.network:
-            kept["DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP"] = "11s"  # the least that Dask takes
+            kept["DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP"] = (
+                "11s"  # the smallest value that Dask accepts
+            )
         if self.record == "preload":
             kept |= dict.fromkeys(_PRELOADS, "['dask_strata']")
         if self._mutant:
@@ -213,7 +215,7 @@ class Cluster:
         return kept
 
     def add_worker(self, host: str = "a", clock: Clock | None = None) -> None:
-        """Start a nanny with its worker."""
+        """Start a nanny and its worker."""
         name = f"w{self._started}"
         self._started += 1
         address = (B if host == "b" else A) if self.network else "127.0.0.1"
@@ -228,14 +230,12 @@ class Cluster:
             )
         )  # fmt: skip
 
-    # Who is there.
-
     def live_nannies(self) -> list[int]:
-        """Return the nannies that run."""
+        """Return the pids of the running nannies."""
         return [n.pid for n in self.nannies if n.poll() is None]
 
     def live_workers(self) -> list[int]:
-        """Return the workers that run, by their nannies' children."""
+        """Return the pids of the running workers: children of their nannies."""
         found = []
         for nanny in self.live_nannies():
             for pid in children(nanny):
@@ -245,40 +245,38 @@ class Cluster:
         return found
 
     def keep_staffed(self) -> None:
-        """Start nannies in the place of those that are gone, as a batch system would."""
+        """Replace nannies that ended, as a batch system would."""
         for _ in range(WORKERS - len(self.live_nannies())):
             self.add_worker()
 
-    # The client.
-
-    def tell(self, order: str) -> None:
-        """Give the client an order."""
+    def order(self, order: str) -> None:
+        """Send an order to the client."""
         with contextlib.suppress(BrokenPipeError):
             self.client.stdin.write(order.encode() + b"\n")
             self.client.stdin.flush()
 
     def facts(self) -> list[Fact]:
-        """Return what tasks and client said so far."""
+        """Return the facts that tasks and client have written so far."""
         return read_facts(self.facts_file)
 
-    def wait(self, condition: Callable[[], Any], what: str, seconds: float = HANG_SECONDS) -> None:
+    def wait(self, condition: Callable[[], Any], event: str, seconds: float = HANG_SECONDS) -> None:
         """Wait for a condition.
 
         Raises
         ------
         TrialError
-            It did not come to hold.
+            The condition is still false after the given seconds.
         """
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
-                raise TrialError(f"waited {seconds:.0f} s in vain for {what}: see {self.folder}")
+                raise TrialError(
+                    f"{event} did not happen within {seconds:.0f} s: see {self.folder}"
+                )
             time.sleep(0.05)
 
-    # The end.
-
     def close(self) -> list[str]:
-        """End everyone, in the order of a batch job; return who had to be killed."""
+        """Stop all processes, in the order of a batch job; return those that had to be killed."""
         killed = []
         client = getattr(self, "client", None)
         if client is not None:
@@ -296,17 +294,17 @@ class Cluster:
                 except subprocess.TimeoutExpired:
                     killed.append(name)
                     for pid in (*children(process.pid), process.pid):
-                        self.deaths.kill(pid)
+                        self.lifetimes.kill(pid)
                     process.wait()
-        # As a client is that was told to end: it knows nothing of signals.
+        # A process that does not handle SIGTERM, like the client, ends by the signal.
         self.signalled = {p.pid for _, p in order if p.returncode < 0}
-        self.deaths.close()
+        self.lifetimes.close()
         for log in self._logs:
             log.close()
         return killed
 
     def log(self) -> str:
-        """Return what all of them logged."""
+        """Return the logs of all processes."""
         return "\n".join(
             path.read_text(encoding="utf-8", errors="replace")
             for path in sorted(self.folder.glob("*.log"))

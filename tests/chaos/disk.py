@@ -1,4 +1,4 @@
-"""A small disk for the runs, which can be filled, and a folder that can be made read-only."""
+"""A small disk for the runs, which a trial can fill, and folders that it can make read-only."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.chaos.network import run
 MEBIBYTES = 48
 
 
-def why_not(folder: Path) -> str | None:
-    """Return why no disk can be mounted here, or None."""
+def obstacle(folder: Path) -> str | None:
+    """Return the reason why no disk can be mounted on this machine, or None."""
     made = run("mount", "-t", "tmpfs", "-o", "size=1m", "strata", str(folder), check=False)
     if made.returncode:
-        return f"nothing can be mounted: {made.stderr.strip()}"
+        return f"mount failed: {made.stderr.strip()}"
     run("umount", "-l", str(folder), check=False)
     return None
 
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """Mount a small disk; what is on it is copied to the folder below when the block ends."""
+    """Mount a small disk; at the end of the block its files are copied to the folder itself."""
     run("mount", "-t", "tmpfs", "-o", f"size={MEBIBYTES}m", "strata", str(folder))
     kept = folder.with_name(f"{folder.name}-kept")
     try:
@@ -38,7 +38,7 @@ def small_disk(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def filled(folder: Path) -> Iterator[None]:
-    """Leave no byte free on a disk."""
+    """Fill a disk for the duration of the block."""
     ballast = folder / "ballast"
     try:
         with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -51,7 +51,7 @@ def filled(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Have a folder refuse new files, as one on a disk that became read-only."""
+    """Make a folder read-only for the duration of the block."""
     _mount_read_only(folder)
     try:
         assert not os.access(folder, os.W_OK)
@@ -61,10 +61,10 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 def _mount_read_only(folder: Path) -> None:
-    """Mount a folder over itself, read-only: again, if a file was opened in it between the two."""
+    """Mount a folder over itself, read-only; retry if a file was opened in between."""
     for _ in range(20):
         run("mount", "--bind", str(folder), str(folder))
         if run("mount", "-o", "remount,ro,bind", str(folder), check=False).returncode == 0:
             return
         run("umount", "-l", str(folder))
-    raise OSError(f"{folder} is too busy to be made read-only")
+    raise OSError(f"{folder} is in use and cannot be made read-only")

@@ -1,6 +1,6 @@
-"""What tasks and client say of themselves, in a file of their own that survives them.
+"""Facts that tasks and client write to a file of the trial, independent of the recorder.
 
-Each fact is one line in one `write` to a file that only grows, outside of the run's folder.
+Each fact is one line in one `write` to an append-only file outside of the run's folder.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ class Fact:
 
     Attributes
     ----------
-    what : str
-        begin, end (of a task, by itself); submitted, known, restart, outcome (by the client).
+    kind : str
+        ``begin`` or ``end``, written by a task; ``submitted``, ``known`` (its result has arrived),
+        ``restart`` or ``outcome``, written by the client.
     ns, mono : int
-        When, on the clock of its process and on the monotonic one, which all share.
+        Time in nanoseconds, on the clock of the process and on the monotonic clock of the host.
     pid : int
-        The process that says so.
+        The process that wrote it.
     key, worker, thread, text : str, str, int, str
-        What it is about, where that applies.
+        Task, address of its worker, thread, and outcome, where they apply.
     """
 
-    what: str
+    kind: str
     ns: int
     mono: int
     pid: int
@@ -39,7 +40,7 @@ class Fact:
 
 
 def read_facts(file: Path) -> list[Fact]:
-    """Read all that was said so far."""
+    """Return the facts written so far."""
     return list(_facts(file))
 
 
@@ -52,7 +53,7 @@ def _facts(file: Path) -> Iterator[Fact]:
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process runs, or could: one that ended is gone, even if unburied."""
+    """Return whether a process exists and has not ended; a zombie has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -61,7 +62,7 @@ def alive(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that a process started, and has now."""
+    """Return the pids of the present children of a process."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():

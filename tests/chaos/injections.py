@@ -1,4 +1,4 @@
-"""The faults, each a function of the cluster."""
+"""Injecting faults into a cluster."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.chaos.clock import Clock
@@ -14,28 +15,28 @@ from tests.chaos.disk import filled, read_only
 from tests.chaos.facts import alive
 from tests.chaos.plan import Injection
 
-#: By how much a clock is set back at most.
+#: Largest step by which a clock is set back.
 BACK_SECONDS = 20
 
 
-def _one(choice: float, of: Sequence[Any]) -> Any:
-    return of[int(choice * len(of))] if of else None
+def _one(choice: float, candidates: Sequence[Any]) -> Any:
+    return candidates[int(choice * len(candidates))] if candidates else None
 
 
 class Injector:
-    """Injects faults, and remembers what it did.
+    """Inject faults, and keep a list of them.
 
     Parameters
     ----------
     cluster : Cluster
-        Who is to suffer.
+        The cluster.
     clock : Clock, optional
         The clock of one of its hosts.
 
     Attributes
     ----------
     done : list of str
-        What was injected, in words.
+        Injected faults, in words.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock | None) -> None:
@@ -43,7 +44,7 @@ class Injector:
         self.done: list[str] = []
 
     def inject(self, injection: Injection) -> None:
-        """Inject one fault; returns when it is over."""
+        """Inject one fault and return when it is over."""
         faults: dict[str, Callable[[Injection], str]] = {
             "kill-worker": self._kill_worker,
             "kill-nanny": self._kill_nanny,
@@ -68,8 +69,8 @@ class Injector:
 
     def _kill(self, pid: int | None) -> str:
         if pid is None:
-            return "nobody there"
-        self._cluster.deaths.kill(pid)
+            return "no such process"
+        self._cluster.lifetimes.kill(pid)
         self._cluster.wait(lambda: not alive(pid), f"the end of {pid}")
         return f"pid {pid}"
 
@@ -81,12 +82,12 @@ class Injector:
 
     def _stop(self, pid: int | None, injection: Injection) -> str:
         if pid is None:
-            return "nobody there"
-        self._cluster.deaths.stop(pid, injection.seconds)
+            return "no such process"
+        self._cluster.lifetimes.stop(pid, injection.seconds)
         return f"pid {pid} for {injection.seconds:.1f} s"
 
     def _order(self, order: str) -> str:
-        self._cluster.tell(order)
+        self._cluster.order(order)
         return "by the client"
 
     def _scale_up(self, injection: Injection) -> str:
@@ -94,14 +95,14 @@ class Injector:
         self._cluster.add_worker(host)
         return f"on host {host}"
 
-    def _line(self, what: str, seconds: float) -> str:
+    def _line(self, state: str, seconds: float) -> str:
         assert self._cluster.network is not None
-        self._cluster.network.set(what)
+        self._cluster.network.set(state)
         try:
             time.sleep(seconds)
         finally:
             self._cluster.network.set("open")
-        return f"{what} for {seconds:.1f} s"
+        return f"{state} for {seconds:.1f} s"
 
     def _fill(self, injection: Injection) -> str:
         began = time.monotonic_ns()
@@ -111,25 +112,31 @@ class Injector:
         return f"for {injection.seconds:.1f} s"
 
     def _read_only(self, injection: Injection) -> str:
-        """Have the folder refuse files, just when a worker needs a new one."""
-        [run] = self._cluster.runs.glob("*/run.json")
-        with read_only(run.parent):
-            who = self._kill_worker(injection)
+        """Make the run's folder read-only while a new worker needs a new file in it."""
+        run = self._run_folder()
+        with read_only(run) if run else contextlib.nullcontext():
+            killed = self._kill_worker(injection)
             time.sleep(injection.seconds)
-        return f"for {injection.seconds:.1f} s, while a worker is killed: {who}"
+        return f"for {injection.seconds:.1f} s, while a worker is killed: {killed}"
 
     def _remove(self, _: Injection) -> str:
-        [run] = self._cluster.runs.glob("*/run.json")
-        # While it is removed, more may be written to it.
-        while run.parent.exists():
+        run = self._run_folder()
+        if run is None:
+            return "no run"
+        # Processes may write new files while the folder is being removed: repeat.
+        while run.exists():
             with contextlib.suppress(OSError):
-                shutil.rmtree(run.parent)
-        return run.parent.name
+                shutil.rmtree(run)
+        return run.name
+
+    def _run_folder(self) -> Path | None:
+        """Return the folder of the run; None in a trial without a recorder."""
+        return next((path.parent for path in self._cluster.runs.glob("*/run.json")), None)
 
     def _jump(self, injection: Injection) -> str:
         assert self._clock is not None
-        # Not far back: Tornado's periodic calls, and with them Dask's heartbeats and its search for
-        # missing data, stop for as long as the clock is set back.
+        # Set the clock back a little only: Tornado's periodic callbacks, and with them Dask's
+        # heartbeats and its search for missing data, pause for the length of the step.
         seconds = (injection.choice - 0.5) * (7200 if injection.choice > 0.5 else 2 * BACK_SECONDS)
         self._clock.set(seconds)
         return f"{seconds:+.0f} s from the true time"

@@ -1,6 +1,6 @@
 """Recorders that are broken on purpose: trials of them must fail, or trials prove nothing.
 
-A preload of Dask's (`dask_setup`), for the mutant that `CHAOS_MUTANT` names.
+This module is a Dask preload (`dask_setup`); the variable `CHAOS_MUTANT` names the mutant.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VARIABLE = "CHAOS_MUTANT"
 
 
 def drop_frames() -> None:
-    """Lose every 20th frame, and say nothing of it."""
+    """Lose every 20th frame, without counting it."""
     from dask_strata.store.sinks import FileSink
 
     write, number = FileSink.write, count(1)
@@ -35,7 +35,7 @@ def drop_rows() -> None:
 
 
 def wrong_worker() -> None:
-    """Write that another worker did it."""
+    """Write a wrong worker address."""
 
     def mutate(batches: Any) -> Any:
         return [
@@ -49,49 +49,51 @@ def wrong_worker() -> None:
 
 
 def write_late() -> None:
-    """Keep frames for seconds before they are handed to the operating system."""
+    """Write frames seconds late."""
     from dask_strata.store.sinks import FileSink
 
     write, held = FileSink.write, {}
 
     def later(self: Any, frame: bytes, rows: int) -> None:
-        mine = held.setdefault(id(self), [])
-        mine.append((frame, rows))
-        if len(mine) > 30:
-            write(self, *mine.pop(0))
+        frames = held.setdefault(id(self), [])
+        frames.append((frame, rows))
+        if len(frames) > 30:
+            write(self, *frames.pop(0))
 
     close = FileSink.close
 
-    def all_of_it(self: Any) -> None:
+    def write_all(self: Any) -> None:
         for item in held.pop(id(self), ()):
             write(self, *item)
         close(self)
 
-    FileSink.write, FileSink.close = later, all_of_it
+    FileSink.write, FileSink.close = later, write_all
 
 
 def raise_in_plugin() -> None:
-    """Raise into Dask when a worker is gone."""
+    """Raise into Dask when a worker is removed."""
     from dask_strata.recorder.roles.scheduler import SchedulerRecorder
 
     def fail(*_: Any, **__: Any) -> None:
-        # As if a line of the recorder had failed.
-        SchedulerRecorder._there_already(None, None)
+        # An error of the package itself, so that the traceback contains one of its files.
+        from dask_strata.store.manifest import run_folder_name
+
+        run_folder_name(None, None, None)
 
     SchedulerRecorder.remove_worker = fail
 
 
 def no_end() -> None:
-    """Forget the last row, so that a process that ended looks as if it had been killed."""
+    """Leave out the last row, so that a process that ended seems to have been killed."""
     from dask_strata.recorder.pipeline.engine import Engine
 
     add = Engine.add
 
-    def forget(self: Any, table: str, **row: Any) -> None:
+    def leave_out(self: Any, table: str, **row: Any) -> None:
         if "exit_reason" not in row:
             add(self, table, **row)
 
-    Engine.add = forget
+    Engine.add = leave_out
 
 
 MUTANTS = {
@@ -108,7 +110,7 @@ def _before_encoding(mutate: Any) -> None:
 
 
 def dask_setup(_: Any) -> None:
-    """Break this process's recorder."""
+    """Replace a part of the recorder in this process."""
     name = os.environ.get(VARIABLE)
     if name:
         MUTANTS[name]()

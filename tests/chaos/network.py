@@ -1,7 +1,7 @@
-"""Two hosts, as network namespaces, and the line between them, which can be cut or slowed.
+"""Two hosts, as network namespaces, and the line between them, which a trial can cut or slow.
 
-The line is a process that carries packets between a TUN device in either namespace. It does
-what `tc netem` would do, which not every kernel has.
+The line is a process that carries packets between a TUN device in each namespace. It replaces
+`tc netem`, which not every kernel has.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ A, B = "10.91.7.1", "10.91.7.2"
 
 
 def run(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run a command of the system, without a shell."""
+    """Run a system command, without a shell."""
     return subprocess.run(command, capture_output=True, text=True, check=check, timeout=30)
 
 
-def why_not() -> str | None:
-    """Return why there can be no second host here, or None."""
+def obstacle() -> str | None:
+    """Return the reason why this machine cannot have a second host, or None."""
     if shutil.which("ip") is None or shutil.which("nsenter") is None:
         return "ip and nsenter are not installed"
     name = f"strata{os.getpid()}x"
     made = run("ip", "netns", "add", name, check=False)
     if made.returncode:
-        return f"a network namespace cannot be made: {made.stderr.strip()}"
+        return f"a network namespace cannot be created: {made.stderr.strip()}"
     try:
         tun = run("ip", "-n", name, "tuntap", "add", "dev", "t0", "mode", "tun", check=False)
-        return f"no TUN device can be made: {tun.stderr.strip()}" if tun.returncode else None
+        return f"a TUN device cannot be created: {tun.stderr.strip()}" if tun.returncode else None
     finally:
         run("ip", "netns", "del", name, check=False)
 
@@ -44,26 +44,26 @@ class Network:
         self._names, self._line = names, line
 
     def inside(self, host: str, *, hide: Path | None = None) -> list[str]:
-        """Return what to put before a command that is to run on a host.
+        """Return the prefix of a command that runs it on a host.
 
-        `hide` is a folder that the host then sees empty, as if it had a disk of its own.
+        `hide` is a folder that is empty on that host, as if the host had its own disk.
         """
-        place = f"/run/netns/{self._names['ab'.index(host)]}"
-        enter = ["nsenter", f"--net={place}"]
+        namespace = f"/run/netns/{self._names['ab'.index(host)]}"
+        enter = ["nsenter", f"--net={namespace}"]
         if hide is None:
             return [*enter, "--"]
         cover = 'mount -t tmpfs -o size=1m hidden "$0" && exec "$@"'
         return [*enter, "--", "unshare", "-m", "sh", "-c", cover, str(hide)]
 
-    def set(self, what: str) -> None:
+    def set(self, state: str) -> None:
         """Set the line: "open", "cut", or "delay SECONDS" in either direction."""
-        self._line.stdin.write(what.encode() + b"\n")
+        self._line.stdin.write(state.encode() + b"\n")
         self._line.stdin.flush()
 
 
 @contextlib.contextmanager
 def network() -> Iterator[Network]:
-    """Make the two hosts; they are gone when the block ends."""
+    """Create the two hosts for the duration of the block."""
     names = (f"strata{os.getpid()}a", f"strata{os.getpid()}b")
     line: subprocess.Popen[bytes] | None = None
     try:
@@ -77,10 +77,10 @@ def network() -> Iterator[Network]:
             [sys.executable, carrier, *(f"/run/netns/{name}" for name in names)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for us, who end it
+            start_new_session=True,  # Ctrl-C reaches the trial only, which stops it
         )
         if line.stdout.readline() != b"ready\n":
-            raise RuntimeError("the line between the hosts cannot be made")
+            raise RuntimeError("the line between the hosts cannot be created")
         for name in names:
             run("ip", "-n", name, "link", "set", "line", "up")
         yield Network(names, line)

@@ -1,11 +1,11 @@
-"""What happens in a trial, from its seed alone: the same on every machine."""
+"""The faults of a trial, derived from its seed alone: the same on every machine."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-#: Faults after which there is no workflow, or no run, to go on with: the last of their trial.
+#: Faults that end the workflow or remove the run: each is the last of its trial.
 LAST = ("kill-scheduler", "kill-client", "folder-removed")
 NETWORK = ("network-cut", "network-delay")
 DISK = ("disk-full", "folder-read-only", "folder-removed")
@@ -38,11 +38,11 @@ class Injection:
     kind : str
         One of `KINDS`.
     wait : float
-        Seconds to wait before it, from the one before.
+        Seconds since the previous fault.
     choice : float
-        From 0 to 1: who of those that there are then.
+        From 0 to 1: which of the running processes is affected.
     seconds : float
-        How long what ends by itself lasts.
+        Duration of a fault that ends by itself.
     """
 
     kind: str
@@ -58,13 +58,13 @@ class Plan:
     Attributes
     ----------
     seed : int
-        What all of it follows from.
+        The seed.
     injections : tuple of Injection
-        In their order.
+        The faults, in their order.
     attach : bool
-        Whether recording begins from the client, with `record`, and not with a preload.
+        Whether the client starts the recording, with `record`; else a preload does.
     hidden : bool
-        Whether the second host, if there is one, does not see the run's folder.
+        Whether the run's folder is invisible on the second host, if there is one.
     """
 
     seed: int
@@ -73,17 +73,17 @@ class Plan:
     hidden: bool
 
     def has(self, kinds: tuple[str, ...]) -> bool:
-        """Tell whether a fault of these kinds is planned."""
+        """Return whether a fault of these kinds is planned."""
         return any(i.kind in kinds for i in self.injections)
 
     def __str__(self) -> str:
-        how = "attached" if self.attach else "preload"
-        how += ", folder hidden from host b" if self.hidden and self.has(NETWORK) else ""
-        return f"{' '.join(i.kind for i in self.injections)} ({how})"
+        mode = "attached" if self.attach else "preload"
+        mode += ", folder hidden from host b" if self.hidden and self.has(NETWORK) else ""
+        return f"{' '.join(i.kind for i in self.injections)} ({mode})"
 
 
 def plan(seed: int, kinds: tuple[str, ...] = KINDS) -> Plan:
-    """Return the trial of a seed, with faults among these kinds."""
+    """Return the plan of a seed, with faults of these kinds."""
     dice = random.Random(seed)
     first = tuple(k for k in kinds if k not in LAST)
     last = tuple(k for k in kinds if k in LAST)

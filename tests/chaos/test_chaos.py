@@ -1,6 +1,6 @@
-"""Faults at seeded moments: the workflow is as without us, and the record is right.
+"""Faults at seeded times: the workflow behaves as without a recorder, and the record is right.
 
-The long form, and how to hold one seed again: `benchmarks/chaos.py`.
+`benchmarks/chaos.py` runs many more seeds, and repeats a single one.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.plan import KINDS, plan
-from tests.chaos.trial import hold, impossible
+from tests.chaos.trial import impossible, run_trial
 
-#: Together they have every kind of fault.
+#: Together, these seeds have every kind of fault.
 SEEDS = (6019, 3520, 30636, 90)
 
-#: A machine that tests other things too may let any thread wait; the long form allows 0.4 s.
+#: Other tests on the machine may delay any thread; the benchmark allows 0.4 s.
 SLACK_SECONDS = 3.0
 
 
 def test_every_kind_of_fault_is_injected() -> None:
-    """The seeds below have every kind of fault; what this machine does not permit is named."""
+    """The seeds have every kind of fault; those that this machine does not permit are listed."""
     assert {i.kind for seed in SEEDS for i in plan(seed).injections} == set(KINDS)
-    for kind, why in impossible().items():
-        warnings.warn(f"NOT TESTED: {kind}: {why}", stacklevel=1)
+    for kind, reason in impossible().items():
+        warnings.warn(f"NOT TESTED: {kind}: {reason}", stacklevel=1)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_record_survives(seed: int, tmp_path: Path) -> None:
-    """After the faults of a seed nobody is harmed, nothing that was promised is lost or wrong."""
-    result = hold(plan(seed), tmp_path / "trial", slack_seconds=SLACK_SECONDS)
+    """After the faults of a seed, the workflow is unharmed and the record complete and correct."""
+    result = run_trial(plan(seed), tmp_path / "trial", slack_seconds=SLACK_SECONDS)
     if not result.injected:
-        pytest.skip(f"NOT TESTED: nothing of {plan(seed)} can be injected here")
+        pytest.skip(f"NOT TESTED: this machine permits none of {plan(seed)}")
     assert not result.problems, f"python benchmarks/chaos.py --replay {seed}: {result}"

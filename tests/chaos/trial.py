@@ -19,28 +19,29 @@ from tests.chaos.injections import Injector
 from tests.chaos.plan import CLOCK, DISK, NETWORK, Plan
 from tests.chaos.verdict import Verdict, judge
 
-#: How often Dask alone is asked for an odd outcome: it is not the same at each time.
+#: Number of trials without a recorder after an unexpected outcome: Dask itself may cause it, but
+#: not each time.
 ALONE = 3
 
 
 @dataclass
 class Result:
-    """What became of a trial.
+    """Result of a trial.
 
     Attributes
     ----------
     plan : Plan
-        What was to happen.
+        The plan.
     injected : list of str
-        What was injected, in words.
+        Injected faults, in words.
     outcome : str
-        The workflow's: right, ended by us, or what went wrong.
+        Outcome of the workflow: ``right``, ``ended by the trial``, or a failure.
     harmed : list of str
-        What happened to the workflow that would not have without us.
+        Failures of the workflow that do not happen without a recorder.
     verdict : Verdict
-        What is wrong with the record.
+        Defects of the record.
     seconds : float
-        How long it took.
+        Duration.
     """
 
     plan: Plan
@@ -52,12 +53,12 @@ class Result:
 
     @property
     def problems(self) -> list[str]:
-        """All that should not be."""
+        """All failures and defects."""
         return [f"harmed: {text}" for text in self.harmed] + self.verdict.problems
 
     def as_json(self) -> str:
         """Return it as one line."""
-        known: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "seed": self.plan.seed,
             "plan": str(self.plan),
             "injected": self.injected,
@@ -66,15 +67,15 @@ class Result:
             **vars(self.verdict),
             "seconds": round(self.seconds, 1),
         }
-        return json.dumps(known)
+        return json.dumps(facts)
 
 
 @cache
 def impossible() -> dict[str, str]:
-    """Return the faults that cannot be injected on this machine, and why."""
+    """Return the faults that cannot be injected on this machine, with the reason."""
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="strata-chaos-") as folder:
-        no_disk, no_network = disk.why_not(Path(folder)), network.why_not()
+        no_disk, no_network = disk.obstacle(Path(folder)), network.obstacle()
     if no_disk:
         found |= dict.fromkeys(DISK, no_disk)
     if no_network:
@@ -85,21 +86,21 @@ def impossible() -> dict[str, str]:
 
 
 def possible(plan: Plan) -> Plan:
-    """Return a plan without what cannot be injected here."""
+    """Return a plan without the faults that cannot be injected on this machine."""
     return replace(plan, injections=tuple(i for i in plan.injections if i.kind not in impossible()))
 
 
-def hold(
+def run_trial(
     plan: Plan, folder: Path, *, slack_seconds: float = 0.4, mutant: str | None = None
 ) -> Result:
-    """Hold a trial in an empty folder; where the outcome is odd, ask Dask alone for its own.
+    """Run a trial; after an unexpected outcome, repeat it without a recorder to compare.
 
     Parameters
     ----------
     plan : Plan
-        What is to happen.
+        The plan.
     folder : Path
-        Not there yet, or empty.
+        Folder for all files: empty, or missing.
     slack_seconds : float
         See `judge`.
     mutant : str, optional
@@ -108,18 +109,18 @@ def hold(
     Raises
     ------
     TrialError
-        The cluster could not even be started.
+        The cluster could not be started.
     """
     began = time.monotonic()
     plan = possible(plan)
     record = "attach" if plan.attach and not mutant else "preload"
-    result = _hold(plan, folder, record, slack_seconds, mutant)
+    result = _run(plan, folder, record, slack_seconds, mutant)
     for number in range(ALONE):
         if not result.harmed:
             break
         alone = folder.with_name(f"{folder.name}-alone-{number}")
-        # What Dask does by itself under these faults is none of our doing.
-        if _kind(_hold(plan, alone, "nothing", slack_seconds).harmed) == _kind(result.harmed):
+        # A failure that Dask has under these faults without a recorder does not count.
+        if _kind(_run(plan, alone, "nothing", slack_seconds).harmed) == _kind(result.harmed):
             result.harmed = []
     result.seconds = time.monotonic() - began
     return result
@@ -129,7 +130,7 @@ def _kind(texts: list[str]) -> list[str]:
     return [text.partition(":")[0] for text in texts]
 
 
-def _hold(
+def _run(
     plan: Plan, folder: Path, record: str, slack_seconds: float, mutant: str | None = None
 ) -> Result:
     (folder / "runs").mkdir(parents=True)
@@ -147,10 +148,10 @@ def _hold(
         finally:
             killed = cluster.close()
     result = Result(plan, injector.done, outcome)
-    result.harmed = [f"did not end when told to: {who}" for who in killed if who != "client"]
-    if outcome not in ("right", "ended by us"):
+    result.harmed = [f"did not end after SIGTERM: {name}" for name in killed if name != "client"]
+    if outcome not in ("right", "ended by the trial"):
         result.harmed.append(f"the workflow: {outcome}")
-    result.harmed += list(_ours_in(cluster.log()))
+    result.harmed += list(_own_errors(cluster.log()))
     if record != "nothing":
         result.verdict = judge(plan, cluster, slack_seconds=slack_seconds)
     return result
@@ -159,18 +160,18 @@ def _hold(
 def _go_through(plan: Plan, cluster: Cluster, injector: Injector) -> str:
     def began() -> bool:
         if cluster.client.poll() is not None:
-            raise TrialError(f"the client could not begin: see {cluster.folder}")
-        return any(f.what == "known" for f in cluster.facts())
+            raise TrialError(f"the client could not start: see {cluster.folder}")
+        return any(f.kind == "known" for f in cluster.facts())
 
-    cluster.wait(began, "the workflow")
+    cluster.wait(began, "the first result")
     for injection in plan.injections:
         time.sleep(injection.wait)
         injector.inject(injection)
         cluster.keep_staffed()
     if plan.has(("kill-scheduler", "kill-client")):
         time.sleep(0.5)
-        return "ended by us"
-    cluster.tell("end")
+        return "ended by the trial"
+    cluster.order("end")
 
     def ended() -> bool:
         cluster.keep_staffed()
@@ -180,23 +181,23 @@ def _go_through(plan: Plan, cluster: Cluster, injector: Injector) -> str:
         cluster.wait(ended, "the end of the workflow")
     except TrialError:
         return f"hangs: {HANG_SECONDS} s"
-    said = [f.text for f in cluster.facts() if f.what == "outcome"]
-    if not said or cluster.client.returncode:
-        return f"crash: the client ended with {cluster.client.returncode}, and said {said}"
-    return said[0]
+    outcomes = [f.text for f in cluster.facts() if f.kind == "outcome"]
+    if not outcomes or cluster.client.returncode:
+        return f"crash: the client ended with {cluster.client.returncode}, outcome {outcomes}"
+    return outcomes[0]
 
 
-def _ours_in(log: str) -> Iterator[str]:
-    """Find errors of ours in what Dask logged: a plugin that raises, a handler that fails."""
+def _own_errors(log: str) -> Iterator[str]:
+    """Find tracebacks of dask-strata in the logs: a plugin or a handler that raised."""
     for line in log.splitlines():
         if "/src/dask_strata/" in line and line.lstrip().startswith("File"):
-            yield f"a traceback of ours: {line.strip()}"
+            yield f"a traceback of dask-strata: {line.strip()}"
             return
 
 
 @contextlib.contextmanager
 def trial_folder(keep: Path | None = None) -> Iterator[Path]:
-    """Make a folder for a trial; it is removed when the block ends, but not if that fails."""
+    """Create a folder for a trial; it is removed at the end of the block unless that raises."""
     parent = Path(tempfile.mkdtemp(prefix="strata-chaos-", dir=keep))
     yield parent / "trial"
     if keep is None:

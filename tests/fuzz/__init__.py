@@ -1,1 +1,1 @@
-"""Bytes that come from anywhere: no crash, no hang, no bomb, no way out of a run."""
+"""Untrusted input: no crash, no hang, no excessive memory, no access outside of a run."""

@@ -1,6 +1,6 @@
-"""Opens runs in a process that may not take much: memory that is asked for is a failure.
+"""Open runs in a process with a limit on its address space: exceeding it is a failure.
 
-``python -m tests.fuzz.child RUN…`` prints, for each run, what became of it, as a line of JSON.
+``python -m tests.fuzz.child RUN…`` prints one line of JSON for each run: findings and costs.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: The promise: bytes of memory, and seconds, that any small run may take.
+#: Bytes of memory, and seconds, that any small run may take.
 MEMORY = 1 << 30
 SECONDS = 10
 
-#: Bytes of address space beyond which a process has surely lost its way: libraries, and the
-#: arenas of their threads, take much of it without using it.
+#: Limit on the address space in bytes; far above `MEMORY`, as libraries and the arenas of their
+#: threads reserve much that they do not use.
 _SPACE = 6 << 30
 
 
 def look(run: Path) -> dict[str, Any]:
-    """Do what `check`, `show` and `query` do, and return what was said."""
+    """Open a run as `check`, `show` and `query` do; return findings, time and memory."""
     from dask_strata import open_run
     from dask_strata.analysis.summary import summarize
     from dask_strata.errors import StrataError
 
-    said: dict[str, Any] = {"run": run.name}
+    result: dict[str, Any] = {"run": run.name}
     started = time.process_time()
     try:
         opened = open_run(run)
-        said["missing"] = [f.text for f in opened.check().missing]
+        result["missing"] = [f.text for f in opened.check().missing]
         summarize(opened)
-        said["tasks"] = len(opened["tasks"])
+        result["tasks"] = len(opened["tasks"])
     except StrataError as error:
-        said["error"] = str(error)
-    said["seconds"] = time.process_time() - started
-    # Not ru_maxrss: of a forked process that begins with what its parent had.
+        result["error"] = str(error)
+    result["seconds"] = time.process_time() - started
+    # Not ru_maxrss: in a forked process it starts with the value of the parent.
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    said["memory"] = int(status.partition("VmHWM:")[2].split()[0]) * 1024
-    return said
+    result["memory"] = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    return result
 
 
 def look_in_child(*runs: Path, timeout: float = 120) -> list[dict[str, Any]]:
-    """Return what a child of ours made of runs; it fails if the child did."""
+    """Return the results of `look` in a child process; fail if the child fails."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.child", *map(str, runs)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Runs that mean no good, made here: each is small, and would be large, slow or odd when read."""
+"""Hostile runs: small on disk, but large, slow or malformed for a reader."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ HEADER = {"format": FORMAT_VERSION, "process": "worker-9", "role": "worker", "ta
 
 
 def framed(payload: bytes) -> bytes:
-    """Return bytes as a frame whose checksum is right."""
+    """Return a frame with these bytes as payload, and a valid checksum."""
     return struct.pack("<4sII", MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
 def frame(body: Any) -> bytes:
-    """Return the frame of anything."""
+    """Return a frame with any content."""
     raw = body if isinstance(body, bytes) else msgpack.packb(body)
     return framed(zstandard.ZstdCompressor(level=3).compress(raw))
 
 
 def batch(table: str, n: int, seq: int = 0, **columns: Any) -> list[Any]:
-    """Return the body of a frame of one batch, whose columns are encoded already."""
+    """Return the body of a frame of one batch, from encoded columns."""
     return [seq, [[NUMBER[table], n, [columns.get(name) for name in LAYOUT[table]]]]]
 
 
@@ -142,8 +142,8 @@ def _has_no_sense_of_time(run: Path) -> None:
         "x",
         [],
     ]
-    moves = {"key": [CONST, "k"], "startstops": [PLAIN, long_ago]}
-    parts.append(frame(batch("scheduler_transitions", len(long_ago), seq, **moves)))
+    columns = {"key": [CONST, "k"], "startstops": [PLAIN, long_ago]}
+    parts.append(frame(batch("scheduler_transitions", len(long_ago), seq, **columns)))
     segment(run, *parts)
 
 
@@ -227,7 +227,7 @@ def _index(run: Path, **tables: int) -> None:
 
 
 def _as_if_written(harm: Callable[[Path], None]) -> Callable[[Path], None]:
-    """Return what does the same, and has the index say that the files were written so."""
+    """Return a function that also adapts the checksums in the index."""
 
     def forge(run: Path) -> None:
         harm(run)
@@ -251,7 +251,7 @@ def _texts_of_index(text: str) -> Callable[[Path], None]:
 
 _VERBS = ("_claims", "_unpacks", "_has", "_nests", "_adds", "_looks", "_is", "_repeats")
 
-#: What is done to a run, by its name.
+#: Functions that damage a run, by name.
 HARMS: dict[str, Callable[[Path], None]] = {
     name.lstrip("_"): harm for name, harm in list(globals().items()) if name.startswith(_VERBS)
 } | {
@@ -271,7 +271,7 @@ HARMS: dict[str, Callable[[Path], None]] = {
 
 
 def harmed(folder: Path, name: str) -> Path:
-    """Return a small run that something was done to."""
+    """Return a small run after one of `HARMS`."""
     run = small_run(folder / name.replace(" ", "-"))
     HARMS[name](run)
     return run

@@ -1,7 +1,7 @@
-"""Everything that reads bytes of others, as functions of bytes: an exception is a finding.
+"""Each reader of untrusted input as a function of bytes: an exception is a bug.
 
-``TARGETS`` is for the property tests and for ``benchmarks/fuzz.py`` alike: each makes, in a
-folder of its own, a function that takes bytes, and has seeds that are read without complaint.
+The property tests and ``benchmarks/fuzz.py`` use ``TARGETS``. Each target makes a function that
+takes bytes, in its own folder, and has valid seeds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Reads = Callable[[bytes], None]
 
 @dataclass(frozen=True)
 class Target:
-    """What reads bytes: made in a folder; and bytes to begin with."""
+    """A reader, made in a folder, and seeds: valid inputs to mutate."""
 
     make: Callable[[Path], Reads]
     seeds: Callable[[Path], Sequence[bytes]]
@@ -61,7 +61,7 @@ def _run(folder: Path, *, compacted: bool = False) -> Path:
 
 
 def _file_of_run(name: str, read_it: Callable[[Path], object], *, compacted: bool) -> Target:
-    """Return a target that puts bytes in the place of a file of a run, and reads that."""
+    """Return a target that replaces a file of a run by the bytes, and reads the run."""
 
     def make(folder: Path) -> Reads:
         run = _run(folder, compacted=compacted)
@@ -77,7 +77,7 @@ def _file_of_run(name: str, read_it: Callable[[Path], object], *, compacted: boo
 
 
 def _read_segment(run: Path) -> None:
-    """Read a segment into the tables that runs have most rows in: all of them take longer."""
+    """Read a segment into the largest tables only, as all of them take longer."""
     names = ("processes", "job", "scheduler_transitions", "worker_events", "counters")
     rows = {name: Rows(RECORDED[name]) for name in names}
     read_segment(run, "scheduler-1.seg", None, rows, Budget())
@@ -95,7 +95,7 @@ def _read_parquet(run: Path) -> None:
 
 
 def _frames(folder: Path) -> Reads:
-    """Give what a frame holds behind a right checksum, so that its content is what is read."""
+    """Put the bytes into a frame with a valid checksum, so that its content is decoded."""
     run = _run(folder)
     path = run / "segments" / "scheduler-1.seg"
     header = frame(HEADER)
@@ -148,7 +148,7 @@ def _literals(_: Path) -> Reads:
 
 
 def _of_file(name: str, read_it: Callable[[Path], object]) -> Callable[[Path], Reads]:
-    """Return a maker of what reads bytes as a file of that name; refusing them is right."""
+    """Return a maker of a reader of a file with that name; its errors for users are expected."""
 
     def make(folder: Path) -> Reads:
         def read(data: bytes) -> None:
@@ -199,7 +199,7 @@ def _profile(folder: Path) -> list[bytes]:
 
 
 def _relayed(folder: Path) -> Reads:
-    """Give a process's name and its frames, as they come over a comm."""
+    """Relay the name of a process and its frames, as received over a comm."""
     (folder / "inside").mkdir()
 
     def read(data: bytes) -> None:
@@ -217,15 +217,15 @@ def _relayed(folder: Path) -> Reads:
 
 
 def _addresses(folder: Path) -> Reads:
-    """Ask for a run by what an address has in the place of its name."""
+    """Look up a run by the name in an address."""
     small_run(folder / "runs" / "r")
     small_run(folder / "secret")
-    shelf = RunCache(folder / "runs")
+    cache = RunCache(folder / "runs")
 
     def read(data: bytes) -> None:
         for name in {data.decode("latin-1"), unquote(data.decode("latin-1"))}:
             with contextlib.suppress(StrataError):
-                assert shelf.path(name) == folder / "runs" / "r"
+                assert cache.path(name) == folder / "runs" / "r"
 
     return read
 

@@ -1,4 +1,4 @@
-"""Addresses that nobody would type, asked of a real server."""
+"""Hostile addresses, requested from a real server."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from tests.support.synthetic import small_run
 
-SECRET = b"nobody is to see this"
+SECRET = b"outside of the folder of runs"
 TOKEN = "sesame"
-Ask = Callable[[bytes], tuple[int, bytes]]
+Request = Callable[[bytes], tuple[int, bytes]]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two runs, one with odd things in it, and secrets beside it."""
+    """A folder of two runs, one of them with links and a pipe, and secrets next to it."""
     home = tmp_path_factory.mktemp("serve")
     small_run(home / "runs" / "r")
     odd = small_run(home / "runs" / "odd")
@@ -37,8 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ask(folder: Path) -> Iterator[Ask]:
-    """Ask a server for a path, given as bytes; return status and the whole answer."""
+def request_path(folder: Path) -> Iterator[Request]:
+    """A function that requests a path from a server and returns status and response."""
     command = [sys.executable, "-m", "dask_strata", "serve", str(folder / "runs"), "--port", "0"]
     process = subprocess.Popen([*command, "--token", TOKEN], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -50,9 +50,9 @@ def ask(folder: Path) -> Iterator[Ask]:
             cookie = f"Cookie: dask_strata_token={TOKEN}".encode()
             head = b"\r\nHost: 127.0.0.1\r\nConnection: close\r\n" + cookie + b"\r\n\r\n"
             connection.sendall(b"GET " + path + b" HTTP/1.1" + head)
-            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-        status = re.match(rb"HTTP/1\.1 (\d{3})", answer)
-        return int(status[1]) if status else 0, answer
+            response = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        status = re.match(rb"HTTP/1\.1 (\d{3})", response)
+        return int(status[1]) if status else 0, response
 
     yield get
     process.send_signal(signal.SIGINT)
@@ -69,11 +69,11 @@ PIECES = st.sampled_from(
 PATHS = st.lists(PIECES, max_size=8).map(lambda p: ("/" + "/".join(p)).encode())
 
 
-def assert_harmless(ask: Ask, path: bytes) -> None:
-    """Assert that the server answers that there is nothing, or with what is its own."""
-    status, answer = ask(path)
-    assert status == 0 or 200 <= status < 500, (path, answer[:300])
-    assert SECRET not in answer
+def assert_harmless(request_path: Request, path: bytes) -> None:
+    """Assert that the server responds with a page of its own, or with an error of the client."""
+    status, response = request_path(path)
+    assert status == 0 or 200 <= status < 500, (path, response[:300])
+    assert SECRET not in response
     if status == 200:
         assert re.match(rb"/(\?|#|$)|/(runs/(r|odd)|assets|compare)", path), path
 
@@ -89,10 +89,10 @@ def assert_harmless(ask: Ask, path: bytes) -> None:
         b"*", b"", b"/runs/r/story?key=%ff%00", b"/compare?run=r&run=../secret",
     ],
 )  # fmt: skip
-def test_no_address_leads_out(ask: Ask, path: bytes) -> None:
+def test_no_address_leads_out(request_path: Request, path: bytes) -> None:
     """Nothing outside of the folder of runs is served, and no address makes the server fail."""
-    assert_harmless(ask, path)
-    assert ask(b"/")[0] == 200
+    assert_harmless(request_path, path)
+    assert request_path(b"/")[0] == 200
 
 
 @pytest.mark.timeout(240)
@@ -101,26 +101,26 @@ def test_no_address_leads_out(ask: Ask, path: bytes) -> None:
     | st.binary(max_size=60)
 )
 @settings(deadline=None, max_examples=60, derandomize=True, database=None)
-def test_any_address_is_answered(ask: Ask, path: bytes) -> None:
-    """Whatever is asked for, the answer is a page, and shows nothing that is not a run's."""
+def test_any_address_has_a_response(request_path: Request, path: bytes) -> None:
+    """Each address has a response, and none contains anything outside of the runs."""
     if not {b"\r", b"\n", b" "} & {path[i : i + 1] for i in range(len(path))}:
-        assert_harmless(ask, path)
-    assert ask(b"/assets/serve.css")[0] == 200
+        assert_harmless(request_path, path)
+    assert request_path(b"/assets/serve.css")[0] == 200
 
 
 @pytest.mark.parametrize("path", [b"//elsewhere.example/x", b"/\\elsewhere.example/x", b"/x"])
-def test_a_token_leads_to_no_other_server(ask: Ask, path: bytes) -> None:
-    """With a right token a browser is sent on to this server, whatever the address is."""
-    status, answer = ask(path + b"?token=" + TOKEN.encode())
+def test_a_token_leads_to_no_other_server(request_path: Request, path: bytes) -> None:
+    """With a valid token, the redirect leads to this server, whatever the address is."""
+    status, response = request_path(path + b"?token=" + TOKEN.encode())
     assert status == 302
-    assert re.search(rb"\r\nLocation: /[^/\\]", answer)
+    assert re.search(rb"\r\nLocation: /[^/\\]", response)
 
 
-def test_an_archive_has_files_of_the_run_only(ask: Ask) -> None:
-    """What is a link or a pipe is not in the archive of a run, and it does not wait for one."""
-    status, answer = ask(b"/runs/odd/run.tar")
+def test_an_archive_has_files_of_the_run_only(request_path: Request) -> None:
+    """The archive of a run contains no links and no pipes, and creating it does not block."""
+    status, response = request_path(b"/runs/odd/run.tar")
     assert status == 200
-    assert b"odd/run.json" in answer
-    assert b"odd/pipe" not in answer
-    assert b"link.txt" not in answer
-    assert SECRET not in answer
+    assert b"odd/run.json" in response
+    assert b"odd/pipe" not in response
+    assert b"link.txt" not in response
+    assert SECRET not in response

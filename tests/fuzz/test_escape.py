@@ -1,4 +1,4 @@
-"""A run's folder that leads elsewhere: links, pipes and names that are none."""
+"""Runs that lead out of their folder: links, pipes and invalid names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """Another run, beside the folder of runs, which nothing may come from."""
+    """Another run, next to the folder of runs: nothing of it may be read or changed."""
     folder = small_run(tmp_path / "outside")
     compact(folder)
     small_run(tmp_path / "more")
@@ -52,7 +52,7 @@ def rewrite(run: Path, **changes: object) -> None:
 
 
 def missing(run: Path) -> str:
-    """Return what `check` says is missing; it ends with 1 and without a traceback."""
+    """Return the output of `check`, which must exit with 1 and without a traceback."""
     done = CliRunner().invoke(cli, ["check", str(run)])
     assert done.exit_code == 1, done.output
     assert "mistake" not in done.output
@@ -64,13 +64,13 @@ def make_pipe(path: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    here = Path.cwd()  # a socket's path is short
+    previous = Path.cwd()  # the path of a socket must be short
     os.chdir(path.parent)
     try:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(path.name)
     finally:
-        os.chdir(here)
+        os.chdir(previous)
 
 
 def make_loop(path: Path) -> None:
@@ -81,23 +81,23 @@ def make_device_link(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-STRANGE = [make_pipe, make_socket, make_loop, make_device_link, Path.mkdir]
+NOT_A_FILE = [make_pipe, make_socket, make_loop, make_device_link, Path.mkdir]
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("name", "make"),
     [
-        *(("segments/worker-9.seg", make) for make in STRANGE),
-        *(("parquet/worker_events/part-9.parquet", make) for make in STRANGE),
+        *(("segments/worker-9.seg", make) for make in NOT_A_FILE),
+        *(("parquet/worker_events/part-9.parquet", make) for make in NOT_A_FILE),
         ("parquet/x", make_pipe),
         ("additions/x", make_loop),
     ],
 )
-def test_what_is_no_file_is_named_and_costs_only_itself(
+def test_an_entry_that_is_not_a_file_is_named_and_skipped(
     run: Path, name: str, make: Callable[[Path], None]
 ) -> None:
-    """Pipes, devices, sockets and links are not waited on nor followed; check names them."""
+    """Pipes, devices, sockets and links are not opened; `check` names them."""
     path = run / name
     if name.startswith("parquet"):
         compact(run)
@@ -112,9 +112,9 @@ def test_what_is_no_file_is_named_and_costs_only_itself(
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("make", STRANGE)
-def test_a_manifest_that_is_no_file_is_refused(run: Path, make: Callable[[Path], None]) -> None:
-    """What is in the place of run.json and is no file is refused, and listed with the reason."""
+@pytest.mark.parametrize("make", NOT_A_FILE)
+def test_a_manifest_that_is_not_a_file_is_refused(run: Path, make: Callable[[Path], None]) -> None:
+    """A pipe or link in the place of run.json is refused, and `list` shows the reason."""
     (run / "run.json").unlink()
     make(run / "run.json")
     with pytest.raises(NotARunError, match=r"run\.json is a"):
@@ -127,7 +127,7 @@ def test_a_manifest_that_is_no_file_is_refused(run: Path, make: Callable[[Path],
     "name", ["segments", "parquet", "additions", "parquet/scheduler_transitions"]
 )
 def test_folders_that_are_links_are_not_followed(run: Path, outside: Path, name: str) -> None:
-    """A folder of a run that is a link to another run's gives nothing, and nothing goes there."""
+    """A folder that is a link to one of another run is neither read nor written."""
     compact(run)
     (outside / "additions").mkdir()
     path = run / name
@@ -155,9 +155,9 @@ def test_files_that_are_links_are_not_read(run: Path, outside: Path) -> None:
     part.symlink_to(outside / "parquet" / "worker_events" / "part-0.parquet")
     opened = open_run(run)
     assert "worker-7" not in opened["processes"].to_arrow()["process"].to_pylist()
-    said = missing(run)
-    assert "worker-7.seg" in said
-    assert "part-1.parquet" in said
+    found = missing(run)
+    assert "worker-7.seg" in found
+    assert "part-1.parquet" in found
 
 
 ESCAPES = ["../../../outside", "..", ".", "", "/tmp", "a/b", "x\0y", "../outside/segments/worker-1"]
@@ -165,18 +165,18 @@ ESCAPES = ["../../../outside", "..", ".", "", "/tmp", "a/b", "x\0y", "../outside
 
 @pytest.mark.parametrize("part", ["segments", "additions", "tables"])
 def test_an_index_deletes_nothing_outside(run: Path, outside: Path, part: str) -> None:
-    """Names in an index that lead out of the run refuse the index; nothing is deleted."""
+    """An index with names that lead out of the run is refused; nothing is deleted."""
     compact(run)
     facts = index_of(run)
     before = everything(outside)
     ended = {"size": (outside / "segments" / "worker-1.seg").stat().st_size, "end_reason": "x"}
     for name in ESCAPES:
-        named = {
+        changes = {
             "segments": [{**facts["segments"][0], "process": name, **ended}],
             "additions": [name],
             "tables": {name: 1},
         }
-        rewrite(run, **{**facts, part: named[part]})
+        rewrite(run, **{**facts, part: changes[part]})
         with pytest.raises(StrataError):
             compact(run)
         assert everything(outside) == before
@@ -186,7 +186,7 @@ def test_an_index_deletes_nothing_outside(run: Path, outside: Path, part: str) -
 
 
 def test_additions_that_are_outside_are_not_deleted(run: Path, outside: Path) -> None:
-    """Compaction takes in additions of the run alone, also if the index names others."""
+    """Compaction deletes additions of the run only, also if the index names others."""
     compact(run)
     (run / "additions").symlink_to(outside.parent)
     rewrite(run, additions=["outside"])
@@ -204,13 +204,13 @@ def test_a_link_to_a_run_is_a_run(run: Path, tmp_path: Path) -> None:
     assert [p.name for p in find_runs(tmp_path / "all")] == ["r"]
 
 
-def test_names_of_segments_that_are_no_text_are_named(run: Path) -> None:
-    """A segment whose name is no text, or has marks for terminals, is left out and named."""
+def test_segments_with_invalid_names_are_named(run: Path) -> None:
+    """A segment whose name is not text, or has control characters, is skipped and named."""
     data = (run / "segments" / "worker-1.seg").read_bytes()
     for name in (b"worker-\xff.seg", b"worker-\x1b[31m.seg", b"w" * 240 + b".seg"):
         with open(os.fsencode(run) + b"/segments/" + name, "wb") as file:  # noqa: PTH123  bytes
             file.write(data)
-    said = missing(run)
-    assert "\\udcff" in said
-    assert "\x1b[31m" not in said
+    found = missing(run)
+    assert "\\udcff" in found
+    assert "\x1b[31m" not in found
     assert len(open_run(run)["tasks"]) == 2

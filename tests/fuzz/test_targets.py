@@ -1,4 +1,4 @@
-"""Bytes of others, harmed in any way: each reader reads what it can, or says why it does not."""
+"""Damaged input of any kind: each reader returns rows, or raises an error for users."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.targets import TARGETS
 
-#: What is done to bytes: what, where (a share of them), and with which bytes.
-HARM = st.lists(
+#: Mutations of bytes: kind, position as a share of the length, and new bytes.
+MUTATIONS = st.lists(
     st.tuples(
         st.sampled_from(["flip", "cut", "drop", "insert", "number", "repeat"]),
         st.floats(0, 1),
@@ -20,34 +20,34 @@ HARM = st.lists(
     max_size=6,
 )
 
-#: Examples of each; those that start a process, write a run or ask DuckDB take longer.
+#: Number of examples; readers that start a process, write a run or use DuckDB are slow.
 FEW = {"pstat": 5, "check": 8, "transitions.csv": 12, "transfers.csv": 12, "graph.csv": 12}
 USUAL = 40
 
 
-def harmed(data: bytes, harm: list[tuple[str, float, bytes]]) -> bytes:
-    """Return bytes with things done to them."""
-    for kind, share, given_bytes in harm:
-        i, n = int(share * len(data)), len(given_bytes)
+def mutated(data: bytes, mutations: list[tuple[str, float, bytes]]) -> bytes:
+    """Return bytes after some mutations."""
+    for kind, share, new in mutations:
+        i, n = int(share * len(data)), len(new)
         if kind == "cut":
             data = data[:i]
         elif kind == "drop":
             data = data[:i] + data[i + n :]
         elif kind == "insert":
-            data = data[:i] + given_bytes + data[i:]
+            data = data[:i] + new + data[i:]
         elif kind == "number":
             data = data[:i] + b"\xff" * n + data[i + n :]
         elif kind == "repeat":
             data = data[:i] + data[i : i + 64] * n + data[i:]
         else:
-            data = data[:i] + given_bytes + data[i + n :]
+            data = data[:i] + new + data[i + n :]
     return data
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_bytes_make_a_reader_fail(name: str, tmp_path: Path) -> None:
-    """Harmed or foreign bytes are read or refused, with an error that is meant for a person."""
+    """Damaged or foreign bytes are read, or refused with an error for users."""
     for folder in ("seeds", "work"):
         (tmp_path / folder).mkdir()
     seeds = TARGETS[name].seeds(tmp_path / "seeds")
@@ -62,8 +62,8 @@ def test_no_bytes_make_a_reader_fail(name: str, tmp_path: Path) -> None:
         derandomize=True,
         database=None,
     )
-    @given(st.builds(harmed, st.sampled_from(seeds), HARM) | st.binary(max_size=200))
-    def hold(data: bytes) -> None:
+    @given(st.builds(mutated, st.sampled_from(seeds), MUTATIONS) | st.binary(max_size=200))
+    def never_fails(data: bytes) -> None:
         read(data)
 
-    hold()
+    never_fails()
