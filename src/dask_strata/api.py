@@ -90,7 +90,7 @@ class Run(tables.Run):
         return check(self)
 
     def lineage(self, key: Any, key_type: str | None = None) -> Any:
-        """Return the inputs of a task, its own and those of the tasks that it depends on.
+        """Return the inputs of a task and of all tasks that it depends on.
 
         Parameters
         ----------

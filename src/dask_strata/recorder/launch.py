@@ -85,7 +85,7 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
 
 
 def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
-    """Add the script's exit status to a run. A run whose folder is gone is left out.
+    """Add the script's exit status to a run. Do nothing if the run's folder was removed.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
     end = {"role": "record", "host": identity["host"], "pid": identity["pid"]}
     end |= {"start": time.time_ns(), "stop": time.time_ns(), "exit_reason": "closed"}
     batches = [Batch.of_rows("script", [row]), Batch.of_rows("processes", [end])]
-    with contextlib.suppress(OSError):  # the run's folder is gone
+    with contextlib.suppress(OSError):  # the run's folder was removed
         sink = FileSink(folder / SEGMENTS / f"{process}{SUFFIX}", encoder.header())
         sink.write(encoder.frame(batches), len(batches))
         sink.close()

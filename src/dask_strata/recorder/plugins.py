@@ -190,7 +190,7 @@ class StrataNannyPlugin(NannyPlugin):
 
 
 def _attach(server: Any, spec: dict[str, Any], make: Any) -> Any:
-    """Attach a recorder to a server and return it, or None if the run has one there already."""
+    """Attach a recorder to a server and return it, or None if it already has one of this run."""
     recorders = vars(server).setdefault(_RECORDERS, {})
     if spec["run"] in recorders:
         return None

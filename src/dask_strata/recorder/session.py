@@ -71,7 +71,9 @@ async def teardown(server: Any) -> None:
         if run_id is not None:
             await _detach(server, run_id)
     except Exception as error:  # noqa: BLE001  the client must close
-        logger.warning("dask-strata: %s: %s", type(error).__name__, error)
+        logger.warning(
+            "dask-strata could not stop recording a client: %s: %s", type(error).__name__, error
+        )
 
 
 async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
@@ -212,7 +214,7 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
             f"The scheduler at {client.scheduler.address} refused to record: "
             f"{answer.get('exception_text') or answer.get('message')}."
         )
-    return (await announced(client))[recorder.run]
+    return (await announced(client))[recorder.run_id]
 
 
 async def _detach(client: Any, run_id: str) -> None:

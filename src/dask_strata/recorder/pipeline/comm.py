@@ -51,9 +51,9 @@ def sender(scheduler: Any, operation: str, loop: Any) -> Callable[[str, bytes], 
 def open_sink(
     folder: Path, process: str, run_id: str, send: Callable[[bytes], None] | None, header: bytes
 ) -> Sink:
-    """Return a sink that writes a file in the run's folder, or one that sends to the scheduler.
+    """Return a sink for frames: a file in the run's folder, or else the scheduler.
 
-    Sending is used if the folder cannot be written, or belongs to another run.
+    Frames are sent to the scheduler if the folder cannot be written, or belongs to another run.
 
     Parameters
     ----------

@@ -393,7 +393,7 @@ class Engine:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so there is no waiter
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits
                 loop.call_soon_threadsafe(done.set)
 
         self._when_finished = notify

@@ -120,7 +120,7 @@ def end() -> Sample:
 
 
 def close_files() -> None:
-    """Close the files of all threads; those of a thread that executes a task at its `end`."""
+    """Close the files of all threads; if a thread executes a task, then at the task's `end`."""
     with _lock:
         for files in list(_files_of_threads):
             files.closing = True

@@ -81,14 +81,14 @@ class SchedulerRecorder(SchedulerPlugin, Source):
     transition = staticmethod("".format)
 
     def __init__(self, settings: Settings, name: str, owner: str | None = None) -> None:
-        self.run = new_run_id()
+        self.run_id = new_run_id()
         self.owner = owner
-        self.name = plugin_name(self.run)
+        self.name = plugin_name(self.run_id)
         self.settings = with_secret(replace(settings, runs=os.path.abspath(settings.runs)))
         created = now_ns()
-        self.folder = Path(self.settings.runs) / run_folder_name(name, self.run, created)
+        self.folder = Path(self.settings.runs) / run_folder_name(name, self.run_id, created)
         self._manifest = Manifest(
-            run_id=self.run,
+            run_id=self.run_id,
             name=name,
             created_ns=created,
             version=VERSION,
@@ -120,7 +120,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             facts = Replacing(self.settings).facts(facts)
         replace(self._manifest, scheduler=facts).write(self.folder)
         self._scheduler = scheduler
-        self._engine = Engine("scheduler", self.run, self.folder, self.settings)
+        self._engine = Engine("scheduler", self.run_id, self.folder, self.settings)
         try:
             spec = self._attach(scheduler, self._engine)
             await scheduler.register_worker_plugin(
@@ -130,7 +130,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
                 comm=None, plugin=dumps_nanny_plugin(spec), name=self.name, idempotent=False
             )
         except BaseException:
-            await self.stop("could not begin")
+            await self.stop("could not start")
             raise
 
     def _attach(self, scheduler: Any, engine: Engine) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         interval = self.settings.fsync_interval
         self._relay = WriterThread(relay, f"{self.name}-relay", lambda: None, interval)
         self._relay.start()
-        self._graph = GraphSource(self.run, code=self.settings.code, inputs=self.settings.inputs)
+        self._graph = GraphSource(self.run_id, code=self.settings.code, inputs=self.settings.inputs)
         self._events = EventSource(engine)
         self._transitions = self._tap(scheduler)
         self._samples = SchedulerSamples(scheduler, engine, self._transitions)
@@ -161,7 +161,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         scheduler.add_plugin(self, name=self.name, idempotent=True)
         self._add_present(scheduler)
         self._spec = {
-            "run": self.run,
+            "run": self.run_id,
             "folder": str(self.folder),
             "settings": self.settings.chosen(),
         }
@@ -169,11 +169,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         return self._spec
 
     def _announce(self) -> None:
-        self._scheduler.task_metadata.setdefault(METADATA, {})[self.run] = self._spec
+        self._scheduler.task_metadata.setdefault(METADATA, {})[self.run_id] = self._spec
 
     def _revoke(self) -> None:
         runs = self._scheduler.task_metadata.get(METADATA, {})
-        runs.pop(self.run, None)
+        runs.pop(self.run_id, None)
         if not runs:
             self._scheduler.task_metadata.pop(METADATA, None)
 
@@ -241,7 +241,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if self.recording:
             self._add("clients", client=client, action="disconnect")
             if client == self.owner and self._scheduler.status is Status.running:
-                self._scheduler.loop.add_callback(self.stop, "its client is gone")
+                self._scheduler.loop.add_callback(self.stop, "its client disconnected")
 
     def restart(self, scheduler: Any) -> None:  # noqa: ARG002
         """Record a restart of the cluster; announce the run again, as Dask cleared its metadata."""
@@ -344,7 +344,7 @@ def _restore(
     # The client may have another version, with other settings.
     settings = read_settings(understood(vars(settings))[0])
     recorder = SchedulerRecorder(settings, manifest.name, owner)
-    recorder.run = manifest.run_id
+    recorder.run_id = manifest.run_id
     recorder.name = plugin_name(manifest.run_id)
     recorder._manifest = manifest  # noqa: SLF001  this function is a constructor
     recorder.folder = Path(folder)
@@ -356,16 +356,16 @@ class Detacher(SchedulerPlugin):
 
     Parameters
     ----------
-    run : str
+    run_id : str
         Id of the run.
     """
 
-    def __init__(self, run: str) -> None:
-        self.run = run
-        self.name = f"dask-strata-detach-{run}"
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.name = f"dask-strata-detach-{run_id}"
 
     async def start(self, scheduler: Any) -> None:
         """End the recording."""
-        recorder = scheduler.plugins.get(plugin_name(self.run))
+        recorder = scheduler.plugins.get(plugin_name(self.run_id))
         if isinstance(recorder, SchedulerRecorder):
             await recorder.stop()

@@ -89,7 +89,7 @@ class WorkerRecorder(Source):
         """End the recording, if that cannot wait until the worker has closed.
 
         A closing worker that sends its frames over its own connections is recorded until it closes
-        them; one that writes a file until it has closed, see `end_reason`.
+        them. A closing worker that writes a file is recorded until it has closed; see `end_reason`.
         """
         if self._worker.status in (Status.running, Status.paused):
             await self._engine.finish_and_wait("detached")
