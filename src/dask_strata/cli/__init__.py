@@ -1,4 +1,4 @@
-"""The command line: one file a command, no logic."""
+"""The command line: one module per command, which parses options and prints an answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_strata.cli.errors import report_errors, run_command
 
 
 class _Verbs(click.Group):
-    """Loads a command when it is called, so that `--help` is quick."""
+    """A group that imports a command only when it runs, so that `--help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -33,7 +33,7 @@ class _Verbs(click.Group):
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.version_option(package_name="dask-strata", prog_name="dask-strata")
 def cli(debug: bool) -> None:  # noqa: FBT001
-    """Record Dask.distributed: every layer of a run in one folder, and answers from it.
+    """Record runs of Dask.distributed, from the batch job to the thread, and analyse them.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``dask-strata check``: whether the record is whole."""
+"""``dask-strata check``: completeness of the record."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dask_strata.run import open_run
 
 @click.command("check")
 @click.argument("run")
-@click.option("-v", "--verbose", is_flag=True, help="Also say what was found whole.")
+@click.option("-v", "--verbose", is_flag=True, help="Also list complete parts.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.pass_context
 def command(ctx: click.Context, run: str, verbose: bool, form: str) -> None:  # noqa: FBT001
-    """Compare the record with Dask's own counters, and list all that is missing.
+    """Compare the record with Dask's own counters, and list missing parts.
 
-    Exit status 0: the record is whole. 1: something is missing.
+    Exit status 0: the record is complete. 1: something is missing.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``dask-strata chunks``: which worker processed which part of which file, and how fast."""
+"""``dask-strata chunks``: chunks of input files, their workers, times and bytes read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from dask_strata.report.rows import FORMATS, console, write_json, write_rows
 from dask_strata.report.words import count, visible
 from dask_strata.run import open_run
 
+#: Most keys of chunks in a message.
+_KEYS = 3
+
 
 @click.command("chunks")
 @click.argument("run")
@@ -26,26 +29,28 @@ from dask_strata.run import open_run
 @click.option(
     "--sort",
     metavar="COL",
-    help="Show rows, by this column, largest first; -COL for smallest first.",
+    help="Show rows, sorted by this column, largest first; -COL for smallest first.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help="At most so many rows; 0 for all. By default 50 in a table.",
+    help="Most rows to show; 0 for all.  [default: 50 in a table, else 0]",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Show rows, one a chunk, as …")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), help="Show rows, one per chunk, in this format."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write rows to this file.")
 @click.option(
     "--rerun",
     type=click.Path(path_type=Path),
     metavar="FILE.json",
-    help="Write the chunks that gave no result to this file, as a fileset of coffea's.",
+    help="Write the chunks without a result to this file, as a fileset for coffea.",
 )
 @click.option(
     "--coffea-report",
     type=click.Path(path_type=Path),
     metavar="FILE.json",
-    help="Compare with coffea's own report: bytesread, entries, chunks.",
+    help="Compare the record with coffea's own report: bytesread, entries, chunks.",
 )
 def command(  # noqa: PLR0913, PLR0917
     run: str,
@@ -58,9 +63,9 @@ def command(  # noqa: PLR0913, PLR0917
     rerun: Path | None,
     coffea_report: Path | None,
 ) -> None:
-    """Show the chunks of data: by dataset, file and worker, the slow and the lost.
+    """Show the chunks of data by dataset, file and worker, with slow and failed chunks.
 
-    With --sort, --limit, --format or -o, one row a chunk.
+    With --sort, --limit, --format or -o: one row per chunk.
 
     \b
     Examples:
@@ -92,9 +97,9 @@ def command(  # noqa: PLR0913, PLR0917
         files = sum(len(spec["files"]) for spec in again.fileset.values())
         click.echo(f"{count(files, 'file')} to run again: {rerun}", err=True)
         if again.left_out:
-            keys = ", ".join(visible(row["key"]) for row in again.left_out[:3])
+            keys = ", ".join(visible(row["key"]) for row in again.left_out[:_KEYS])
             click.echo(
-                f"{count(len(again.left_out), 'chunk')} left out, whose file or entries are not "
-                f"on record: {keys}{', …' if len(again.left_out) > 3 else ''}",  # noqa: PLR2004
+                f"{count(len(again.left_out), 'chunk')} left out, as their file or entries are "
+                f"unknown: {keys}{', …' if len(again.left_out) > _KEYS else ''}",
                 err=True,
             )

@@ -1,4 +1,4 @@
-"""The commands: their names, a line of help, and how each is loaded when it is called."""
+"""The commands: their names, their lines in the list, and functions that import them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Verb(NamedTuple):
     help : str
         Its line in the list of commands.
     load : callable
-        Imports and returns it; kept apart, so that `--help` imports nothing heavy.
+        Function that imports and returns it, so that `--help` imports nothing heavy.
     """
 
     help: str
@@ -127,25 +127,23 @@ def _import() -> click.Command:
 
 
 VERBS: dict[str, Verb] = {
-    "record": Verb("run a script, and record every Dask cluster it uses", _record),
-    "demo": Verb("record an image-processing example: the first thing to try", _demo),
-    "list": Verb("runs in a folder", _list),
-    "show": Verb("what ran, how long, where the time went, what stands out", _show),
-    "report": Verb("one page to look at, offline: verdict, timeline, tables", _report),
-    "map": Verb("the metadata map, with its counts", _map),
-    "tasks": Verb("one row a task", _tasks),
-    "chunks": Verb("which worker processed which part of which file, and how fast", _chunks),
-    "io": Verb("what tasks read and wrote, as Darshan traced it", _io),
+    "record": Verb("run a script and record every Dask cluster that it uses", _record),
+    "demo": Verb("record an example run: the first thing to try", _demo),
+    "list": Verb("list the runs in a folder", _list),
+    "show": Verb("summary of a run: tasks, times, errors, insights", _show),
+    "report": Verb("write one HTML page: verdict, timeline, tables", _report),
+    "map": Verb("the metadata map: number of rows by step and layer", _map),
+    "tasks": Verb("tasks, one row each", _tasks),
+    "chunks": Verb("chunks of input files: their workers, times and bytes read", _chunks),
+    "io": Verb("input and output of tasks, from Darshan's logs", _io),
     "profile": Verb(
-        "time in functions and coroutines, and whose code it is, if it was profiled", _profile
+        "time in functions and coroutines by owner of the code, if it was profiled", _profile
     ),
-    "story": Verb("everything about one task, in time order", _story),
-    "query": Verb("SQL over all tables", _query),
-    "tables": Verb("the tables that every run has, and their columns", _tables),
-    "serve": Verb("the runs of a folder in the browser", _serve),
-    "check": Verb("is the record whole?", _check),
-    "compact": Verb("turn the record into Parquet", _compact),
-    "import": Verb(
-        "make a run of the Mofka-Dask coupler's CSV files, or add Darshan's logs to a run", _import
-    ),
+    "story": Verb("all events of one task, in time order", _story),
+    "query": Verb("run an SQL query over the tables", _query),
+    "tables": Verb("the tables of every run and their columns", _tables),
+    "serve": Verb("show the runs of a folder in a browser", _serve),
+    "check": Verb("check whether the record is complete", _check),
+    "compact": Verb("convert the record to Parquet", _compact),
+    "import": Verb("import CSV files of the Mofka-Dask coupler, Darshan logs or profiles", _import),
 }

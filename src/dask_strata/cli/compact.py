@@ -1,4 +1,4 @@
-"""``dask-strata compact``: turn the record into Parquet."""
+"""``dask-strata compact``: convert the record to Parquet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from dask_strata.store.compact import compact
 @click.command("compact")
 @click.argument("run", type=click.Path(path_type=Path))
 def command(run: Path) -> None:
-    """Write the recorded tables as plain Parquet, and delete the segments that are in it.
+    """Write the recorded tables as Parquet files, then delete the segments that they contain.
 
-    It can be interrupted and repeated; nothing is deleted before it was read back and compared.
+    The command can be interrupted and repeated. It deletes a segment only after it has read the
+    Parquet file back and compared it.
 
     \b
     Example:
@@ -31,7 +32,7 @@ def command(run: Path) -> None:
     else:
         click.echo(f"Already compact: {parquet}")
     if done.segments_kept:
-        click.echo(f"{count(done.segments_kept, 'segment')} kept: still being written.")
+        click.echo(f"{count(done.segments_kept, 'segment')} kept, as processes still write them.")
     if done.additions_kept:
         kept = count(done.additions_kept, "addition")
-        click.echo(f"{kept} kept in {run / 'additions'}: damaged; see dask-strata check {run}")
+        click.echo(f"{kept} damaged, kept in {run / 'additions'}: see dask-strata check {run}")

@@ -1,4 +1,4 @@
-"""``dask-strata demo``: the image-processing example, recorded."""
+"""``dask-strata demo``: record the image-processing example."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _EXAMPLE = "dask_strata.examples.image_processing"
     "--output",
     "runs",
     metavar="RUNS",
-    help="Folder that the run's folder is made in.  [default: runs]",
+    help="Folder to create the run in.  [default: runs]",
 )
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, runs: str | None, options: tuple[str, ...]) -> None:
-    """Record an image-processing pipeline on a small cluster of this machine, with its page.
+    """Record an image-processing pipeline on a small local cluster, and write its page.
 
-    It makes its own images. Other options go to the example: `dask-strata demo -- --help`.
+    The example creates its own images. Other options are passed on to it: see
+    `dask-strata demo -- --help`.
 
     \b
     Example:

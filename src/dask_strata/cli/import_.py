@@ -1,4 +1,4 @@
-"""``dask-strata import``: runs of records that others made, and what they add to a run."""
+"""``dask-strata import``: runs from files of other tools, and additions to a recorded run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dask_strata.report.words import count, visible
     "--into",
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="Add Darshan's logs, or profiles (files or folders), to this run.",
+    help="Add Darshan logs or profiles (files or folders) to this run.",
 )
 @click.option(
     "--others",
     is_flag=True,
-    help="With --into: keep logs, too, that are of no process of the run, nor of its time.",
+    help="With --into: also keep logs that match neither the run's processes nor its time.",
 )
 @click.option(
     "-o",
@@ -35,15 +35,15 @@ from dask_strata.report.words import count, visible
     type=click.Path(path_type=Path),
     default=Path("runs"),
     show_default=True,
-    help="Folder for the run.",
+    help="Folder to create runs in.",
 )
 @click.option("--name", help="Name of the run.  [default: name of the folder]")
-@click.option("--strict", is_flag=True, help="Make no run if a row cannot be understood.")
+@click.option("--strict", is_flag=True, help="Create no run if a row cannot be understood.")
 @click.option(
     "--salvage/--no-salvage",
     default=True,
     show_default=True,
-    help="Put damaged events of consumer.o together where only last digits are missing.",
+    help="Repair damaged events of consumer.o that lack only their last digits.",
 )
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0917
@@ -56,15 +56,16 @@ def command(  # noqa: PLR0913, PLR0917
     strict: bool,  # noqa: FBT001
     salvage: bool,  # noqa: FBT001
 ) -> None:
-    """Make a run of each folder with CSV files of the Mofka-Dask coupler, or add to a run.
+    """Create a run from each folder of CSV files of the Mofka-Dask coupler, or add to a run.
 
-    With --into RUN, logs that Darshan wrote (*.darshan), and profiles that Yappi or Python saved
-    (pstat, callgrind), are added to a run that is on record.
+    With --into RUN: add Darshan logs (*.darshan) and profiles of Yappi or Python (pstat,
+    callgrind) to a run.
 
-    Else any of scheduler_transition.csv, worker_transition.csv, worker_transfer.csv, worker.csv (or
-    workers.csv), client.csv, graph.csv and consumer.o, their columns in any order.
+    Without --into, a folder can have scheduler_transition.csv, worker_transition.csv,
+    worker_transfer.csv, worker.csv (or workers.csv), client.csv, graph.csv and consumer.o, with
+    columns in any order.
 
-    Exit status 0: all rows are in the run. 1: some could not be understood; they are counted,
+    Exit status 0: all rows are in the run. 1: some rows could not be understood; they are counted
     and kept in the run's folder `aside`.
 
     \b
@@ -76,13 +77,13 @@ def command(  # noqa: PLR0913, PLR0917
     if into is not None:
         if ctx.get_parameter_source("runs") == ParameterSource.COMMANDLINE or name or strict:
             raise UsageError(
-                "--into adds to a run that is there: -o, --name and --strict make a new one.",
-                hint="Leave them out.",
+                "--into adds to an existing run: -o, --name and --strict are for new runs.",
+                hint="Omit them.",
             )
         ctx.exit(_add(into, paths, others=others))
     if others:
-        raise UsageError("--others is about files that are added with --into RUN.")
-    whole = True
+        raise UsageError("--others needs --into RUN.")
+    complete = True
     for path, files in [(path, find_files(path)) for path in paths]:
         with reading(path.name) as progress:
             done = import_files(
@@ -93,42 +94,42 @@ def command(  # noqa: PLR0913, PLR0917
                 salvage=salvage,
                 progress=progress,
             )
-        said = [count(done.rows, "row")]
+        parts = [count(done.rows, "row")]
         if done.resent:
-            said.append(f"{count(done.resent, 'transfer')} resent and counted once")
+            parts.append(f"{count(done.resent, 'duplicate transfer')} counted once")
         if done.salvaged:
-            said.append(f"{count(done.salvaged, 'row')} salvaged")
+            parts.append(f"{count(done.salvaged, 'row')} salvaged")
         if done.lost:
-            said.append(f"{count(done.lost, 'event')} lost before it came here")
-        click.echo(f"{done.path}  {', '.join(said)}")
+            parts.append(f"{count(done.lost, 'event')} lost before the import")
+        click.echo(f"{done.path}  {', '.join(parts)}")
         if done.set_aside:
             click.echo(
                 f"{count(done.set_aside, 'row')} could not be understood and "
                 f"{'was' if done.set_aside == 1 else 'were'} set aside in {done.path / 'aside'}; "
-                f"why: dask-strata query {done.path} 'from set_aside'",
+                f"for reasons: dask-strata query {done.path} 'from set_aside'",
                 err=True,
             )
-        for trouble in done.unreadable:
-            click.echo(f"{path}: {trouble}; nothing of it is in the run.", err=True)
-        whole = whole and not done.set_aside and not done.unreadable
-    ctx.exit(0 if whole else 1)
+        for problem in done.unreadable:
+            click.echo(f"{path}: {problem}; the run has no rows of it.", err=True)
+        complete = complete and not done.set_aside and not done.unreadable
+    ctx.exit(0 if complete else 1)
 
 
 def _add(run: Path, paths: tuple[Path, ...], *, others: bool) -> int:
-    """Add files to a run, say what came of it, and return the exit status."""
+    """Add files to a run, print the result, and return the exit status."""
     with reading(run.name) as progress:
         added = add_files(run, paths, progress, others=others)
     of = f" of {count(added.files, 'file')}" if added.files else ""
-    said = [f"{count(added.rows, 'row')}{of} added", *added.said]
-    if added.again:
-        said.append(f"{count(added.again, 'file')} in the run already")
-    click.echo(f"{run}  {', '.join(said)}")
-    for name in added.unknown:
+    parts = [f"{count(added.rows, 'row')}{of} added", *added.notes]
+    if added.already_imported:
+        parts.append(f"{count(added.already_imported, 'file')} already in the run")
+    click.echo(f"{run}  {', '.join(parts)}")
+    for name in added.unrecognised:
         click.echo(f"{visible(name)}: not a file that can be added to a run.", err=True)
-    for folder, n in added.passed.items():
+    for folder, n in added.skipped.items():
         was = "was" if n == 1 else "were"
-        click.echo(f"{count(n, 'other file')} in {visible(folder)} {was} not looked at.", err=True)
-    for trouble in added.troubles:
-        click.echo(visible(trouble), err=True)
-    usable = added.files or added.again or added.said
-    return 0 if usable and not added.troubles else 1
+        click.echo(f"{count(n, 'other file')} in {visible(folder)} {was} skipped.", err=True)
+    for problem in added.problems:
+        click.echo(visible(problem), err=True)
+    usable = added.files or added.already_imported or added.notes
+    return 0 if usable and not added.problems else 1

@@ -1,4 +1,4 @@
-"""``dask-strata io``: what tasks read and wrote, as Darshan traced it."""
+"""``dask-strata io``: input and output of tasks, as Darshan traced it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dask_strata.run import open_run
 
 @click.command("io")
 @click.argument("run")
-@click.option("--by", type=click.Choice(BY), help="Show rows, one a task, prefix or file.")
+@click.option("--by", type=click.Choice(BY), help="Show rows, one per task, prefix or file.")
 @click.option(
     "--sort",
     metavar="COL",
-    help="Show rows, by this column, largest first; -COL for smallest first.",
+    help="Show rows, sorted by this column, largest first; -COL for smallest first.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help="At most so many rows; 0 for all. By default 50 in a table.",
+    help="Most rows to show; 0 for all.  [default: 50 in a table, else 0]",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Show rows as …")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Show rows in this format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write rows to this file.")
 def command(  # noqa: PLR0913, PLR0917
     run: str,
@@ -36,10 +36,10 @@ def command(  # noqa: PLR0913, PLR0917
     form: str | None,
     output: Path | None,
 ) -> None:
-    """Show what tasks read and wrote, by prefix and file, and what stands out.
+    """Show the bytes that tasks read and wrote, by prefix and file, with insights.
 
-    Needs Darshan's logs: dask-strata import --into RUN LOGS. With any option, rows: one a task,
-    or as --by says.
+    The run needs Darshan logs: dask-strata import --into RUN LOGS. With any option: one row per
+    task, prefix or file, see --by.
 
     \b
     Examples:
@@ -63,5 +63,5 @@ def command(  # noqa: PLR0913, PLR0917
     limit = (50 if brief else 0) if limit is None else limit
     table = table.slice(0, limit) if limit else table
     left = total - len(table)
-    note = f"{left:,} more; --limit 0 shows all" if left else f"{total:,} rows, one a {by}"
+    note = f"{left:,} more; --limit 0 shows all" if left else f"{total:,} rows, one per {by}"
     write_rows(table, form or "table", output, note)

@@ -1,4 +1,4 @@
-"""``dask-strata list``: runs in a folder."""
+"""``dask-strata list``: the runs in a folder."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def command(runs: Path, form: str, output: Path | None) -> None:
       dask-strata list runs/
     """
     if not runs.is_dir():
-        raise NotARunError(f"{runs} is no folder.", hint="Record something: dask-strata demo")
+        raise NotARunError(f"No such folder: {runs}", hint="Record a run: dask-strata demo")
     found = list_runs(runs)
     if not len(found):
-        raise NotARunError(f"There is no run in {runs}.", hint="Record something: dask-strata demo")
+        raise NotARunError(f"There is no run in {runs}.", hint="Record a run: dask-strata demo")
     newest = runs if (runs / "run.json").is_file() else runs / found["run"][-1].as_py()
     note = f"{count(len(found), 'run')}; next: dask-strata show {shlex.quote(str(newest))}"
     write_rows(found, form, output, note)

@@ -1,4 +1,4 @@
-"""``dask-strata map``: the metadata map with its counts."""
+"""``dask-strata map``: the metadata map with its row counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask_strata.run import open_run
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
 def command(run: str, form: str) -> None:
-    """Show the metadata map: what is on record, by step and layer, and in which tables.
+    """Show the metadata map: number of rows by step and layer, and their tables.
 
     \b
     Example:

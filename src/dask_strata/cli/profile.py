@@ -1,4 +1,4 @@
-"""``dask-strata profile``: functions, coroutines and whose code they are."""
+"""``dask-strata profile``: time in functions and coroutines, by owner of the code."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dask_strata.run import open_run
     type=click.Choice(list(KINDS)),
     default="function",
     show_default=True,
-    help="What to add up.",
+    help="Kind of rows.",
 )
 @click.option("--process", help="Only of this process: its id, address or name in Dask.")
-@click.option("--waiting", is_flag=True, help="Also functions whose own time is waiting.")
+@click.option("--waiting", is_flag=True, help="Include functions whose own time is waiting.")
 @click.option(
     "--sort", metavar="COL", help="Sort by this column, largest first; -COL for smallest first."
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help="At most so many rows; 0 for all. By default 30 in a table.",
+    help="Most rows to show; 0 for all.  [default: 30 in a table, else 0]",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
@@ -42,11 +42,11 @@ def command(  # noqa: PLR0913, PLR0917
     form: str,
     output: Path | None,
 ) -> None:
-    """Show a profile: time in functions and coroutines, and whose code it is.
+    """Show a profile: time in functions and coroutines, and the owners of their code.
 
-    Profiles are made by choice: dask-strata record --yappi wall, or cpu. The time of compiled
-    code is that of the Python function that called it. Files for other tools are in the run's
-    folder, in profiles.
+    Profiles are recorded only with dask-strata record --yappi wall, or cpu. The time of compiled
+    code counts for the Python function that called it. The folder profiles of the run has files
+    for other tools.
 
     \b
     Examples:

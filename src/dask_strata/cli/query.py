@@ -1,4 +1,4 @@
-"""``dask-strata query``: SQL over all tables."""
+"""``dask-strata query``: SQL queries over the tables of a run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dask_strata.run import open_run
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
 def command(run: str, sql: str, form: str, output: Path | None) -> None:
-    """Ask anything in SQL (DuckDB's), over the tables by their names.
+    """Run an SQL query (DuckDB) over the tables of a run.
 
-    `dask-strata tables` lists the tables and their columns. A query can only read.
+    `dask-strata tables` lists the tables and their columns. Queries are read-only.
 
     \b
     Examples:

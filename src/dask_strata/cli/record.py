@@ -1,4 +1,4 @@
-"""``dask-strata record``: run a script, and record every Dask cluster it uses."""
+"""``dask-strata record``: run a script and record every Dask cluster that it uses."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from dask_strata.config import LEAVE_OUT, read_settings
 
 
 class _Record(click.Command):
-    """Takes ``--darshan`` with or without a value, which Click would look for in what follows."""
+    """Accepts ``--darshan`` without a value, for which Click would use the next argument."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [*self._spelled_out(args)])
+        return super().parse_args(ctx, [*self._with_values(args)])
 
-    def _spelled_out(self, args: list[str]) -> Iterator[str]:
+    def _with_values(self, args: list[str]) -> Iterator[str]:
         flags = {name: p for p in self.params if isinstance(p, click.Option) for name in p.opts}
-        ours, value = True, False
+        before_script, value = True, False
         for argument in args:
-            ours = ours and (value or (argument.startswith("-") and argument != "--"))
+            before_script = before_script and (
+                value or (argument.startswith("-") and argument != "--")
+            )
             option = None if value else flags.get(argument)
-            yield "--darshan=auto" if ours and argument == "--darshan" else argument
+            yield "--darshan=auto" if before_script and argument == "--darshan" else argument
             value = option is not None and not option.is_flag and argument != "--darshan"
 
 
@@ -37,7 +39,7 @@ class _Record(click.Command):
     "--output",
     "runs",
     metavar="RUNS",
-    help="Folder that the run's folder is made in.  [default: runs]",
+    help="Folder to create the run in.  [default: runs]",
 )
 @click.option(
     "-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with python -m."
@@ -49,34 +51,34 @@ class _Record(click.Command):
 @click.option(
     "--leave-out",
     metavar="NAMES",
-    help="Leave out, with commas between them: " + ", ".join(LEAVE_OUT) + ".",
+    help="Leave out these classes of facts, separated by commas: " + ", ".join(LEAVE_OUT) + ".",
 )
 @click.option("--no-compact", is_flag=True, help="Do not write Parquet at the end.")
 @click.option(
     "--flush-interval",
     metavar="TIME",
-    help="How often records reach the operating system.  [default: 80ms]",
+    help="Longest time until an event is written to a file.  [default: 80ms]",
 )
 @click.option(
     "--sample-interval",
     metavar="TIME",
-    help="How often state over time is sampled.  [default: 500ms]",
+    help="Time between two samples of load and memory.  [default: 500ms]",
 )
 @click.option(
     "--yappi",
     "yappi_clock",
     type=click.Choice(["wall", "cpu"]),
-    help="Profile functions and coroutines of the workers, by this clock. Costs CPU: where tasks "
-    "are trivial, 3 times as much by the wall clock, 6 times by the cpu clock.",
+    help="Profile functions and coroutines of the workers by this clock. With trivial tasks, this "
+    "takes 3 times the CPU time by the wall clock, 6 times by the cpu clock.",
 )
 @click.option(
     "--darshan",
     "darshan_library",
     metavar="[=LIB]",
-    help="Load Darshan into the workers: its library libdarshan.so, or look for it.",
+    help="Load Darshan into the workers: the library LIB, or one that is found.",
 )
-@click.option("--report", is_flag=True, help="Make the run's page, too, beside its folder.")
-@click.option("-q", "--quiet", is_flag=True, help="Only say where the run is.")
+@click.option("--report", is_flag=True, help="Also write the run's page, beside its folder.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the run's folder.")
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 @click.pass_context
 def command(  # noqa: PLR0913
@@ -94,9 +96,9 @@ def command(  # noqa: PLR0913
     report: bool,
     **settings: Any,
 ) -> None:
-    """Run an unchanged script, and record every Dask cluster and client it uses.
+    """Run an unchanged script, and record every Dask cluster and client that it uses.
 
-    The exit status is the script's. What dask-strata has to say goes to standard error.
+    The exit status is the script's. dask-strata's own messages go to standard error.
 
     \b
     Examples:
@@ -108,13 +110,13 @@ def command(  # noqa: PLR0913
     named = (("code", no_code), ("paths", no_paths), ("hosts", no_hosts))
     names = [name for name, is_out in named if is_out]
     if names or leave_out:
-        # A flag adds to what the configuration leaves out; --leave-out says all of it.
+        # The flags add to the configuration's classes; --leave-out replaces these.
         others = read_settings().leave_out if leave_out is None else (leave_out,)
         settings["leave_out"] = ",".join([*names, *others])
     if no_compact:
         settings["compact"] = False
-    # All that follows SCRIPT or MODULE is theirs, so that -m must not take a value of its own:
-    # click would go on and take options behind it for ours.
+    # Arguments behind SCRIPT or MODULE belong to it. The option -m is therefore a flag: with a
+    # value, click would read the options behind the module as options of `record`.
     name, arguments = (command_line[0], command_line[1:]) if command_line else (None, ())
     target = (name, list(arguments)) if module else (None, list(command_line))
     ctx.exit(record_command(*target, quiet=quiet, report=report, **settings))

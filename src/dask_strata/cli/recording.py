@@ -1,4 +1,4 @@
-"""What `record` and `demo` share: run a script, finish its runs, print what was recorded."""
+"""The common part of `record` and `demo`: run a script, finish its runs, print summaries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_strata.run import open_run
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Workers end a moment after the script that started them; wait this long for them.
+#: Longest wait for workers, which end a moment after the script that started them.
 _GRACE_SECONDS = 10.0
 
 
@@ -26,12 +26,30 @@ def record_command(
     report: bool = False,
     **settings: Any,
 ) -> int:
-    """Do what ``dask-strata record`` does; return the script's exit status.
+    """Run a script, record the Dask clusters that it uses, and finish the runs.
+
+    Parameters
+    ----------
+    module : str or None
+        Name of a module to run, or None for a script.
+    command_line : list of str
+        The script, unless there is a module, and its arguments.
+    quiet : bool, optional
+        Print only the folders of the runs.
+    report : bool, optional
+        Write the page of each run.
+    **settings
+        Settings that differ from the configuration.
+
+    Returns
+    -------
+    int
+        The script's exit status.
 
     Raises
     ------
     UsageError
-        There is nothing to run, a setting is wrong, or what it needs is not there.
+        There is no script, a setting is invalid, or a program that it needs is missing.
     """
     from dask_strata.recorder.launch import launch, note_exit_status
     from dask_strata.recorder.profiling.source import require_yappi
@@ -45,14 +63,14 @@ def record_command(
     err = console(stderr=True)
     for folder in outcome.joined:
         err.print(
-            f"dask-strata: the script's client is on record in {folder}, a run that its "
-            "scheduler had begun.",
+            f"dask-strata: the script's client is recorded in {folder}, a run that its scheduler "
+            "had started.",
             soft_wrap=True,
         )
     if not outcome.runs and not outcome.joined:
         err.print(
-            "dask-strata: nothing was recorded: the script started no Dask cluster and connected "
-            "to none that could be recorded here.",
+            "dask-strata: nothing was recorded: the script neither started a Dask cluster nor "
+            "connected to one that can be recorded.",
             soft_wrap=True,
         )
     for folder in outcome.runs:
@@ -66,54 +84,57 @@ def record_command(
 
 
 def _report(folder: Path, err: Console) -> None:
-    """Write the page of a run beside its folder, and say where it is."""
+    """Write the page of a run beside its folder, and print its path."""
     from dask_strata.report.page.page import write_page
 
     target = folder.with_name(f"{folder.name}.html")
     try:
         write_page(open_run(folder), target)
-    except Exception as error:  # noqa: BLE001  the script's own outcome counts
-        err.print(f"dask-strata: no page could be made: {error}", soft_wrap=True)
+    except Exception as error:  # noqa: BLE001  the exit status is the script's
+        err.print(f"dask-strata: the page could not be written: {error}", soft_wrap=True)
         return
     err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
 
 
 def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
-    """Add the logs that Darshan has left to the run, and say what came of it.
+    """Add the logs that Darshan wrote to the run, and print the result.
 
     Parameters
     ----------
     run_folder : Path
         Folder of the run.
     log_dir : Path
-        Folder that Darshan was to write its logs to.
+        Folder for Darshan's logs.
     err : Console
-        Where to say it.
+        Console for messages.
     """
     from dask_strata.importers.registry import add_files
-    from dask_strata.report.words import visible
+    from dask_strata.report.words import count, visible
 
     try:
         found = logs_in(log_dir)
         if not found:
             shown = _shortest(log_dir)
-            err.print(f"dask-strata: Darshan has left no log in {shown}", soft_wrap=True)
+            err.print(f"dask-strata: Darshan wrote no log into {shown}", soft_wrap=True)
             return
         added = add_files(run_folder, found)
-    except Exception as error:  # noqa: BLE001  the exit status is the script's, whatever we meet
-        why = visible(str(error) or type(error).__name__)
+    except Exception as error:  # noqa: BLE001  the exit status is the script's
+        reason = visible(str(error) or type(error).__name__)
         err.print(
-            f"dask-strata: Darshan's logs are not in the run: {why}", soft_wrap=True, markup=False
+            f"dask-strata: Darshan's logs were not added to the run: {reason}",
+            soft_wrap=True,
+            markup=False,
         )
         return
-    said = ", ".join([f"{added.rows:,} rows of {added.files:,} of Darshan's logs", *added.said])
-    err.print(f"dask-strata: {said}; they are in {_shortest(log_dir)}", soft_wrap=True)
-    for trouble in added.troubles:
-        err.print(f"dask-strata: {visible(trouble)}", soft_wrap=True)
+    logs = count(added.files, "Darshan log")
+    text = ", ".join([f"{count(added.rows, 'row')} of {logs} added", *added.notes])
+    err.print(f"dask-strata: {text}; logs are in {_shortest(log_dir)}", soft_wrap=True)
+    for problem in added.problems:
+        err.print(f"dask-strata: {visible(problem)}", soft_wrap=True)
 
 
 def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) -> None:
-    """Wait for the last records, compact them, and say what was recorded."""
+    """Wait for the last events of a run, compact it, and print its summary."""
     from dask_strata.analysis.summary import summarize
     from dask_strata.report.summary import print_summary
     from dask_strata.store.compact import compact
@@ -133,8 +154,12 @@ def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) ->
         else:
             err.print()
             print_summary(summarize(open_run(shown)), err)
-    except Exception as error:  # noqa: BLE001  the exit status is the script's, whatever we meet
-        err.print(f"dask-strata: recorded {shown}, but: {error}", soft_wrap=True, markup=False)
+    except Exception as error:  # noqa: BLE001  the exit status is the script's
+        err.print(
+            f"dask-strata: {shown} was recorded but could not be finished: {error}",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def _shortest(folder: Path) -> Path:

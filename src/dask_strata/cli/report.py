@@ -1,4 +1,4 @@
-"""``dask-strata report``: one page that needs nothing else."""
+"""``dask-strata report``: the page of a run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dask_strata.run import open_run
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE.html",
-    help="Write to this file.  [default: the run's folder's name, with .html, right here]",
+    help="File to write.  [default: name of the run's folder with .html, in the current folder]",
 )
 def command(run: str, output: Path | None) -> None:
-    """Make one page of a run: it needs no network, and shows every attempt.
+    """Write the page of a run: one HTML file that shows all attempts and needs no network.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``dask-strata serve``: the history server."""
+"""``dask-strata serve``: the server for the runs of a folder."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ _VARIABLE = "DASK_STRATA_TOKEN"
 @click.argument("runs", default="runs", type=click.Path(path_type=Path))
 @click.option("--port", type=click.IntRange(0, 65535), default=8788, show_default=True)
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0 for all."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 for all interfaces.",
 )
 @click.option(
     "--token",
     envvar=_VARIABLE,
     show_envvar=True,
-    help="What a browser must know. Needed where others can reach the server.",
+    help="Secret that a browser must send. Required if other machines can reach the server.",
 )
 def command(runs: Path, port: int, host: str, token: str | None) -> None:
-    """Show the runs in a folder (by default: runs) in the browser, those being recorded too.
+    """Show the runs in a folder (by default: runs) in a browser, also while they are recorded.
 
-    Nothing can be changed through it. Only this machine can reach it unless told otherwise;
-    port 0 takes any that is free. Ctrl-C ends it.
+    The server is read-only. By default only this machine can reach it. Port 0 selects a free port.
+    Ctrl-C stops the server.
 
     \b
     Examples:
@@ -41,24 +44,24 @@ def command(runs: Path, port: int, host: str, token: str | None) -> None:
     from dask_strata.server.run_cache import RunCache
 
     if not runs.is_dir():
-        raise NotARunError(f"{runs} is no folder.", hint="Record something: dask-strata demo")
+        raise NotARunError(f"No such folder: {runs}", hint="Record a run: dask-strata demo")
     if not is_loopback(host) and not token:
         raise UsageError(
-            f"Others can reach a server at {host}: it needs a token.",
-            hint=f"Set {_VARIABLE} to a secret, or leave --host out and use an SSH tunnel.",
+            f"Other machines can reach a server at {host}: it needs a token.",
+            hint=f"Set {_VARIABLE} to a secret, or omit --host and use an SSH tunnel.",
         )
 
-    def started(taken: int) -> None:
+    def started(bound_port: int) -> None:
         shown = f"[{host}]" if ":" in host else host
         secret = f"?token={token}" if token else ""
         n = count(sum(1 for _ in find_runs(runs)), "run")
-        click.echo(f"{n} at http://{shown}:{taken}/{secret}", err=False)
-        click.echo("Ctrl-C ends it.", err=True)
+        click.echo(f"{n} at http://{shown}:{bound_port}/{secret}", err=False)
+        click.echo("Ctrl-C stops the server.", err=True)
 
     try:
         serve(RunCache(runs), host, port, token, started)
     except OSError as error:
         raise UsageError(
-            f"{host} port {port} cannot be listened at: {os.strerror(error.errno or 0)}.",
-            hint="Another one: --port 0 takes any that is free.",
+            f"Cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}.",
+            hint="Use another port; --port 0 selects a free one.",
         ) from error

@@ -1,4 +1,4 @@
-"""``dask-strata show``: the first screen."""
+"""``dask-strata show``: the summary of a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dask_strata.run import open_run
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
-@click.option("--follow", is_flag=True, help="Go on as long as the run is being recorded.")
+@click.option("--follow", is_flag=True, help="Update until the recording ends.")
 def command(run: str, form: str, follow: bool) -> None:  # noqa: FBT001
-    """Show what ran, how long, where the time went and what stands out.
+    """Show the summary of a run: tasks, times, errors and insights.
 
     \b
     Examples:
@@ -27,7 +27,7 @@ def command(run: str, form: str, follow: bool) -> None:  # noqa: FBT001
       dask-strata show --follow runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
     """
     if follow and form == "json":
-        raise UsageError("A run is followed as text.", hint="Leave one of both out.")
+        raise UsageError("--follow needs --format text.", hint="Omit --follow or --format.")
     if follow:
         follow_run(open_run(run), console())
         return

@@ -1,4 +1,4 @@
-"""``dask-strata tables``: the tables and columns that runs have."""
+"""``dask-strata tables``: the tables of every run and their columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dask_strata.report.tables import schema_text
 @click.command("tables")
 @click.argument("table", required=False)
 def command(table: str | None) -> None:
-    """List the tables that every run has, or the columns of one, with their meaning.
+    """List the tables of every run, or the columns of one table with their meanings.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``dask-strata tasks``: one row a task."""
+"""``dask-strata tasks``: tasks, one row each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dask_strata.run import open_run
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help="At most so many rows; 0 for all. By default 50 in a table.",
+    help="Most rows to show; 0 for all.  [default: 50 in a table, else 0]",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
@@ -38,7 +38,7 @@ def command(  # noqa: PLR0913, PLR0917
     form: str,
     output: Path | None,
 ) -> None:
-    """Show one row a task.
+    """Show tasks, one row each.
 
     \b
     Examples:

@@ -198,7 +198,7 @@ def _print_breakdown(s: Summary, out: Console) -> None:
     out.print(
         Text.assemble(
             ("time     ", "bold"),
-            f"{available} (threads × time connected); tasks ran or waited during "
+            f"{available} (threads × time connected); tasks were in progress for "
             f"{duration(s.active_seconds)}",
         ),
         soft_wrap=True,

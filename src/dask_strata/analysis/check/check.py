@@ -221,7 +221,8 @@ def _losses(run: Run) -> Iterator[Finding]:
         """
         select process, what, reason, sum(count) as n, min(time) as time from losses
         where not list_contains(?, what) and not (what = ? and reason = ?)
-          and not (what = ? and "where" in (select worker from _worker_connections where process is null))
+          and not (what = ? and "where" in
+                   (select worker from _worker_connections where process is null))
         group by all order by time, process, what, reason
         """,
         # Exclude segments and counters: segments have findings of their own, and the counters of
