@@ -245,5 +245,5 @@ def test_a_kernel_without_accounting_of_threads(runs: Path, tmp_path: Path) -> N
     assert found["minor_faults"] is not None
     assert found["rss_after_bytes"] is not None
     notes = [f.text for f in run.check().findings if f.severity == "note"]
-    assert [text for text in notes if text.startswith("2 of 2 runs of tasks")], notes
+    assert [text for text in notes if text.startswith("2 of 2 executions")], notes
     assert run.check().ok
