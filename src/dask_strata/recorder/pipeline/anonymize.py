@@ -46,10 +46,12 @@ _SOURCES = frozenset({"default", "inherited", "set at run time"})
 _COMM = r"\b(?:tcp|tls|ucxx?|wss?|inproc)://"
 _START = r"(?<![\w/.~])"
 _END = r"""[^\s'"<>|,;()\[\]{}]"""
+_ADDRESS = rf"\b[A-Za-z][\w+.-]*://{_END}+"
+_WINDOWS_PATH = rf"{_START}[A-Za-z]:\\{_END}+"
+_POSIX_PATH = rf"{_START}(?:~\w*|\.{{1,2}})?/(?!proc/|sys/)[^\s'\"<>|,;:()\[\]{{}}]+"
 _FOUND = (
     rf"(?P<comm>{_COMM})(?P<host>\[[^\]\s]*\]|[^\s:/'\",;()\[\]]+)",
-    rf"(?P<path>\b[A-Za-z][\w+.-]*://{_END}+|{_START}[A-Za-z]:\\{_END}+"  # noqa: ISC004
-    rf"|{_START}(?:~\w*|\.{{1,2}})?/(?!proc/|sys/)[^\s'\"<>|,;:()\[\]{{}}]+)",
+    rf"(?P<path>{_ADDRESS}|{_WINDOWS_PATH}|{_POSIX_PATH})",
     r"(?P<ip>(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d))",
     # The id of a Dask client contains a time and the address of the host's network card.
     r"(?P<time>\b[0-9a-f]{8}-[0-9a-f]{4}-1[0-9a-f]{3}-[0-9a-f]{4}-)(?P<card>[0-9a-f]{12})\b",

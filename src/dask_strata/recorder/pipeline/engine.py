@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ def to_ns(seconds: float) -> int:
     1500000000
     """
     return int(seconds * 1e9)
+
+
+def _one_batch(table: str, rows: list[dict[str, Any]]) -> tuple[Batch]:
+    return (Batch.of_rows(table, rows),)
 
 
 class Engine:
@@ -305,7 +310,7 @@ class Engine:
         return [
             batch
             for table, rows in tables.items()
-            for batch in self._errors.collect(lambda t=table, r=rows: (Batch.of_rows(t, r),))  # type: ignore[misc]
+            for batch in self._errors.collect(partial(_one_batch, table, rows), f"rows of {table}")
         ]
 
     def _after_write(self) -> None:

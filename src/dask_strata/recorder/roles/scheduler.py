@@ -87,7 +87,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self.settings = with_secret(replace(settings, runs=os.path.abspath(settings.runs)))
         created = now_ns()
         self.folder = Path(self.settings.runs) / run_folder_name(name, self.run_id, created)
-        self._manifest = Manifest(
+        self.manifest = Manifest(
             run_id=self.run_id,
             name=name,
             created_ns=created,
@@ -98,7 +98,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._engine: Engine | None = None
 
     def __reduce__(self) -> Any:
-        return _restore, (self.settings, self._manifest, str(self.folder), self.owner)
+        return _restore, (self.settings, self.manifest, str(self.folder), self.owner)
 
     @property
     def recording(self) -> bool:
@@ -118,7 +118,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         facts = {"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()}
         if self.settings.leave_out:
             facts = Replacing(self.settings).facts(facts)
-        replace(self._manifest, scheduler=facts).write(self.folder)
+        replace(self.manifest, scheduler=facts).write(self.folder)
         self._scheduler = scheduler
         self._engine = Engine("scheduler", self.run_id, self.folder, self.settings)
         try:
@@ -156,7 +156,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         )
         warn_if_missing(self.settings)
         profile(engine)
-        self._page = DashboardPage(scheduler, engine, self._manifest.name)
+        self._page = DashboardPage(scheduler, engine, self.manifest.name)
         # Add the plugin before the others are sent, so that it misses no worker or client.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
         self._add_present(scheduler)
@@ -206,6 +206,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             reason=f"{ws.nthreads} threads, {ws.memory_limit} bytes, pid {ws.pid}",
         )
 
+    def _started_engine(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError("the recorder has not been started")
+        return self._engine
+
     def _add(self, table: str, **row: Any) -> None:
         """Add a row with the present time."""
         if self._engine is not None:
@@ -225,25 +230,25 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if self.recording:
             self._worker_row(worker, scheduler.workers[worker], "add", None)
 
-    def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:  # noqa: ARG002
+    def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:  # noqa: ARG002  Dask passes it by name
         """Record that a worker is removed, before Dask forgets the tasks that failed with it."""
         if self.recording:
             self._transitions.worker_removed(worker, stimulus_id)
             self._events.worker_removed(worker, stimulus_id)
 
-    def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002
+    def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  Dask passes it by name
         """Record that a client has connected."""
         if self.recording:
             self._add("clients", client=client, action="connect")
 
-    def remove_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002
+    def remove_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  Dask passes it by name
         """Record that a client has disconnected; end the recording if it was started by it."""
         if self.recording:
             self._add("clients", client=client, action="disconnect")
             if client == self.owner and self._scheduler.status is Status.running:
                 self._scheduler.loop.add_callback(self.stop, "its client disconnected")
 
-    def restart(self, scheduler: Any) -> None:  # noqa: ARG002
+    def restart(self, scheduler: Any) -> None:  # noqa: ARG002  Dask passes it by name
         """Record a restart of the cluster; announce the run again, as Dask cleared its metadata."""
         if self.recording:
             self._announce()
@@ -293,14 +298,13 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             loss = f"not every recorder could be detached: {error}"
             logger.warning("dask-strata: %s", loss)
             self._add("losses", what="recorders", reason=loss)
-        await self._engine.finish_and_wait(reason)  # type: ignore[union-attr]
+        await self._started_engine().finish_and_wait(reason)
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
 
     def facts(self) -> Iterable[Callable[[], None]]:
         """Return the actions that gather facts of the scheduler's process."""
-        engine = self._engine
-        assert engine is not None  # noqa: S101  for the type checker
+        engine = self._started_engine()
         actions = [lambda: add_static_facts(engine)]
         if self.settings.fsync_interval is not None:
             actions.append(lambda: sync_run(self.folder))
@@ -312,8 +316,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 
     def detach(self) -> None:
         """Record the last log entries and counts, and restore the scheduler's own objects."""
-        engine, scheduler = self._engine, self._scheduler
-        assert engine is not None  # noqa: S101  for the type checker
+        engine, scheduler = self._started_engine(), self._scheduler
         self._settle(engine)
         self._transitions.remove()
         engine.flush()
@@ -346,7 +349,7 @@ def _restore(
     recorder = SchedulerRecorder(settings, manifest.name, owner)
     recorder.run_id = manifest.run_id
     recorder.name = plugin_name(manifest.run_id)
-    recorder._manifest = manifest  # noqa: SLF001  this function is a constructor
+    recorder.manifest = manifest
     recorder.folder = Path(folder)
     return recorder
 
