@@ -1,4 +1,4 @@
-"""The effective configuration, where it came from, and installed packages."""
+"""The effective configuration with the source of each value, and installed packages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_setting_is_there_once_as_json():
 
 
 def test_configuration_is_not_changed():
-    """Reading the configuration leaves it, and the defaults, as they were."""
+    """Reading changes neither the configuration nor the defaults."""
     before = copy.deepcopy((dask.config.config, dask.config.defaults))
     effective_settings(environ={"DASK_ARRAY__SVG__SIZE": "1", "DASK_NEW__THING": "2"})
     assert (dask.config.config, dask.config.defaults) == before
@@ -52,7 +52,7 @@ def test_default_and_run_time():
 
 
 def test_environment_variable(monkeypatch):
-    """A value from a variable names the variable, whichever of - and _ the setting is spelled."""
+    """The source of a value is the variable that sets it, with - or _ in the setting's name."""
     environ = {
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "9",
         "DASK_ARRAY__SVG": "{'size': 5}",
@@ -65,7 +65,7 @@ def test_environment_variable(monkeypatch):
 
 
 def test_files(tmp_path, monkeypatch):
-    """A value names the file that gave it; of two files, the one that Dask reads later."""
+    """The source of a value is its file; of two files, the one that Dask reads later."""
     first, second = tmp_path / "a", tmp_path / "b.yaml"
     first.mkdir()
     (first / "one.yaml").write_text("array: {svg: {size: 1}, chunk_size: 1MiB}\n")
@@ -84,7 +84,7 @@ def test_files(tmp_path, monkeypatch):
 
 
 def test_old_name_in_a_file(tmp_path, monkeypatch):
-    """A setting that Dask has renamed still names the file that gave it by its old name."""
+    """The source of a renamed setting is the file that sets it by its old name."""
     path = tmp_path / "old.yaml"
     path.write_text("fuse_ave_width: 12\n")
     monkeypatch.setattr(dask.config, "paths", [str(path)])
@@ -93,7 +93,7 @@ def test_old_name_in_a_file(tmp_path, monkeypatch):
 
 
 def test_broken_file(tmp_path, monkeypatch):
-    """A file that cannot be parsed is named, and costs nothing else."""
+    """A file that cannot be parsed is an error row, and all other rows are there."""
     path = tmp_path / "broken.yaml"
     path.write_text("a: [1\n")
     monkeypatch.setattr(dask.config, "paths", [str(path)])
@@ -103,7 +103,7 @@ def test_broken_file(tmp_path, monkeypatch):
 
 
 def test_inherited():
-    """What a parent process passed on says so; a blob that is none is an error, not a crash."""
+    """The source of a parent's value is ``inherited``; a damaged variable is an error row."""
     config = {"own": {"size": 4}}
     environ = {"DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(config)}
     assert by_name(config, environ)["own.size"].source == "inherited"
@@ -122,7 +122,7 @@ def test_passed_on_configuration_is_not_copied():
 
 
 def test_secrets():
-    """No secret is in a value: by its own name, one around it, inside a list, or in a text."""
+    """Secrets are redacted by their own name or an outer one, in lists and in texts."""
     config = {
         "db": {"password": "hunter2", "url": "postgres://me:hunter2@host/db"},
         "auth": {"user": "hunter2"},
@@ -140,7 +140,7 @@ def test_secrets():
 
 
 def test_odd_values():
-    """A broken repr, not-a-number, odd keys, lone surrogates and circles still give JSON."""
+    """A broken repr, NaN, keys of other types, lone surrogates and cycles still make JSON."""
     circle: dict = {}
     circle["self"] = circle
     config = {
@@ -158,7 +158,7 @@ def test_odd_values():
 
 
 def test_installed_packages():
-    """Names are normal and unique, and versions those that the import system would give."""
+    """Names are normal and unique, and versions are those of the import system."""
     found = dict(installed_packages())
     assert len(found) == len(installed_packages())
     assert found["dask"] == dask.__version__
@@ -179,9 +179,9 @@ def test_broken_package(tmp_path, monkeypatch, content):
 
 
 def test_shadowed_package(tmp_path, monkeypatch):
-    """Of two distributions of one name, the one that is first on the path counts."""
-    for place, version in (("first", "2"), ("second", "1")):
-        folder = tmp_path / place / f"Odd.Thing-{version}.dist-info"
+    """Of two distributions with one name, the first one on the import path counts."""
+    for parent, version in (("first", "2"), ("second", "1")):
+        folder = tmp_path / parent / f"Odd.Thing-{version}.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Name: Odd.Thing\nVersion: {version}\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second"), *sys.path])

@@ -1,4 +1,4 @@
-"""The job layer: launchers from realistic environments, machines from trees, and this machine."""
+"""Facts about the job: launchers from realistic environments, machines from trees, this machine."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_pbs(look, tmp_path):
 
 
 def test_pbs_limits_are_asked_for(look, tmp_path):
-    """What PBS puts into no variable is read from qstat, long values put together again."""
+    """Facts that PBS sets in no variable are read from qstat, long values reassembled."""
     program = write(
         tmp_path / "bin" / "qstat",
         "#!/bin/sh\nprintf 'Job Id: %s\\n    Resource_List.mem = 100gb\\n"
@@ -201,7 +201,7 @@ def scontrol(tmp_path, body):
 
 
 def test_script_from_scontrol(look, tmp_path):
-    """Slurm is asked for the script with the job's number, by the first process only."""
+    """scontrol prints the script of the job; only rank 0 runs it."""
     scontrol(tmp_path, 'echo "asked $*"')
     (fact,) = look({**SLURM, "SLURM_PROCID": "0"})["job.script"]
     assert fact.value == "asked write batch_script 8123 -\n"
@@ -211,7 +211,7 @@ def test_script_from_scontrol(look, tmp_path):
 
 
 def test_command_that_fails(look, tmp_path):
-    """A command that fails leaves its complaint, and all other facts."""
+    """A command that fails leaves its error message, and all other facts."""
     scontrol(tmp_path, "echo 'Access denied' >&2; exit 3")
     found = look({**SLURM, "SLURM_PROCID": "0"})
     (error,) = found["error.batch-script"]
@@ -221,7 +221,7 @@ def test_command_that_fails(look, tmp_path):
 
 
 def test_command_that_hangs(look, tmp_path, monkeypatch):
-    """A command that does not end is given up."""
+    """A command that does not end is stopped."""
     scontrol(tmp_path, "while :; do :; done")
     monkeypatch.setattr("dask_strata.recorder.environment.host_view.COMMAND_SECONDS", 0.2)
     (error,) = look({**SLURM, "SLURM_PROCID": "0"})["error.batch-script"]
@@ -237,7 +237,7 @@ def test_script_of_lsf(look, tmp_path, suffix):
 
 
 def test_script_that_the_user_names(look, tmp_path):
-    """The script that DASK_STRATA_BATCH_SCRIPT names comes first; if unreadable, that is said."""
+    """DASK_STRATA_BATCH_SCRIPT has precedence; if its file is unreadable, that is an error fact."""
     script = write(tmp_path / "mine.sh", "echo 1\n")
     other = write(tmp_path / "lsf", "echo 2\n")
     lsf = {**LSF, "LSB_JOBFILENAME": str(other)}
@@ -266,7 +266,7 @@ def test_text_that_is_not_utf8(look):
 
 
 def test_broken_collector(monkeypatch):
-    """A collector that breaks loses neither what it had found nor the other collectors."""
+    """A collector that fails keeps its facts so far, and the other collectors continue."""
 
     def broken(_):
         yield Fact("before", "1", "test")
@@ -280,13 +280,13 @@ def test_broken_collector(monkeypatch):
 
 
 def test_odd_numbers_are_said_not_raised(look):
-    """A variable that should hold a number and does not is an error that is on record."""
+    """A variable without its number is recorded as an error fact."""
     found = look({**SLURM, "SLURM_MEM_PER_NODE": "lots"})
     assert found["error.slurm-limits"][0].value.startswith("ValueError")
 
 
 def test_containers(look, tmp_path):
-    """Each container engine that left a trace is a row, with the image where it is known."""
+    """Each container engine with evidence is a row, with the image if it is known."""
     write(tmp_path / "proc/self/root/.dockerenv", "")
     namespace = "proc/self/root/var/run/secrets/kubernetes.io/serviceaccount/namespace"
     write(tmp_path / namespace, "team\n")
@@ -326,7 +326,7 @@ def test_processors_without_topology(look, tmp_path):
 
 
 def test_control_groups_v2(look, tmp_path):
-    """Of the limits of a group and those around it, the tightest one counts."""
+    """Of the limits of a control group and its parents, the lowest one counts."""
     write(tmp_path / "proc/self/cgroup", "0::/slurm/job_1/step_0\n")
     root = tmp_path / "sys/fs/cgroup"
     write(root / "slurm/job_1/step_0/cpu.max", "max 100000\n")
@@ -340,7 +340,7 @@ def test_control_groups_v2(look, tmp_path):
 
 
 def test_control_groups_v1(look, tmp_path):
-    """Limits of the first version are read, also if only the root of the group is visible."""
+    """Limits of control groups version 1 are read, even if only the root is visible."""
     write(tmp_path / "proc/self/cgroup", "4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n")
     root = tmp_path / "sys/fs/cgroup"
     write(root / "memory/memory.limit_in_bytes", "536870912\n")
@@ -352,7 +352,7 @@ def test_control_groups_v1(look, tmp_path):
 
 
 def test_no_limit_is_no_fact(look, tmp_path):
-    """A group without limits, in either version's way to say so, yields none."""
+    """A control group without limits yields no fact, in version 1 and version 2."""
     write(tmp_path / "proc/self/cgroup", "4:memory,cpu:/\n0::/\n")
     root = tmp_path / "sys/fs/cgroup"
     write(root / "memory,cpu/memory.limit_in_bytes", "9223372036854771712\n")
@@ -363,7 +363,7 @@ def test_no_limit_is_no_fact(look, tmp_path):
 
 
 def test_gpus(look, tmp_path):
-    """Graphics processors are found in the drivers' trees, and those hidden are told."""
+    """Graphics processors are found in the drivers' trees, and hidden ones are reported."""
     write(
         tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information",
         "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 7\nGPU UUID: \t GPU-1\n",
@@ -379,7 +379,7 @@ def test_gpus(look, tmp_path):
 
 
 def test_nvidia_smi(look, tmp_path):
-    """Where nvidia-smi is installed, it tells memory, in bytes, and driver."""
+    """If nvidia-smi is installed, it adds the memory, in bytes, and the driver."""
     write(
         tmp_path / "bin" / "nvidia-smi", "#!/bin/sh\necho 'NVIDIA H100, GPU-2, 81559, 550.54.15'\n"
     ).chmod(0o755)
@@ -390,7 +390,7 @@ def test_nvidia_smi(look, tmp_path):
 
 
 def test_fabrics(look, tmp_path):
-    """InfiniBand ports, and the kinds of links with Slingshot by its name, are told."""
+    """InfiniBand ports and kinds of links are facts; Slingshot is recognised by its name."""
     port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
     write(port / "rate", "200 Gb/sec (4X HDR)\n")
     write(port / "link_layer", "InfiniBand\n")
@@ -406,7 +406,7 @@ def test_fabrics(look, tmp_path):
 
 
 def test_filesystems(look, tmp_path):
-    """Told are the file systems of the working folders and all shared ones, once each."""
+    """The process's file systems and all shared ones are facts, once each."""
     here = tmp_path / "with space"
     here.mkdir()
     point = str(here).replace(" ", "\\040")
@@ -429,7 +429,7 @@ def test_filesystems(look, tmp_path):
 
 
 def test_dead_file_server(look, tmp_path, monkeypatch):
-    """A file system that never answers delays nobody for long, and is told."""
+    """A file system that never answers causes a short delay and an error fact."""
     monkeypatch.setattr(devices, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(devices.shutil, "disk_usage", lambda _: time.sleep(3))
     write(tmp_path / "proc/self/mounts", "/dev/vda / ext4 rw 0 0\nserver:/x /x nfs rw 0 0\n")
@@ -441,7 +441,7 @@ def test_dead_file_server(look, tmp_path, monkeypatch):
 
 
 def test_this_machine():
-    """On this very machine the facts agree with what the libraries say, and none is an error."""
+    """On this machine the facts agree with Python's libraries, and none is an error."""
     facts = {fact.name: fact.value for fact in job_facts()}
     assert facts["host.name"] == socket.gethostname()
     assert facts["process.pid"] == str(os.getpid())
@@ -458,7 +458,7 @@ def test_this_machine():
 
 
 def test_time():
-    """All facts of this machine take less than 0.3 seconds, the best of three."""
+    """Collecting all facts of this machine takes less than 0.3 s, best of three."""
     seconds = []
     for _ in range(3):
         before = time.perf_counter()
@@ -470,8 +470,8 @@ def test_time():
 def test_no_heavy_imports():
     """Collecting facts and settings imports no columnar or numerical library."""
     code = (
-        "import sys; from dask_strata.recorder.environment import job, dask_config as settings; job.job_facts();"
-        "settings.effective_settings(); settings.installed_packages();"
+        "import sys; from dask_strata.recorder.environment import job, dask_config;"
+        "job.job_facts(); dask_config.effective_settings(); dask_config.installed_packages();"
         "heavy = {'pyarrow', 'pandas', 'numpy', 'distributed', 'rich', 'duckdb'};"
         "print(*(heavy & set(sys.modules)))"
     )

@@ -1,7 +1,7 @@
-"""Turning Darshan on: for worker processes only, checked before anything runs.
+"""Loading Darshan: into worker processes only, checked before the script runs.
 
-The library is a small one of our own, which notes who loads it and leaves a log when its
-process ends by itself, as Darshan does. What Darshan itself does is not tried here.
+The library is a small substitute: it writes a file when a process loads it and, like Darshan, a
+log when the process exits normally. Darshan itself is not tested here.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ SCRIPT = """
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that tells who loads it."""
+    """A library that records the processes which load it."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
-        pytest.skip("NOT TRIED: there is no C compiler on this machine")
+        pytest.skip("NOT TESTED: there is no C compiler on this machine")
     folder = tmp_path_factory.mktemp("library")
-    source, made = folder / "told.c", folder / "libdarshan.so"
+    source, made = folder / "darshan.c", folder / "libdarshan.so"
     source.write_text(SOURCE)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", made, source], check=True)
     return made
@@ -90,10 +90,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_worker_processes_and_no_others_load_it(
     strata: Strata, script: Script, runs: Path, library: Path
 ) -> None:
-    """Two workers leave two logs; script, scheduler and nannies are without it."""
+    """Two workers write two logs; script, scheduler and nannies do not load the library."""
     done = strata("record", f"--darshan={library}", "-o", runs, script(SCRIPT), library, check=True)
     (run,) = runs_in(runs)
-    # What our library leaves is no log of Darshan's, which is said; nothing else is missing.
+    # The substitute's files are reported as invalid logs; nothing else is missing.
     missing = [finding.text for finding in run.check().missing]
     assert missing
     assert all("no Darshan log" in text or "cut in its header" in text for text in missing)
@@ -104,17 +104,17 @@ def test_worker_processes_and_no_others_load_it(
     assert workers <= pids, lines
     others = {r["pid"] for r in rows(run, "select pid from processes where role <> 'worker'")}
     assert not others & pids, lines
-    # Programs that were started at the same moment may have it, but no other Python of Dask's.
+    # Programs started at the same moment may load it, but no other Python process of Dask.
     assert sum("spawn_main" in line for line in lines) == 2, lines
     assert {int(p.stem) for p in logs.glob("*.darshan")} >= workers
-    assert "of Darshan's logs" in done.stderr
+    assert "Darshan log" in done.stderr
     assert "is no Darshan log" in done.stderr
     facts = rows(run, "select distinct value from job where name = 'darshan.library'")
     assert facts == [{"value": str(library)}]
 
 
-def test_options_behind_the_script_are_the_scripts(strata: Strata, script: Script) -> None:
-    """`--darshan` takes no value from what follows it, and is the script's own behind it."""
+def test_options_after_the_script_belong_to_the_script(strata: Strata, script: Script) -> None:
+    """`--darshan` takes no separate value; after the script it is an option of the script."""
     path = script("import sys; print(sys.argv[1:])")
     done = strata("record", path, "--darshan", "x", check=True)
     assert done.stdout == "['--darshan', 'x']\n"
@@ -126,15 +126,15 @@ def test_options_behind_the_script_are_the_scripts(strata: Strata, script: Scrip
     assert "darshan-runtime" in done.stderr
 
 
-def switches() -> dict[str, str]:
-    """Return what this process's environment says of Darshan."""
+def darshan_variables() -> dict[str, str]:
+    """Return the variables of this process that affect Darshan."""
     return {k: v for k, v in os.environ.items() if "DARSHAN" in k or "DXT" in k or "LD_P" in k}
 
 
 def test_a_killed_workers_log_is_named_as_missing(runs: Path, library: Path) -> None:
-    """A worker that is killed leaves no log, and `check` says which; the other's is there."""
+    """`check` names the killed worker, which wrote no log; the other worker wrote one."""
     with LocalCluster(n_workers=0, dashboard_address=":0") as cluster, Client(cluster) as client:
-        before = switches()
+        before = darshan_variables()
         with dask_strata.record(runs, client=client, darshan=str(library)) as run:
             cluster.scale(2)
             client.wait_for_workers(2, timeout=60)
@@ -142,7 +142,7 @@ def test_a_killed_workers_log_is_named_as_missing(runs: Path, library: Path) -> 
                 lambda: len(rows(run, "select 1 from job where name = 'darshan.library'")) == 2,
                 what="both workers",
             )
-            wait_until(lambda: switches() == before, what="the environment as it was")
+            wait_until(lambda: darshan_variables() == before, what="the environment as it was")
             pid = min(client.run(os.getpid).values())
             os.kill(pid, signal.SIGKILL)
             wait_until(
@@ -152,14 +152,14 @@ def test_a_killed_workers_log_is_named_as_missing(runs: Path, library: Path) -> 
                 what="the kill on record",
             )
         missing = [f.text for f in run.check().missing if "Darshan" in f.text]
-        # Of the worker that was started again there may be a loss, too.
-        assert f"process {pid} was killed by SIGKILL: it has left no Darshan log" in missing
+        # The restarted worker may have a loss, too.
+        assert f"process {pid} was killed by SIGKILL: it wrote no Darshan log" in missing
         assert not (run.path / "darshan" / f"{pid}.darshan").exists()
-    wait_until(lambda: switches() == before, what="the environment as it was")
+    wait_until(lambda: darshan_variables() == before, what="the environment as it was")
 
 
-def test_workers_that_run_already_are_told_of(client: Client, runs: Path, library: Path) -> None:
-    """Darshan cannot be loaded into a process that runs: a loss for each worker."""
+def test_running_workers_have_a_loss(client: Client, runs: Path, library: Path) -> None:
+    """Darshan cannot be loaded into a running process: a loss for each worker."""
     with dask_strata.record(runs, client=client, darshan=str(library)) as run:
         client.submit(abs, -1).result()
     losses = [finding.text for finding in run.check().missing]
@@ -167,8 +167,8 @@ def test_workers_that_run_already_are_told_of(client: Client, runs: Path, librar
     assert all("started before the recording" in text for text in losses)
 
 
-def test_what_is_no_runtime_library_is_refused(tmp_path: Path) -> None:
-    """A missing file, one that does not load, and PyDarshan's own library: each is said."""
+def test_other_libraries_are_refused(tmp_path: Path) -> None:
+    """A missing file, a broken one and PyDarshan's own library each have an error message."""
     with pytest.raises(UsageError, match="No such library"):
         usable_library(str(tmp_path / "libdarshan.so"))
     broken = tmp_path / "libbroken.so"
@@ -181,7 +181,7 @@ def test_what_is_no_runtime_library_is_refused(tmp_path: Path) -> None:
         usable_library(str(util))
 
 
-def test_it_is_found_where_installations_say(
+def test_the_library_is_found_in_an_installation(
     tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder of an installation, or LD_LIBRARY_PATH, is enough."""
@@ -194,8 +194,8 @@ def test_it_is_found_where_installations_say(
     assert usable_library("auto") == found
 
 
-def test_the_configuration_says_what_the_settings_say(tmp_path: Path) -> None:
-    """Python's own files are left out, with the user's; traces and memory are as set."""
+def test_the_configuration_follows_the_settings(tmp_path: Path) -> None:
+    """Python's own files and the user's patterns are excluded; traces and memory are as set."""
     settings = read_settings(
         {}, darshan="auto", darshan_dxt=False, darshan_exclude=["^/scratch/tmp"], darshan_memory=8
     )
@@ -211,7 +211,7 @@ def test_the_configuration_says_what_the_settings_say(tmp_path: Path) -> None:
 
 
 def test_the_users_own_configuration_is_left_alone(tmp_path: Path) -> None:
-    """Ours is named after the run: in its folder, or beside the logs where that is not there."""
+    """The file has the run's name; it is in the run's folder or, without that, with the logs."""
     logs, run = tmp_path / "logs", tmp_path / "run-1"
     logs.mkdir()
     (logs / "darshan.conf").write_text("MODMEM 1\n")
@@ -225,8 +225,8 @@ def test_the_users_own_configuration_is_left_alone(tmp_path: Path) -> None:
     assert (logs / "darshan.conf").read_text() == "MODMEM 1\n"
 
 
-def test_patterns_are_one_word_each(tmp_path: Path) -> None:
-    """A text is one pattern; white space and commas would end it in Darshan's configuration."""
+def test_patterns_contain_no_separators(tmp_path: Path) -> None:
+    """A setting that is a text is one pattern, without white space and commas, which end it."""
     settings = read_settings({}, darshan="auto", darshan_exclude="a{1,3}")
     assert settings.darshan_exclude == ("a{1,3}",)
     lines = configuration(settings, tmp_path / "my data, new").splitlines()
@@ -237,36 +237,36 @@ def test_patterns_are_one_word_each(tmp_path: Path) -> None:
     assert both.darshan_exclude == ("a", "b,c")
 
 
-def test_variables_that_the_user_changed_meanwhile_are_his(
+def test_variables_that_the_user_changes_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only what is still as it was set for a worker is put back."""
-    ours = {"LD_PRELOAD": "ours", "DARSHAN_MODMEM": "64", "DARSHAN_LOGPATH": "logs"}
-    monkeypatch.setattr(darshan_worker, "_variables", lambda *_: ours)
-    for name in ours:
+    """Only variables that still have the value for a worker are restored."""
+    variables = {"LD_PRELOAD": "worker's", "DARSHAN_MODMEM": "64", "DARSHAN_LOGPATH": "logs"}
+    monkeypatch.setattr(darshan_worker, "_variables", lambda *_: variables)
+    for name in variables:
         monkeypatch.setenv(name, "before")
     settings = read_settings({}, darshan="auto")
     engine = SimpleNamespace(settings=settings, folder=tmp_path, sources=[])
     loop = SimpleNamespace(add_callback=lambda call: call())
     process = SimpleNamespace(process=SimpleNamespace(pid=1))
     nanny = SimpleNamespace(pre_spawn_env={"LD_PRELOAD": "dask's"}, process=process, loop=loop)
-    preparation = darshan_worker.DarshanEnvironment(nanny, engine)  # type: ignore[arg-type]
-    asyncio.run(preparation.begin())
-    assert engine.sources == [preparation]
+    environment = darshan_worker.DarshanEnvironment(nanny, engine)  # type: ignore[arg-type]
+    asyncio.run(environment.begin())
+    assert engine.sources == [environment]
 
     os.environ.update(nanny.pre_spawn_env)  # as a nanny does
-    preparation.rows()
-    assert {os.environ[name] for name in ours} == {"before"}
-    os.environ["DARSHAN_MODMEM"] = "mine"
-    preparation.rows()
+    environment.rows()
+    assert {os.environ[name] for name in variables} == {"before"}
+    os.environ["DARSHAN_MODMEM"] = "user's"
+    environment.rows()
     os.environ.update(nanny.pre_spawn_env)
-    os.environ["LD_PRELOAD"] = "mine, too"
+    os.environ["LD_PRELOAD"] = "user's, too"
     nanny.pre_spawn_env["DARSHAN_LOGPATH"] = "elsewhere"
-    preparation.rows()
-    assert os.environ["DARSHAN_MODMEM"] == "mine"
+    environment.rows()
+    assert os.environ["DARSHAN_MODMEM"] == "user's"
     os.environ.update(nanny.pre_spawn_env)
-    os.environ["LD_PRELOAD"] = "mine, too"
-    preparation.detach()
-    assert os.environ["LD_PRELOAD"] == "mine, too"
-    assert os.environ["DARSHAN_MODMEM"] == "mine"
+    os.environ["LD_PRELOAD"] = "user's, too"
+    environment.detach()
+    assert os.environ["LD_PRELOAD"] == "user's, too"
+    assert os.environ["DARSHAN_MODMEM"] == "user's"
     assert nanny.pre_spawn_env == {"LD_PRELOAD": "dask's", "DARSHAN_LOGPATH": "elsewhere"}

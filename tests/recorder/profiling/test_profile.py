@@ -1,4 +1,4 @@
-"""Profiles by choice: functions, coroutines and threads of chosen processes, and no trace left."""
+"""Profiles on request: functions, coroutines and threads of chosen roles, and no trace left."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def only_run(runs: Path) -> Run:
 
 
 @pytest.mark.parametrize("clock", ["wall", "cpu"])
-def test_functions_coroutines_and_threads_of_workers_are_on_record(
+def test_functions_coroutines_and_threads_of_workers_are_recorded(
     strata: Strata, script: Script, runs: Path, clock: str
 ) -> None:
     """Each call of the user's functions is counted, by thread, clock, kind and owner."""
@@ -80,7 +80,7 @@ def test_functions_coroutines_and_threads_of_workers_are_on_record(
     }
     assert found["square"]["n"] == 160_000
     assert (found["wait_a_little"]["coroutine"], found["wait_a_little"]["n"]) == (True, 4)
-    # Dask's name for a thread is the profile's, too.
+    # Executions and profile identify threads alike.
     ran = rows(run, "select distinct process, thread from executions where kind = 'thread'")
     seen = rows(run, "select distinct process, thread from functions where name = 'spin'")
     assert sorted(map(str, seen)) == sorted(map(str, ran))
@@ -102,7 +102,7 @@ def test_idle_threads_of_the_recorder_count_as_waiting(client: Client, runs: Pat
 
     with dask_strata.record(runs, client=client, yappi="wall") as run:
         began = time.monotonic()
-        client.gather(client.map(nap, range(24), pure=False))
+        client.gather(client.map(nap, range(48), pure=False))
         seconds = time.monotonic() - began
     profile = summarize_profile(run)
     assert profile is not None
@@ -124,7 +124,7 @@ def test_idle_threads_of_the_recorder_count_as_waiting(client: Client, runs: Pat
 def test_other_tools_get_files_that_agree_with_the_record(
     strata: Strata, script: Script, runs: Path
 ) -> None:
-    """Each process leaves a pstat and a callgrind file with the calls that are on record."""
+    """Each process writes a pstat and a callgrind file with the recorded calls."""
     strata("record", "--yappi", "cpu", "-o", runs, script(PIPELINE), check=True)
     run = only_run(runs)
     calls = {
@@ -140,21 +140,19 @@ def test_other_tools_get_files_that_agree_with_the_record(
         assert next(v[0] for (_, _, name), v in by_python.items() if name == "spin") == n
         for form in ("pstat", "callgrind"):
             read = read_profile(folder / f"{process}.{form}")
-            # A callgrind file has calls only where Yappi knows who made them.
+            # A callgrind file has calls only with their callers, which Yappi may lack.
             found = next(row["ncall"] for row in read if row["name"] == "spin")
             assert found == n or (form == "callgrind" and found is None)
-    assert not [f for f in run.check().findings if "profiles has no" in f.text]
+    assert not [f for f in run.check().findings if "into profiles" in f.text]
     gone = min(folder.iterdir())
     gone.unlink()
     check = open_run(run.path).check()
-    [said] = [f for f in check.findings if "profiles has no" in f.text]
-    assert (check.ok, said.process, gone.name in said.text) == (True, gone.stem, True)
+    [finding] = [f for f in check.findings if "into profiles" in f.text]
+    assert (check.ok, finding.process, gone.name in finding.text) == (True, gone.stem, True)
 
 
-def test_the_profile_is_answered_from_the_command_line(
-    strata: Strata, script: Script, runs: Path
-) -> None:
-    """`profile` adds up by function, module, owner and thread; `map` counts its cell."""
+def test_the_profile_command_sums_up_by_kind(strata: Strata, script: Script, runs: Path) -> None:
+    """`profile` sums up by function, module, owner and thread; `map` counts its cell."""
     strata("record", "--yappi", "cpu", "-o", runs, script(PIPELINE), check=True)
     run = only_run(runs)
     done = strata("profile", run.path, "--format", "json", "--limit", "0", check=True)
@@ -178,10 +176,10 @@ def test_the_profile_is_answered_from_the_command_line(
     assert cell["rows"]["functions"] > 0
 
 
-def test_a_run_without_a_profile_says_how_to_make_one(
+def test_without_a_profile_the_command_to_record_one_is_shown(
     strata: Strata, script: Script, runs: Path
 ) -> None:
-    """`profile` of a run that was not profiled is a sentence with the command to use."""
+    """`profile` of a run that was not profiled fails with the command to use."""
     strata("record", "-q", "-o", runs, script(PIPELINE), check=True)
     done = strata("profile", only_run(runs).path)
     assert done.returncode == 1
@@ -227,7 +225,7 @@ def test_a_running_cluster_is_profiled_for_a_while_and_no_trace_is_left(
 
 
 def test_too_many_functions_end_the_profile_and_are_a_loss(client: Client, runs: Path) -> None:
-    """A worker whose profile grows beyond the bound keeps what it has; `check` says what to do."""
+    """A worker beyond the bound keeps its profile so far; `check` reports the remedy."""
 
     def bound(most: int) -> int:
         from dask_strata.recorder.profiling import yappi_profiler
@@ -243,7 +241,7 @@ def test_too_many_functions_end_the_profile_and_are_a_loss(client: Client, runs:
         with dask_strata.record(runs, client=client, yappi="cpu", yappi_interval="50ms") as run:
             for _ in range(3):
                 client.gather(client.map(count, range(20), pure=False))
-                time.sleep(0.6)  # longer than samples are apart
+                time.sleep(0.6)  # longer than the interval of samples
     finally:
         client.run(bound, 50_000)
     assert set(before.values()) == {50_000}
@@ -253,8 +251,8 @@ def test_too_many_functions_end_the_profile_and_are_a_loss(client: Client, runs:
     assert len(run.functions)
 
 
-def test_the_profiler_of_somebody_else_is_left_alone(client: Client, runs: Path) -> None:
-    """Where another Yappi runs, it goes on; that there is no profile of ours is a loss."""
+def test_another_yappi_is_left_alone(client: Client, runs: Path) -> None:
+    """A Yappi started by other code continues; the missing profile is a loss."""
 
     def start() -> None:
         import yappi
@@ -282,8 +280,8 @@ def test_the_profiler_of_somebody_else_is_left_alone(client: Client, runs: Path)
 @pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="from 3.12 on Python's profiler and Yappi share a thread"
 )
-def test_a_profiler_that_takes_a_thread_is_named(client: Client, runs: Path) -> None:
-    """A task that uses Python's own profiler ends ours on its thread, which is a loss."""
+def test_a_profiler_that_takes_over_a_thread_is_named(client: Client, runs: Path) -> None:
+    """A task that uses Python's profiler ends the profile of its thread, which is a loss."""
 
     def profiled() -> int:
         import cProfile
@@ -299,7 +297,7 @@ def test_a_profiler_that_takes_a_thread_is_named(client: Client, runs: Path) -> 
 
 
 def test_two_recordings_cannot_both_profile(client: Client, runs: Path) -> None:
-    """The second recording goes on without a profile, and says whose there is."""
+    """The second recording continues without a profile, and names the run that has one."""
     with dask_strata.record(runs, client=client, yappi="cpu") as first:
         with dask_strata.record(runs, client=client, yappi="cpu") as second:
             client.submit(abs, -1).result()
@@ -312,14 +310,14 @@ def test_two_recordings_cannot_both_profile(client: Client, runs: Path) -> None:
 
 @pytest.fixture
 def without_yappi(tmp_path: Path) -> dict[str, str]:
-    """Variables of a Python, and all that it starts, in which Yappi is not installed."""
+    """Environment of a Python in which, as in its child processes, Yappi cannot be imported."""
     folder = tmp_path / "without"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text("import sys; sys.modules['yappi'] = None\n")
     return {**os.environ, "PYTHONPATH": str(folder)}
 
 
-def test_what_is_missing_is_said_before_anything_runs(
+def test_a_missing_yappi_is_reported_before_the_script_runs(
     strata: Strata, script: Script, runs: Path, without_yappi: dict[str, str]
 ) -> None:
     """`record --yappi` without Yappi exits 2 with the command that installs it."""
@@ -330,10 +328,10 @@ def test_what_is_missing_is_said_before_anything_runs(
     assert not (path.parent / "ran").exists()
 
 
-def test_without_yappi_the_recording_goes_on_and_says_so(
+def test_without_yappi_the_recording_continues_with_a_warning(
     script: Script, runs: Path, without_yappi: dict[str, str], strata: Strata
 ) -> None:
-    """By preload, where there is no Yappi: told once, everything else is on record."""
+    """By preload without Yappi: one warning, and everything else is recorded."""
     environment = without_yappi | {
         "DASK_DASK_STRATA__RUNS": str(runs),
         "DASK_DASK_STRATA__YAPPI": "cpu",
@@ -357,8 +355,8 @@ def test_without_yappi_the_recording_goes_on_and_says_so(
     assert {f.text.partition(":")[0] for f in run.check().missing} == {"profile"}
 
 
-def test_a_wrong_clock_is_a_mistake_of_use(strata: Strata, script: Script) -> None:
-    """An unknown clock or role is named before anything runs."""
+def test_a_wrong_clock_is_a_usage_error(strata: Strata, script: Script) -> None:
+    """An unknown clock or role is reported before the script runs."""
     assert strata("record", "--yappi", "sun", script("")).returncode == 2
     with pytest.raises(dask_strata.StrataError, match="worker, scheduler, client"):
         dask_strata.config.read_settings({}, yappi_roles="nanny")

@@ -1,4 +1,4 @@
-"""The profiler of a process: what it reads while functions are under way, and whose code it is."""
+"""The profiler of a process: its readings while functions are in progress, and their owners."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from dask_strata.recorder.profiling.coroutines import is_coroutine, source_lines
 from dask_strata.recorder.profiling.yappi_profiler import CannotProfileError, join
 
 
-def serve(jobs: queue.Queue[int | None], done: queue.Queue[int]) -> None:
+def run_jobs(jobs: queue.Queue[int | None], done: queue.Queue[int]) -> None:
     while (job := jobs.get()) is not None:
-        done.put(job_of_a_while(job))
+        done.put(long_job(job))
 
 
-def job_of_a_while(n: int) -> int:
+def long_job(n: int) -> int:
     total = 0
     for i in range(n):
         total += i
     return total
 
 
-def test_a_function_under_way_is_not_charged_with_what_it_called() -> None:
-    """However often it is read, a long function's own time is without that of those it called."""
-    me, jobs, done = object(), queue.Queue(), queue.Queue()
-    profiler = join("run", "cpu", me)
-    thread = threading.Thread(target=serve, args=(jobs, done), name="server")
+def test_a_function_in_progress_excludes_the_time_of_its_callees() -> None:
+    """However often Yappi is read, a long function's own time excludes that of its callees."""
+    holder, jobs, done = object(), queue.Queue(), queue.Queue()
+    profiler = join("run", "cpu", holder)
+    thread = threading.Thread(target=run_jobs, args=(jobs, done), name="server")
     found = []
     try:
         thread.start()
@@ -44,21 +44,21 @@ def test_a_function_under_way_is_not_charged_with_what_it_called() -> None:
             found += profiler.take()[0]
         jobs.put(None)
         thread.join()
-        profiler.stop(me)
+        profiler.stop(holder)
         found += profiler.take()[0]
     finally:
-        profiler.leave(me, None)
+        profiler.leave(holder, None)
 
     def total(name: str, column: str) -> float:
         return sum(row[column] for row in found if row["name"] == name)
 
-    assert (total("serve", "ncall"), total("job_of_a_while", "ncall")) == (1, 5)
-    assert total("job_of_a_while", "own_seconds") > total("serve", "own_seconds")
-    assert {r["thread_name"] for r in found if r["name"] == "serve"} == {"server"}
+    assert (total("run_jobs", "ncall"), total("long_job", "ncall")) == (1, 5)
+    assert total("long_job", "own_seconds") > total("run_jobs", "own_seconds")
+    assert {r["thread_name"] for r in found if r["name"] == "run_jobs"} == {"server"}
 
 
-def test_one_profile_lasts_until_the_last_who_shares_it_has_gone(tmp_path: Path) -> None:
-    """Of several recorders in one process one speaks; the next takes over; another run waits."""
+def test_a_profile_lasts_until_its_last_holder_leaves(tmp_path: Path) -> None:
+    """The first of several holders records the profile, then the next; another run is refused."""
     first, second = object(), object()
     profiler = join("run", "wall", first)
     assert join("run", "wall", second) is profiler
@@ -68,9 +68,9 @@ def test_one_profile_lasts_until_the_last_who_shares_it_has_gone(tmp_path: Path)
     profiler.stop(first)
     profiler.leave(first, None)
     assert profiler.is_recorded_by(second)
-    job_of_a_while(10)
+    long_job(10)
     profiler.stop(second)
-    assert any(row["name"] == "job_of_a_while" for row in profiler.take()[0])
+    assert any(row["name"] == "long_job" for row in profiler.take()[0])
     assert profiler.leave(second, tmp_path / "profiles" / "it") is None
     assert sorted(p.name for p in (tmp_path / "profiles").iterdir()) == ["it.callgrind", "it.pstat"]
     again = join("other", "cpu", first)
@@ -78,37 +78,37 @@ def test_one_profile_lasts_until_the_last_who_shares_it_has_gone(tmp_path: Path)
     again.leave(first, None)
 
 
-def test_who_stops_yappi_is_noticed() -> None:
-    """That somebody else stopped the profile is said once."""
+def test_a_stopped_yappi_is_a_loss() -> None:
+    """If other code stops Yappi, that is reported once."""
     import yappi
 
-    me = object()
-    profiler = join("run", "cpu", me)
+    holder = object()
+    profiler = join("run", "cpu", holder)
     try:
         assert profiler.take_losses() == []
         yappi.stop()
         assert "stopped" in profiler.take_losses()[0]
         assert profiler.take_losses() == []
     finally:
-        profiler.stop(me)
-        profiler.leave(me, None)
+        profiler.stop(holder)
+        profiler.leave(holder, None)
 
 
-def test_who_reads_yappi_does_not_stop_it() -> None:
-    """Yappi pauses while somebody asks it for its statistics: that is no trouble."""
+def test_a_pause_of_yappi_is_no_loss() -> None:
+    """Yappi pauses while other code reads its statistics, and nothing is reported."""
     import yappi
 
-    me = object()
-    profiler = join("run", "cpu", me)
+    holder = object()
+    profiler = join("run", "cpu", holder)
     resumed = threading.Timer(0.1, yappi.start)
     try:
-        yappi.stop()  # which is what a pause is
+        yappi.stop()  # as at the beginning of a pause
         resumed.start()
         assert profiler.take_losses() == []
     finally:
         resumed.join()
-        profiler.stop(me)
-        profiler.leave(me, None)
+        profiler.stop(holder)
+        profiler.leave(holder, None)
 
 
 SOURCE = """
@@ -143,16 +143,16 @@ f = lambda: 1
         (0, "plain", None),
     ],
 )
-def test_coroutines_are_known_by_their_definition(
+def test_coroutines_are_recognised_by_their_definition(
     tmp_path: Path, line: int, name: str, expected: object
 ) -> None:
-    """A function is a coroutine if its line says so; where that cannot be told it is null."""
+    """A function is a coroutine if its definition is; without the definition it is null."""
     file = tmp_path / "source.py"
     file.write_text(SOURCE)
     assert is_coroutine(source_lines(str(file)), line, name) is expected
 
 
-def test_source_that_cannot_be_read_leaves_it_open(tmp_path: Path) -> None:
+def test_without_readable_source_the_kind_is_unknown(tmp_path: Path) -> None:
     """No file, a file of bytes, or no path at all: null, and no error."""
     binary = tmp_path / "binary.py"
     binary.write_bytes(b"\xff\xfe\x00# coding: nonsense")
@@ -178,19 +178,19 @@ def again_and_again(data: bytes, depth: int) -> None:
 def profiled_in_a_thread(
     task: Callable[[], None], *, every: float | None = None, save: Path | None = None
 ) -> list[dict[str, Any]]:
-    """Run a task in a thread that is profiled, and read as often as is said meanwhile."""
-    me, functions = object(), []
-    profiler = join("run", "cpu", me)
+    """Run a task in a profiled thread; read Yappi every so many seconds meanwhile."""
+    holder, functions = object(), []
+    profiler = join("run", "cpu", holder)
     thread = threading.Thread(target=task, name="profiled")
     try:
         thread.start()
         while thread.is_alive():
             thread.join(every)
             functions += profiler.take()[0]
-        profiler.stop(me)
+        profiler.stop(holder)
         functions += profiler.take()[0]
     finally:
-        assert profiler.leave(me, save) is None
+        assert profiler.leave(holder, save) is None
     return [r for r in functions if r["thread_name"] == "profiled"]
 
 
@@ -199,15 +199,17 @@ def seconds_of(rows: list[dict[str, Any]], *names: str) -> float:
 
 
 @pytest.mark.parametrize("every", [None, 0.02])
-def test_the_time_of_compiled_functions_is_their_callers(tmp_path: Path, every: float) -> None:
-    """However often it is read, own times add up to the whole, those of callbacks left apart."""
+def test_the_time_of_compiled_functions_belongs_to_their_callers(
+    tmp_path: Path, every: float
+) -> None:
+    """However often Yappi is read, own times add up to the total, with callbacks separate."""
     data = os.urandom(1 << 20) * 4
 
     def task() -> None:
         squeeze(data, 50_000)
 
     rows = profiled_in_a_thread(task, every=every, save=tmp_path / "it")
-    whole = max(row["total_seconds"] for row in rows)  # that of the thread's first function
+    whole = max(row["total_seconds"] for row in rows)  # total of the thread's first function
     assert seconds_of(rows) == pytest.approx(whole, rel=1e-3)
     squeezed = sum(row["total_seconds"] for row in rows if row["name"] == "squeeze")
     called = seconds_of(rows, "backwards")
@@ -223,8 +225,8 @@ def test_the_time_of_compiled_functions_is_their_callers(tmp_path: Path, every: 
         assert found["total_seconds"] == pytest.approx(inside, rel=1e-3)
 
 
-def test_compiled_functions_below_a_recursive_one_are_its_own() -> None:
-    """A function that calls itself has the time of what is compiled in all of its calls."""
+def test_compiled_functions_called_by_a_recursive_one_belong_to_it() -> None:
+    """A recursive function's own time includes the compiled functions of all its calls."""
     data = os.urandom(1 << 20)
 
     def task() -> None:
@@ -245,17 +247,17 @@ def sent_too(n):
 """
 
 
-def made_anew(times: int) -> None:
-    """Call functions that are made anew for each call, as Dask does with those of a script."""
+def call_copies(times: int) -> None:
+    """Call functions that are compiled for each call, as Dask unpickles those of a script."""
     for _ in range(times):
         names: dict[str, Any] = {}
         exec(compile(SENT, "<sent>", "exec"), names)
         names["sent"](10)
 
 
-def test_functions_that_are_made_anew_are_one(tmp_path: Path) -> None:
-    """A function that is unpickled for each task has one row an interval, and one in a file."""
-    rows = profiled_in_a_thread(lambda: made_anew(200), save=tmp_path / "it")
+def test_copies_of_a_function_are_one_row(tmp_path: Path) -> None:
+    """A function that is unpickled for each task has one row per interval, and one in a file."""
+    rows = profiled_in_a_thread(lambda: call_copies(200), save=tmp_path / "it")
     found = [row for row in rows if row["name"] == "sent"]
     assert sum(row["ncall"] for row in found) == 200
     assert len(found) <= len({row["time"] for row in found})
@@ -269,30 +271,30 @@ def test_functions_that_are_made_anew_are_one(tmp_path: Path) -> None:
         )
 
 
-def test_a_profile_with_too_many_functions_ends_and_says_so(
+def test_a_profile_with_too_many_functions_ends_with_a_loss(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Beyond the bound Yappi is stopped; what it has is kept, and the loss says what to do."""
+    """Beyond the bound Yappi is stopped; its profile is kept, and the loss names the remedy."""
     import yappi
 
     monkeypatch.setattr("dask_strata.recorder.profiling.yappi_profiler.MOST_ENTRIES", 300)
-    me = object()
-    profiler = join("run", "cpu", me)
+    holder = object()
+    profiler = join("run", "cpu", holder)
     try:
         assert profiler.take()
         assert profiler.take_losses() == []
-        made_anew(200)
+        call_copies(200)
         rows, _ = profiler.take()
         assert not yappi.is_running()
         (loss,) = profiler.take_losses()
         assert "into a module that workers import" in loss
         assert sum(row["ncall"] for row in rows if row["name"] == "sent") == 200
-        made_anew(10)
+        call_copies(10)
         assert profiler.take() == ([], [])
         assert profiler.take_losses() == []
-        profiler.stop(me)
+        profiler.stop(holder)
     finally:
-        assert profiler.leave(me, tmp_path / "it") is None
+        assert profiler.leave(holder, tmp_path / "it") is None
     saved = read_profile(tmp_path / "it.pstat")
     assert next(row["ncall"] for row in saved if row["name"] == "sent") == 200
 
