@@ -20,25 +20,25 @@ HERE = Path(__file__).parent
 
 
 class RunError(RuntimeError):
-    """A benchmark run did not work."""
+    """A process of a benchmark failed."""
 
 
 def environment(runs: Path | None, settings: dict[str, str]) -> dict[str, str]:
-    """Return the environment of a run, recorded into a folder or not recorded at all."""
-    ours = ("DASK_DISTRIBUTED__SCHEDULER__PRELOAD", "DASK_DISTRIBUTED__CLIENT__PRELOAD")
-    env = {k: v for k, v in os.environ.items() if k not in ours}
+    """Return the environment variables of a cluster; with a folder of runs it is recorded."""
+    preloads = ("DASK_DISTRIBUTED__SCHEDULER__PRELOAD", "DASK_DISTRIBUTED__CLIENT__PRELOAD")
+    env = {k: v for k, v in os.environ.items() if k not in preloads}
     env |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    # One piece a message: the rechunk is to make thousands of transfers, not a few large ones.
+    # One piece per message, so that the rechunk makes thousands of transfers and not a few.
     env["DASK_DISTRIBUTED__WORKER__TRANSFER__MESSAGE_BYTES_LIMIT"] = "1 kiB"
     if runs is not None:
-        env |= dict.fromkeys(ours, '["dask_strata"]') | {"DASK_DASK_STRATA__RUNS": str(runs)}
+        env |= dict.fromkeys(preloads, '["dask_strata"]') | {"DASK_DASK_STRATA__RUNS": str(runs)}
         env |= {f"DASK_DASK_STRATA__{name.upper()}": value for name, value in settings.items()}
     return env
 
 
 @contextmanager
 def process(name: str, arguments: list[str], env: dict[str, str], folder: Path) -> Iterator[int]:
-    """Run a Python process of Dask's for as long as the block lasts; yields its pid."""
+    """Run a Python module in a process for the duration of the block; yield its pid."""
     with (folder / f"{name}.log").open("wb") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", *arguments], env=env, cwd=folder, stdout=log, stderr=log
@@ -55,7 +55,7 @@ def process(name: str, arguments: list[str], env: dict[str, str], folder: Path) 
 
 
 def wait_for(file: Path, seconds: float = 60) -> str:
-    """Return the scheduler's address once it has written its file."""
+    """Wait for the scheduler's file, and return its address."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if file.exists() and (text := file.read_text(encoding="utf-8")).endswith("}"):
@@ -65,7 +65,7 @@ def wait_for(file: Path, seconds: float = 60) -> str:
 
 
 def run_client(command: list[str], env: dict[str, str], folder: Path) -> dict:
-    """Run the client and return what it measured."""
+    """Run the client and return its measurements."""
     done = subprocess.run(
         [sys.executable, str(HERE / "workloads.py"), *command],
         env=env,
@@ -82,7 +82,7 @@ def run_client(command: list[str], env: dict[str, str], folder: Path) -> dict:
 
 
 def run_once(workload: str, size: str, runs: Path | None, **settings: str) -> dict:
-    """Run one workload once, in a cluster of its own; recorded if there is a folder for it."""
+    """Run one workload once, in a fresh cluster; with a folder of runs it is recorded."""
     env = environment(runs, settings)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strata-bench-")))
@@ -119,7 +119,7 @@ def run_once(workload: str, size: str, runs: Path | None, **settings: str) -> di
 
 
 def warnings_in(folder: Path) -> list[str]:
-    """Return warnings that dask-strata logged: it should have none."""
+    """Return the warnings of dask-strata in the logs; there should be none."""
     return [
         line
         for log in sorted(folder.glob("*.log"))

@@ -1,8 +1,8 @@
-"""What importing the Mofka-Dask coupler's files costs: against reading them with pyarrow alone.
+"""Cost of importing the Mofka-Dask coupler's files, compared with reading them by pyarrow alone.
 
-Real rows are repeated, each time with other keys and at another time, so that tasks and
-transfers are distinct and resends stay resends. Every measurement is a fresh process; what
-is measured takes turns. CPU seconds are those of user and system, of all threads.
+The files repeat real rows, each time with other keys and at another time, so that tasks and
+transfers are distinct and resends stay resends. Each measurement is a fresh process, and the
+measured steps alternate. CPU seconds are user plus system time of all threads.
 
     python benchmarks/consolidate.py
     python benchmarks/consolidate.py --rows 10000 100000 --rounds 5 --json results/consolidate.json
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FIXTURES = Path(__file__).resolve().parents[2] / "shared" / "fixtures"
-#: One cycle: how often the rows of each folder are in it. About 192 bytes a row.
+#: Folders whose rows make up one cycle, some more than once. About 192 bytes per row.
 MIX = (
     "wfmeta_dask_test_data",
     "PMDA/D2024-04-19_19:01:00_R1_W8",
@@ -44,17 +44,17 @@ MIX = (
     "PMDA/D2024-04-19_19:01:02_R6_W8",
     "PMDA/D2024-04-19_19:01:00_R1_W8",
 )
-#: Repeated; the others are written once.
+#: Files whose rows are repeated; the others are written once.
 REPEATED = ("scheduler_transition", "worker_transition", "worker_transfer", "graph")
 ONCE = ("worker", "client")
-#: After the workers came.
+#: Start of the first repetition, in seconds since the epoch: after the workers were added.
 EPOCH = 1_713_600_000
-#: From one repetition to the next; no folder of the mix spans more.
+#: Time between two repetitions; each folder of the mix spans less.
 SECONDS_APART = 60
 MILLION = 1_000_000
-#: By rows: CPU seconds and peak memory of import and opening together.
+#: Goals by number of rows: CPU seconds and peak memory in bytes of import and opening together.
 GOALS = {MILLION: (4.0, 600e6), 10 * MILLION: (None, 1.5e9)}
-WHAT = {
+STEPS = {
     "read": "pyarrow reads",
     "import": "dask-strata import",
     "open": "open",
@@ -68,7 +68,7 @@ _KEYS = {"key", "group", "keys", "dependencies"}
 
 
 class Template:
-    """Rows of one file, with gaps for row numbers, ends of hashes, and whole seconds."""
+    """Rows of one file, with placeholders for row numbers, ends of hashes, and whole seconds."""
 
     def __init__(self, header: list[str], rows: list[dict[str, str]], base: int) -> None:
         text = io.StringIO(newline="")
@@ -80,10 +80,10 @@ class Template:
         self._literals = [*parts[::2], ""]
         kinds = parts[1::2]
         self._seconds = sorted({int(k) - base for k in kinds if k not in ("h", "i")})
-        place = {str(s + base): 1 + n for n, s in enumerate(self._seconds)} | {"h": 0}
+        slot = {str(s + base): 1 + n for n, s in enumerate(self._seconds)} | {"h": 0}
         first = 1 + len(self._seconds)
         numbers = iter(range(first, first + self.rows))
-        self._slots = [next(numbers) if k == "i" else place[k] for k in kinds]
+        self._slots = [next(numbers) if k == "i" else slot[k] for k in kinds]
 
     @staticmethod
     def _marked(name: str, cell: str) -> str:
@@ -114,7 +114,7 @@ def read_rows(file: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 class Generator:
-    """Makes folders of files like the coupler's, of any length."""
+    """Make folders of files like the coupler's, with any number of rows."""
 
     def __init__(self, fixtures: Path, repeated: tuple[str, ...] = REPEATED) -> None:
         self.repeated = repeated
@@ -150,7 +150,7 @@ class Generator:
         }
 
     def write(self, folder: Path, rows: int) -> int:
-        """Write files with about that many rows; return how many there are."""
+        """Write files with about this number of rows; return the exact number."""
         folder.mkdir(parents=True)
         written = dict.fromkeys(self.repeated, 0)
         with ExitStack() as stack:
@@ -171,11 +171,8 @@ class Generator:
         return sum(written.values())
 
 
-# What is measured, each in a process of its own.
-
-
 def read_files(folder: Path) -> None:
-    """Read every file into memory, one after another, and do nothing with it."""
+    """Read each file into memory and drop it."""
     from pyarrow import csv as arrow_csv
 
     for file in sorted(folder.glob("*.csv")):
@@ -183,7 +180,7 @@ def read_files(folder: Path) -> None:
 
 
 def open_and_count(runs: Path) -> None:
-    """Open the one run of a folder and count its tables of rows; prints the counts as JSON."""
+    """Open the only run of a folder and print the number of rows of each table as JSON."""
     from dask_strata import open_run
     from dask_strata.schema import RECORDED
 
@@ -193,7 +190,7 @@ def open_and_count(runs: Path) -> None:
 
 
 def consolidate(runs: Path) -> None:
-    """Open the run and put together every task and transfer of it; prints their number."""
+    """Open the only run of a folder, compute its tasks and transfers, and print their number."""
     from dask_strata import open_run
 
     (manifest,) = runs.glob("*/run.json")
@@ -203,7 +200,7 @@ def consolidate(runs: Path) -> None:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one process took."""
+    """Time and memory of one process."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -211,11 +208,11 @@ class Cost:
 
 
 class ChildError(RuntimeError):
-    """A process that was to be measured failed."""
+    """A measured process failed."""
 
 
 def measure(arguments: list[str], log: Path) -> tuple[Cost, str]:
-    """Run a Python process to its end; return what it took and what it printed."""
+    """Run a Python process; return its cost and its output."""
     output = log.with_suffix(".out")
     with log.open("wb") as errors, output.open("wb") as out:
         started = time.monotonic()
@@ -224,14 +221,14 @@ def measure(arguments: list[str], log: Path) -> tuple[Cost, str]:
         wall = time.monotonic() - started
         child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        said = log.read_text(encoding="utf-8", errors="replace")[-3000:]
-        raise ChildError(f"{' '.join(arguments)} ended with {child.returncode}:\n{said}")
+        errors_text = log.read_text(encoding="utf-8", errors="replace")[-3000:]
+        raise ChildError(f"{' '.join(arguments)} ended with {child.returncode}:\n{errors_text}")
     cost = Cost(used.ru_utime + used.ru_stime, wall, used.ru_maxrss * 1024)
     return cost, output.read_text(encoding="utf-8")
 
 
 def measure_once(folder: Path, scratch: Path) -> tuple[dict[str, Cost], dict]:
-    """Read, import, and open what was imported; return the costs, and what was imported."""
+    """Read and import files, and open the run; return the costs, and the size of the run."""
     runs, log = scratch / "runs", scratch / "child.log"
     try:
         costs = {}
@@ -248,13 +245,10 @@ def measure_once(folder: Path, scratch: Path) -> tuple[dict[str, Cost], dict]:
         shutil.rmtree(runs, ignore_errors=True)
 
 
-# Results.
-
-
 def summarise(rows: int, size: int, rounds: list[dict[str, Cost]], imported: dict) -> dict:
-    """Return everything that is said about files of one length."""
+    """Return all results for one number of rows."""
     costs = {}
-    for what in WHAT:
+    for what in STEPS:
         low, middle, high = quartiles([r[what].cpu_seconds for r in rounds])
         costs[what] = {
             "cpu seconds": middle,
@@ -276,7 +270,7 @@ def summarise(rows: int, size: int, rounds: list[dict[str, Cost]], imported: dic
 
 
 def goal_lines(results: list[dict]) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield each goal that was measured: what, the goal, what came out, whether it is met."""
+    """Yield each measured goal: quantity, goal, result, and whether the goal is met."""
     for result in results:
         near = [n for n in GOALS if abs(result["rows"] / n - 1) < 0.05]
         for number in near:
@@ -303,7 +297,7 @@ def goal_lines(results: list[dict]) -> Iterator[tuple[str, str, str, bool]]:
         yield what, "≤ 1.1", f"{ratio:.2f}", ratio <= 1.1
 
 
-HEADS = ("rows", "CSV", "what", "CPU", "quartiles", "a row", "of reading", "wall", "peak")
+HEADS = ("rows", "CSV", "step", "CPU", "quartiles", "a row", "of reading", "wall", "peak")
 
 
 def table_rows(results: list[dict]) -> Iterator[list[str]]:
@@ -311,7 +305,7 @@ def table_rows(results: list[dict]) -> Iterator[list[str]]:
     for result in results:
         rows, reading = result["rows"], result["costs"]["read"]["cpu seconds"]
         lead = [f"{rows:,}", f"{result['csv bytes'] / 1e6:,.1f} MB"]
-        for what, name in WHAT.items():
+        for what, name in STEPS.items():
             cost = result["costs"][what]
             cpu, (low, high) = cost["cpu seconds"], cost["cpu quartiles"]
             yield [
@@ -352,7 +346,7 @@ def show(results: list[dict]) -> None:
 
 
 def markdown(found: dict) -> str:
-    """Return the results as a page."""
+    """Return the results as Markdown."""
     around, results = found["surroundings"], found["results"]
     head = (
         f"Measured with `benchmarks/consolidate.py` on {around['date'][:10]}: {around['cpu']}, "
@@ -361,7 +355,7 @@ def markdown(found: dict) -> str:
         "seconds are medians, memory the largest of all rounds. "
         f"{'With' if found['graph'] else 'Without'} `graph.csv`."
     )
-    lines = ["# What importing costs", "", head, ""]
+    lines = ["# Cost of importing", "", head, ""]
 
     def table(heads: tuple[str, ...], rows: list[list[str]]) -> list[str]:
         return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
@@ -377,45 +371,42 @@ def save(found: dict, file: Path) -> None:
     file.with_suffix(".md").write_text(markdown(found), encoding="utf-8")
 
 
-# The program.
-
-
 def make_files(generator: Generator, rows: int, folder: Path) -> tuple[int, int]:
-    """Make a folder of files; return how many rows and bytes they are."""
+    """Write files to a folder; return their numbers of rows and bytes."""
     need, free = rows * 220 * 2, shutil.disk_usage(folder.parent).free
     if free < need:
         raise OSError(f"{rows:,} rows need {need / 1e9:.1f} GB in {folder.parent}")
     started = time.monotonic()
     made = generator.write(folder, rows)
     size = sum(file.stat().st_size for file in folder.iterdir())
-    tell(f"{made:,} rows, {size / 1e6:,.1f} MB made in {time.monotonic() - started:.1f} s")
+    log(f"{made:,} rows, {size / 1e6:,.1f} MB made in {time.monotonic() - started:.1f} s")
     return made, size
 
 
-def tell(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def run(options: argparse.Namespace, scratch: Path) -> dict:
-    """Measure every length in turn, as often as was asked for."""
+    """Measure each number of rows, for the given number of rounds."""
     found = {"surroundings": surroundings(), "rounds": options.rounds, "graph": options.graph}
     found["results"] = []
     without = () if options.graph else ("graph",)
     generator = Generator(options.fixtures, tuple(n for n in REPEATED if n not in without))
-    place = options.folder or scratch
+    parent = options.folder or scratch
     for rows in sorted(options.rows):
-        folder = place / f"rows-{rows}"
+        folder = parent / f"rows-{rows}"
         made, size = make_files(generator, rows, folder)
         costs, imported = [], {}
         try:
             for number in range(options.rounds if not options.only_make else 0):
                 once, imported = measure_once(folder, scratch)
                 costs.append(once)
-                said = ", ".join(
-                    f"{WHAT[w]} {c.cpu_seconds:.2f} s {c.peak_bytes / 1e6:,.0f} MB"
+                costs_text = ", ".join(
+                    f"{STEPS[w]} {c.cpu_seconds:.2f} s {c.peak_bytes / 1e6:,.0f} MB"
                     for w, c in once.items()
                 )
-                tell(f"  {number + 1}: {said}")
+                log(f"  {number + 1}: {costs_text}")
         finally:
             if not options.folder:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -431,18 +422,23 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--rows", type=int, nargs="+", default=[10_000, 100_000, MILLION], help="how many")
-    add("--rounds", type=int, default=3, help="how often each (default: %(default)s)")
-    add("--fixtures", type=Path, default=FIXTURES, help="real files (default: %(default)s)")
-    add("--folder", type=Path, help="make the files here and keep them")
+    add("--rows", type=int, nargs="+", default=[10_000, 100_000, MILLION], help="numbers of rows")
+    add("--rounds", type=int, default=3, help="rounds per number of rows (default: %(default)s)")
+    add(
+        "--fixtures",
+        type=Path,
+        default=FIXTURES,
+        help="folder of real files (default: %(default)s)",
+    )
+    add("--folder", type=Path, help="write the files to this folder and keep them")
     add(
         "--graph",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="with graph.csv: one row in a hundred, a submission of three tasks",
+        help="with graph.csv: one row in a hundred, each a submission of three tasks",
     )
-    add("--only-make", action="store_true", help="make the files in --folder, measure nothing")
-    add("--json", type=Path, help="write everything to this file, and a page next to it (.md)")
+    add("--only-make", action="store_true", help="write the files to --folder, measure nothing")
+    add("--json", type=Path, help="write the results to this file, and a page next to it (.md)")
     add("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.only_make and not options.folder:
@@ -453,18 +449,18 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     options = parse(argv)
     if options.child:
-        what, folder = options.child
-        {"read": read_files, "open": open_and_count, "tasks": consolidate}[what](Path(folder))
+        step, folder = options.child
+        {"read": read_files, "open": open_and_count, "tasks": consolidate}[step](Path(folder))
         return 0
     missing = [folder for folder in MIX if not (options.fixtures / folder).is_dir()]
     if missing:
-        tell(f"Error: no real files to repeat: {options.fixtures / missing[0]} is missing")
+        log(f"Error: no real files to repeat: {options.fixtures / missing[0]} is missing")
         return 2
     try:
         with tempfile.TemporaryDirectory(prefix="strata-consolidate-") as scratch:
             found = run(options, Path(scratch))
     except (ChildError, OSError) as error:
-        tell(f"Error: {error}")
+        log(f"Error: {error}")
         return 1
     if found["results"]:
         show(found["results"])

@@ -1,16 +1,17 @@
-"""What it costs to import Darshan's traces and to join them to tasks.
+"""Cost of importing Darshan's traces and of joining them with tasks.
 
-Logs are written with as many traced operations as asked for, of workers with four threads each,
-beside a run whose threads did them; then they are imported and the operations attributed.
+The program writes a run, and logs with the given number of traced operations by the threads of its
+workers, four each. Then it imports the logs and attributes the operations to tasks.
 
     python benchmarks/io_join.py [OPERATIONS …]
 
-CPU seconds are those of this process: PyDarshan reads counters in a child, whose time is told
-apart. Writes a table for `benchmarks/results/io_join.md` to standard output.
+CPU seconds are those of this process; PyDarshan reads counters in a child process, whose time has
+its own column. Prints a table for `benchmarks/results/io_join.md`.
 """
 
 from __future__ import annotations
 
+import argparse
 import resource
 import sys
 import tempfile
@@ -59,7 +60,7 @@ def write_log(folder: Path, number: int, n: int, seconds: float) -> None:
 
 
 def write_run(folder: Path, workers: int, seconds: float) -> int:
-    """Write a run whose tasks take 10 ms each in every thread; return how many there are."""
+    """Write a run with tasks of 10 ms in each thread; return the number of tasks."""
     Manifest("bench", "bench", T0, "0").write(folder)
     scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
     steps = int(seconds / 0.01)
@@ -129,7 +130,9 @@ def measure(operations: int) -> str:
         for number in range(logs):
             write_log(folder / "logs", number, each, seconds)
         size = sum(f.stat().st_size for f in (folder / "logs").iterdir())
-        open_run(folder / "run").rows("select count(*) from attempts")  # warm
+        open_run(folder / "run").rows(
+            "select count(*) from attempts"
+        )  # load DuckDB and compute the tasks before the measurement
         before, child, wall = cpu(), cpu(resource.RUSAGE_CHILDREN), time.perf_counter()
         added = add_files(folder / "run", [folder / "logs"])
         imported = cpu() - before
@@ -155,7 +158,11 @@ def measure(operations: int) -> str:
 
 
 def main() -> None:
-    sizes = [int(text) for text in sys.argv[1:]] or [100_000, 1_000_000]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("operations", type=int, nargs="*", default=[100_000, 1_000_000])
+    sizes = parser.parse_args().operations
     print(
         "| operations | logs | tasks | MiB | import CPU s | child CPU s | import s | join CPU s "
         "| join s | fetch CPU s | by thread | peak MiB |"

@@ -1,18 +1,18 @@
-"""What a killed process loses: SIGKILL at random moments, and what was on record by then.
+"""Events that a killed process loses: SIGKILL at random times.
 
 A cluster of processes (scheduler, two workers with one thread each, two clients) works, and the
-workload writes down what happened on its own (`loss_work.py`). A worker is killed at a random
-moment, then a client, then the scheduler. Afterwards the run is opened and compared:
+workload marks its events in a file of its own (`loss_work.py`). A worker is killed at a random
+time, then a client, then the scheduler. Afterwards the marks are compared with the run:
 
-- **worker**: each beginning and end of a task that the dead process ran. A beginning is seen by
-  Dask just before its mark, an end just after: the age of a lost end is an upper limit.
-- **client**: each submission whose call had returned, by the time before the call.
-- **scheduler**: each task that a client had been told is done, by the time of its end in the
-  worker: an upper limit by two messages.
+- **worker**: each beginning and end of a task in the killed process. Dask has a beginning just
+  before its mark, and an end just after: the age of a lost end is an upper limit.
+- **client**: each submission whose call had returned, at the time before the call.
+- **scheduler**: each task whose result had been reported to a client, at the time of its end in
+  the worker: an upper limit, by the time of two messages.
 
-The age of an event is the time from its mark to the moment before the kill. *Covered* are those
-marked before a call of `flush` in that process which had returned True, also marked. Such calls
-are in every other cluster only, as the others tell what is lost without.
+The age of an event is the time from its mark to the time just before the kill. An event is
+*covered* if its mark precedes a call of `flush` in that process which returned True. Every other
+cluster has such calls; the others measure the loss without.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from cluster import HERE, environment, process, wait_for
 
 RESULTS = HERE / "results"
 VICTIMS = ("worker", "client", "scheduler")
-#: A kill comes so long after the one before, or after the first tasks, in seconds.
+#: Range of the seconds from the previous kill, or from the first tasks, to a kill.
 MOMENTS = (0.1, 2.5)
 GOAL_MS = 100.0
-#: How many tasks and submissions flush, where any do.
+#: Share of tasks and submissions that flush, in clusters with flushes.
 OFTEN = 0.05
 
 
 @dataclass
 class Mark:
-    """One line of the workload's file; lines are in the order of their numbers."""
+    """One line of the workload's file, with its line number."""
 
     number: int
     pid: int
     time: int
-    what: str
+    event: str
     key: str
 
 
 @dataclass
 class Kill:
-    """One kill, and what came of it; ages in milliseconds."""
+    """One kill and its losses; ages in milliseconds."""
 
     cluster: int
     victim: str
@@ -72,13 +72,13 @@ def read_marks(path: Path) -> list[Mark]:
     lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
     found = []
     for number, line in enumerate(lines):
-        pid, when, what, key = line.split(" ")
-        found.append(Mark(number, int(pid), int(when), what, key))
+        pid, when, event, key = line.split(" ")
+        found.append(Mark(number, int(pid), int(when), event, key))
     return found
 
 
 def wait_for_work(path: Path, pids: list[int], seconds: float = 60) -> None:
-    """Wait until each of these processes has left some marks."""
+    """Wait until each of these processes has written some marks."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         marks = read_marks(path)
@@ -89,7 +89,7 @@ def wait_for_work(path: Path, pids: list[int], seconds: float = 60) -> None:
 
 
 def one_cluster(number: int, rng: random.Random, victims: tuple[str, ...]) -> list[Kill]:
-    """Start a cluster, kill these one after the other, and compare."""
+    """Start a cluster, kill some of its processes in turn, and count the lost events."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strata-loss-")))
         runs, marks, file = folder / "runs", folder / "marks", folder / "scheduler.json"
@@ -129,7 +129,7 @@ def one_cluster(number: int, rng: random.Random, victims: tuple[str, ...]) -> li
                 os.kill(pids[victim], signal.SIGKILL)
                 done.append((kill, pids[victim], when))
             for pid in clients[1:]:
-                os.kill(pid, signal.SIGKILL)  # they would wait for the scheduler for long
+                os.kill(pid, signal.SIGKILL)  # SIGTERM would make them wait for the lost scheduler
         compare(runs, read_marks(marks), done)
         return [kill for kill, _, _ in done]
 
@@ -139,7 +139,7 @@ def path_of_env() -> list[str]:
 
 
 def compare(runs: Path, marks: list[Mark], done: list[tuple[Kill, int, int]]) -> None:
-    """Fill in what each kill has cost."""
+    """Fill in the losses of each kill."""
     from dask_strata import open_run
 
     [manifest] = runs.glob("*/run.json")
@@ -150,53 +150,53 @@ def compare(runs: Path, marks: list[Mark], done: list[tuple[Kill, int, int]]) ->
         )
         before = [m for m in marks if m.time <= when]
         events, flushes = happened(kill.victim, before, pid)
-        recorded = on_record(run, kill.victim, row["process"])
-        lost = [m for m in events if (m.what, m.key) not in recorded]
-        last_ask = max(flushes, default=-1)
-        covered = [m for m in events if m.number < last_ask]
+        recorded = recorded_events(run, kill.victim, row["process"])
+        lost = [m for m in events if (m.event, m.key) not in recorded]
+        last_flush = max(flushes, default=-1)
+        covered = [m for m in events if m.number < last_flush]
         kill.events, kill.lost = len(events), len(lost)
         kill.oldest_ms = round(max(((when - m.time) / 1e6 for m in lost), default=0.0), 1)
         kill.covered = len(covered)
-        kill.covered_lost = sum((m.what, m.key) not in recorded for m in covered)
+        kill.covered_lost = sum((m.event, m.key) not in recorded for m in covered)
 
 
 def happened(victim: str, marks: list[Mark], pid: int) -> tuple[list[Mark], list[int]]:
-    """Return what a process has seen, and the numbers of the marks of flushes that were done."""
-    mine = [m for m in marks if m.pid == pid]
+    """Return the events of a process, and the line numbers of its successful flushes."""
+    own = [m for m in marks if m.pid == pid]
     if victim == "worker":
-        return [m for m in mine if m.what in ("begin", "end")], asks(mine, "ask", "flushed")
+        return [m for m in own if m.event in ("begin", "end")], flush_calls(own, "ask", "flushed")
     if victim == "client":
-        # Surely seen is what returned; it is not younger than before the call.
-        returned = {m.key: m.number for m in mine if m.what == "submitted"}
+        # Calls that returned are certain; their events are at least as old as the call.
+        returned = {m.key: m.number for m in own if m.event == "submitted"}
         events = [
-            Mark(returned[m.key], m.pid, m.time, m.what, m.key)
-            for m in mine
-            if m.what == "submit" and m.key in returned
+            Mark(returned[m.key], m.pid, m.time, m.event, m.key)
+            for m in own
+            if m.event == "submit" and m.key in returned
         ]
-        return events, asks(mine, "ask", "flushed")
-    heard = {m.key: m.number for m in reversed(marks) if m.what == "heard"}
-    ends = {m.key: m for m in marks if m.what == "end" and m.number < heard.get(m.key, -1)}
-    events = [Mark(heard[m.key], m.pid, m.time, m.what, m.key) for m in ends.values()]
+        return events, flush_calls(own, "ask", "flushed")
+    reported = {m.key: m.number for m in reversed(marks) if m.event == "heard"}
+    ends = {m.key: m for m in marks if m.event == "end" and m.number < reported.get(m.key, -1)}
+    events = [Mark(reported[m.key], m.pid, m.time, m.event, m.key) for m in ends.values()]
     found = []
     for each in {m.pid for m in marks}:
-        theirs = [m for m in marks if m.pid == each]
-        found += asks(theirs, "ask-scheduler", "scheduler-flushed")
+        marks_of = [m for m in marks if m.pid == each]
+        found += flush_calls(marks_of, "ask-scheduler", "scheduler-flushed")
     return events, found
 
 
-def asks(marks: list[Mark], ask: str, done: str) -> list[int]:
-    """Return the numbers of the asks that were answered, of one process."""
-    found, asked = [], {}
+def flush_calls(marks: list[Mark], call: str, done: str) -> list[int]:
+    """Return the line numbers of the calls of one process that succeeded."""
+    found, calls = [], {}
     for m in marks:
-        if m.what == ask:
-            asked[m.key] = m.number
-        elif m.what == done:
-            found.append(asked[m.key])
+        if m.event == call:
+            calls[m.key] = m.number
+        elif m.event == done:
+            found.append(calls[m.key])
     return found
 
 
-def on_record(run, victim: str, name: str) -> set[tuple[str, str]]:
-    """Return what is on record of a process, as (what, key) of the marks."""
+def recorded_events(run, victim: str, name: str) -> set[tuple[str, str]]:
+    """Return the recorded events of a process, as pairs of event and key."""
     if victim == "worker":
         rows = run.rows(
             "select key, start_state, finish_state from worker_transitions where process = ?", name
@@ -222,22 +222,22 @@ def table(kills: list[Kill]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for victim in VICTIMS:
-        mine = [kill for kill in kills if kill.victim == victim and not kill.flushes]
-        if mine:
-            ages = [kill.oldest_ms for kill in mine]
+        killed = [kill for kill in kills if kill.victim == victim and not kill.flushes]
+        if killed:
+            ages = [kill.oldest_ms for kill in killed]
             lines.append(
-                f"| {victim} | {len(mine)} | {sum(k.events for k in mine):,} "
-                f"| {sum(k.lost for k in mine):,} | {statistics.median(ages):.0f} ms "
+                f"| {victim} | {len(killed)} | {sum(k.events for k in killed):,} "
+                f"| {sum(k.lost for k in killed):,} | {statistics.median(ages):.0f} ms "
                 f"| {max(ages):.0f} ms | {sum(age > GOAL_MS for age in ages)} |"
             )
     lines += ["", "| killed | kills | events seen | covered by a flush | of these lost |"]
     lines.append("|---|---|---|---|---|")
     for victim in VICTIMS:
-        mine = [kill for kill in kills if kill.victim == victim and kill.flushes]
-        if mine:
+        killed = [kill for kill in kills if kill.victim == victim and kill.flushes]
+        if killed:
             lines.append(
-                f"| {victim} | {len(mine)} | {sum(k.events for k in mine):,} "
-                f"| {sum(k.covered for k in mine):,} | {sum(k.covered_lost for k in mine):,} |"
+                f"| {victim} | {len(killed)} | {sum(k.events for k in killed):,} "
+                f"| {sum(k.covered for k in killed):,} | {sum(k.covered_lost for k in killed):,} |"
             )
     return "\n".join(lines)
 
@@ -251,15 +251,17 @@ def page(kills: list[Kill], seed: int) -> str:
         f"Made by `python benchmarks/loss.py --kills {len(kills)} --seed {seed}` on "
         f"{time.strftime('%Y-%m-%d')}: {os.cpu_count()} cores, Python "
         f"{platform.python_version()}, a flush every {interval:g} ms, load of the machine at "
-        f"the kills {statistics.median(loads):.1f} (median) to {max(loads):.1f}. What an event "
-        "and its age are: [README](../README.md). Each kill: [loss.json](loss.json)."
+        f"the kills {statistics.median(loads):.1f} (median) to {max(loads):.1f}. Definitions of "
+        "events and ages: [README](../README.md). All kills: [loss.json](loss.json)."
     )
-    return "\n".join(["# What a killed process loses", "", made, "", table(kills), ""])
+    return "\n".join(["# Events that a killed process loses", "", made, "", table(kills), ""])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=30, help="three a cluster  [default: 30]")
+    parser.add_argument(
+        "--kills", type=int, default=30, help="number of kills, three per cluster  [default: 30]"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of loss.md and .json")
     given = parser.parse_args()
@@ -274,7 +276,7 @@ def main() -> None:
     (given.results / "loss.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(text)
     if any(kill.covered_lost for kill in kills):
-        raise SystemExit("a flush that had returned did not cover all that came before it")
+        raise SystemExit("events before a successful flush were lost")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""The workload of `loss.py`: tasks and their client write down themselves what happened, and when.
+"""The workload of `loss.py`: tasks and their client mark their own events, with times.
 
-Each mark is one line, `PID TIME_NS WHAT KEY`, appended to one file by one `write`, so that it
-survives any kill and the order of lines is the order of marks, whoever made them:
+Each mark is one line, `PID TIME_NS EVENT KEY`, appended to one file by one `write`, so that it
+survives any kill and the order of lines is the order of marks of all processes:
 
-| what | who | when |
+| event | process | time |
 |---|---|---|
 | submit, submitted | client | before and after `Client.submit` |
-| begin, end | task | first and last thing that it does |
-| heard | client | it has been told that the task is done |
-| ask, flushed | task or client | before `dask_strata.flush()`, and after it returned True |
-| ask-scheduler, scheduler-flushed | client | the same, done in the scheduler's process |
+| begin, end | worker | start and end of a task |
+| heard | client | the result of the task was reported to it |
+| ask, flushed | worker or client | before `dask_strata.flush()`, and after it returned True |
+| ask-scheduler, scheduler-flushed | client | the same, for a flush in the scheduler's process |
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import random
 import time
 from collections import deque
 
-#: Tasks that a client has under way.
-UNDER_WAY = 6
+#: Number of unfinished tasks of a client.
+PENDING = 6
 
 
-def mark(path: str, what: str, key: str) -> None:
+def mark(path: str, event: str, key: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(fd, f"{os.getpid()} {time.time_ns()} {what} {key}\n".encode())
+        os.write(fd, f"{os.getpid()} {time.time_ns()} {event} {key}\n".encode())
     finally:
         os.close(fd)
 
@@ -57,12 +57,12 @@ async def flush_in_a_thread() -> bool:
 
 
 def work(address: str, path: str, name: str, seed: int, often: float) -> None:
-    """Submit tasks until somebody ends it; so many of them flush, of all."""
+    """Submit tasks until the process is killed; a share of them, `often`, flushes."""
     from distributed import Client
 
-    rng, under_way = random.Random(seed), deque()
+    rng, pending = random.Random(seed), deque()
 
-    def heard(future) -> None:
+    def report(future) -> None:
         if future.status == "finished":
             mark(path, "heard", future.key)
 
@@ -76,16 +76,16 @@ def work(address: str, path: str, name: str, seed: int, often: float) -> None:
                 task, path, key, rng.uniform(0.001, 0.01), flushes=rng.random() < often, key=key
             )
             mark(path, "submitted", key)
-            future.add_done_callback(heard)
-            under_way.append(future)
+            future.add_done_callback(report)
+            pending.append(future)
             if rng.random() < often:
                 flush_marked(path, key)
             if rng.random() < often:
                 mark(path, "ask-scheduler", key)
                 if client.run_on_scheduler(flush_in_a_thread):
                     mark(path, "scheduler-flushed", key)
-            if len(under_way) >= UNDER_WAY:
-                under_way.popleft().result()
+            if len(pending) >= PENDING:
+                pending.popleft().result()
 
 
 if __name__ == "__main__":
@@ -96,5 +96,5 @@ if __name__ == "__main__":
     parser.add_argument("seed", type=int)
     parser.add_argument("often", type=float)
     given = parser.parse_args()
-    # Functions of `__main__` go by value, and are found again in every worker.
+    # Functions of `__main__` are pickled by value, so that workers can load them.
     work(given.address, given.marks, given.name, given.seed, given.often)

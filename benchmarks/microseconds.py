@@ -1,10 +1,10 @@
-"""Where each microsecond of recording goes: every part of it measured alone, in CPU time.
+"""CPU time of each part of recording, measured alone, in microseconds.
 
-A real cluster in this process is recorded while its recorders' threads sleep; then each of
-them is asked, on this thread, for what it saw, and the parts of that are timed one by one.
-Also timed is what happens around each task in the worker's thread, with what the kernel is
-asked for. All of it is the least of several repetitions, so in warm caches: inside of a busy
-worker the same costs more. `overhead.py` measures what it comes to in the end.
+A real cluster in this process is recorded while the recorders' threads sleep. Then this thread
+requests the rows of each source, and times each part. The program also times the code around each
+task in the worker's thread, and its system calls. Each result is the minimum of several
+repetitions, with warm caches: in a busy worker the same code takes longer. `overhead.py` measures
+the total in real clusters.
 
     python benchmarks/microseconds.py --tasks 5000
 """
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 REPEATS = 5
 ROUNDS = 2_000
-#: Tasks that are seen in one flush interval.
-A_FLUSH = 50
+#: Tasks in one flush interval.
+TASKS_PER_FLUSH = 50
 
 
 def cpu(action: Callable[[], object]) -> float:
-    """Return the CPU seconds of this thread that something takes."""
+    """Return the CPU seconds of this thread for an action."""
     before = time.thread_time_ns()
     action()
     return (time.thread_time_ns() - before) / 1e9
 
 
 def each(action: Callable[[], object]) -> float:
-    """Return the least CPU time of one call, in microseconds."""
+    """Return the minimum CPU time of one call, in microseconds."""
 
     def rounds() -> None:
         for _ in range(ROUNDS):
@@ -54,7 +54,7 @@ def each(action: Callable[[], object]) -> float:
 
 
 def kernel() -> dict[str, float]:
-    """Return what the accounting of one thread costs, and each part of it."""
+    """Return the cost of the resource samples around one task, and of each of their parts."""
     import resource
 
     from dask_strata.recorder.pipeline import resource_usage
@@ -80,7 +80,7 @@ def around() -> float:
     from dask_strata.recorder.sources.executions import ExecutionHook
 
     class FakeWorker:
-        """Stands for a worker; the hook only uses its identity."""
+        """Stand-in for a worker; the hook uses its identity only."""
 
     worker, lock = FakeWorker(), threading.Lock()
     task = Task("key", abs, -1)
@@ -97,7 +97,7 @@ def around() -> float:
 
 
 def sources(tasks: int) -> dict[str, dict[str, float]]:
-    """Return by role what each table costs a task: to put together, and to encode."""
+    """Return the cost per task of each table, by role: to collect its rows, and to encode them."""
     from distributed import Client, LocalCluster
 
     import dask_strata
@@ -116,25 +116,25 @@ def sources(tasks: int) -> dict[str, dict[str, float]]:
         client.gather(client.map(abs, range(100), pure=False))
         for engine in recorders.values():
             engine.flush()
-        for _ in range(tasks // A_FLUSH):
-            client.gather(client.map(abs, range(A_FLUSH), pure=False))
+        for _ in range(tasks // TASKS_PER_FLUSH):
+            client.gather(client.map(abs, range(TASKS_PER_FLUSH), pure=False))
             for role, engine in recorders.items():
                 for source in engine.sources:
-                    ask(source.rows, engine, found[role], tasks)
-                    ask(source.slow_rows, engine, found[role], tasks)
+                    time_source(source.rows, engine, found[role], tasks)
+                    time_source(source.slow_rows, engine, found[role], tasks)
     return found
 
 
-def ask(source: Callable, engine: object, costs: dict[str, float], tasks: int) -> None:
-    """Take all that a source has, and time how its batches come and are encoded."""
+def time_source(source: Callable, engine: object, costs: dict[str, float], tasks: int) -> None:
+    """Request all batches of a source; time their collection and their encoding."""
     while True:
         before = time.thread_time_ns()
         batches = [batch for batch in source() if batch.n]
-        made = (time.thread_time_ns() - before) / 1e3 / tasks
+        collected = (time.thread_time_ns() - before) / 1e3 / tasks
         if not batches:
             return
         name = " + ".join(dict.fromkeys(batch.table for batch in batches))
-        costs[f"{name}: rows put together"] += made
+        costs[f"{name}: rows collected"] += collected
         for batch in batches:
             encode = min(cpu(lambda b=batch: engine._encoder.frame([b])) for _ in range(3))  # noqa: SLF001
             costs[f"{batch.table}: encoded, compressed"] += encode * 1e6 / tasks

@@ -1,7 +1,7 @@
-"""What recording costs: the same work with and without, in turn, in fresh clusters.
+"""Overhead of recording: the same work with and without, alternating, in fresh clusters.
 
-Recording is switched on as a user would, by the preload of scheduler and client. CPU
-seconds are those of the workload alone, by process; start-up is told apart.
+Recording is switched on as by a user, through the preloads of scheduler and client. CPU
+seconds are those of the workload alone, by process; start-up is reported separately.
 
     python benchmarks/overhead.py --quick
     python benchmarks/overhead.py --workloads a --repeats 5 --json results.json
@@ -27,16 +27,16 @@ from workloads import RUNS, SIZES, TITLES
 
 ROLES = ("scheduler", "worker", "nanny", "client")
 
-#: How a workload is run: recorded with which settings, or (None) not at all.
-WAYS: dict[str, dict[str, str] | None] = {
+#: Variants of a workload: the settings of its recording, or None without a recording.
+VARIANTS: dict[str, dict[str, str] | None] = {
     "nothing": None,
     "basic": {"attempts": "false", "inputs": "false"},
     "recorded": {},
 }
-#: Which ways are compared: the second with the first; and with --attempts.
+#: Pairs of variants: the second is compared with the first. `THREE` is for --attempts.
 PAIRS = (("nothing", "recorded"),)
 THREE = (*PAIRS, ("basic", "recorded"), ("nothing", "basic"))
-SAID = {"nothing": "nothing", "basic": "recording without attempts and inputs"}
+NAMES = {"nothing": "nothing", "basic": "recording without attempts and inputs"}
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
@@ -48,7 +48,7 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
 
 
 def compare(name: str, off: list[float], on: list[float], unit: str) -> dict:
-    """Return the ratio of medians, and median and quartiles of neighbouring runs' ratios."""
+    """Return the ratio of medians, and the quartiles of the ratios of neighbouring measurements."""
     pairs = [b / a for a, b in zip(off, on, strict=True) if a > 0]
     without, recorded = statistics.median(off), statistics.median(on)
     low, middle, high = quartiles(pairs) if pairs else (None, None, None)
@@ -66,19 +66,19 @@ def compare(name: str, off: list[float], on: list[float], unit: str) -> dict:
 
 
 def one_round(
-    workload: str, size: str, number: int, scratch: Path, ways: list[str]
+    workload: str, size: str, number: int, scratch: Path, variants: list[str]
 ) -> dict[str, dict]:
-    """Run once in each way; which comes first takes turns."""
+    """Run each variant once; the first one alternates."""
     found = {}
-    first = number % len(ways)
-    for way in ways[first:] + ways[:first]:
-        settings = WAYS[way]
-        runs = None if settings is None else scratch / f"{workload}-{number}-{way}"
-        found[way] = run_once(workload, size, runs, **(settings or {})) | {"way": way}
+    first = number % len(variants)
+    for variant in variants[first:] + variants[:first]:
+        settings = VARIANTS[variant]
+        runs = None if settings is None else scratch / f"{workload}-{number}-{variant}"
+        found[variant] = run_once(workload, size, runs, **(settings or {})) | {"way": variant}
         if runs is not None:
-            found[way]["recording"] = read_recording(runs, found[way]["window ns"])
+            found[variant]["recording"] = read_recording(runs, found[variant]["window ns"])
         print(
-            f"  {workload} {number + 1} {way:<8} {found[way]['wall']:7.2f} s",
+            f"  {workload} {number + 1} {variant:<8} {found[variant]['wall']:7.2f} s",
             file=sys.stderr,
             flush=True,
         )
@@ -86,7 +86,7 @@ def one_round(
 
 
 def summarise(workload: str, size: str, rounds: list[dict[str, dict]], pair: tuple) -> dict:
-    """Return everything that is printed about one workload, in one way against another."""
+    """Return all results of one workload for a pair of variants."""
     off, on = [r[pair[0]] for r in rounds], [r[pair[1]] for r in rounds]
 
     def both(name: str, get, unit: str) -> dict:
@@ -133,12 +133,12 @@ def table(title: str, rows: list[dict]) -> str:
 
 
 def render(summary: dict) -> str:
-    """Return the whole text about one workload."""
+    """Return the results of one workload as text."""
     size = ", ".join(f"{k} {v}" for k, v in summary["size"].items())
     counts = ", ".join(f"{v:,.0f} {k}" for k, v in summary["counts"].items())
     parts = [
         f"({summary['workload']}) {summary['title']}: {size}; {summary['repeats']} pairs of runs",
-        f"{SAID.get(summary['way'], summary['way'])} against {SAID[summary['against']]}",
+        f"{NAMES.get(summary['way'], summary['way'])} against {NAMES[summary['against']]}",
         counts,
         table("the workload", summary["costs"]),
         table("start-up and 2 s idle", summary["startup"]),
@@ -159,7 +159,7 @@ def render(summary: dict) -> str:
 
 
 def surroundings() -> dict:
-    """Return what the numbers depend on."""
+    """Return the hardware and the versions that the results depend on."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(HERE), *arguments]
@@ -188,15 +188,15 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--workloads", default=",".join(RUNS), help="which, with commas (default: %(default)s)")
-    add("--repeats", type=int, help="pairs of runs of each (default: 7; 2 if quick)")
+    add("--workloads", default=",".join(RUNS), help="separated by commas (default: %(default)s)")
+    add("--repeats", type=int, help="pairs per workload (default: 7; 2 with --quick)")
     add(
         "--attempts",
         action="store_true",
-        help="also record without attempts and inputs, in turn, and compare all three",
+        help="also record without attempts and inputs, and compare all three",
     )
-    add("--quick", action="store_true", help="small sizes: to see that all of it works")
-    add("--json", type=Path, help="write everything to this file")
+    add("--quick", action="store_true", help="small sizes, to test the program")
+    add("--json", type=Path, help="write the results to this file")
     add("--scratch", type=Path, help="keep the recorded runs in this folder")
     options = parser.parse_args(argv)
     options.workloads = options.workloads.split(",")
@@ -209,14 +209,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace, scratch: Path) -> dict:
-    """Run everything, print a text for each workload, return the results."""
+    """Run all workloads, print a text for each of them, and return the results."""
     results = {"surroundings": surroundings(), "workloads": [], "runs": []}
     print("\n".join(f"{k:<14}{v}" for k, v in results["surroundings"].items()))
     for workload in options.workloads:
         pairs = THREE if options.attempts else PAIRS
-        ways = [way for way in WAYS if any(way in pair for pair in pairs)]
+        variants = [v for v in VARIANTS if any(v in pair for pair in pairs)]
         rounds = [
-            one_round(workload, options.size, n, scratch, ways) for n in range(options.repeats)
+            one_round(workload, options.size, n, scratch, variants) for n in range(options.repeats)
         ]
         results["runs"] += [run for r in rounds for run in r.values()]
         for pair in pairs:

@@ -1,6 +1,6 @@
-"""What a page costs: to make, in bytes, and to draw in a real browser.
+"""Cost of a page: time and memory to make it, its size, and the time to draw it in a browser.
 
-Synthetic runs are written through the store; each page is made in a process of its own.
+The runs are synthetic, written through the store. Each page is made in a fresh process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T0 = 1_795_000_000_000_000_000
 WORKERS, THREADS = 8, 4
 HERE = Path(__file__).parent
 
-#: Runs in a process of its own, so that its memory is the page's and no one else's.
+#: Program of a fresh process, so that its peak memory is that of the page alone.
 MAKE = """
 import json, resource, sys, time
 from pathlib import Path
@@ -52,16 +52,16 @@ print(json.dumps({
 
 
 def make_run(folder: Path, n: int, *, hashed: float) -> Path:
-    """Write a run of n tasks on 32 threads; a part of the keys are hashes, as of client.map."""
+    """Write a run of n tasks on 32 threads; a share of the keys ends in a hash, as by client.map."""
     rng = np.random.default_rng(6)
     lane = np.arange(n) % (WORKERS * THREADS)
     length = (rng.lognormal(-3, 1, n) * 1e9).astype(np.int64) // 1000 * 1000
     pause = rng.integers(200, 3000, n) * 1000
     start = np.empty(n, np.int64)
     for one in range(WORKERS * THREADS):
-        mine = lane == one
-        both = length[mine] + pause[mine]
-        start[mine] = T0 + np.cumsum(both) - both
+        tasks = lane == one
+        both = length[tasks] + pause[tasks]
+        start[tasks] = T0 + np.cumsum(both) - both
     stop = start + length
     names = [hashlib.md5(name.encode()).hexdigest() for name in ("load", "clean", "sum")]
     is_map = rng.random(n) < hashed
@@ -142,7 +142,7 @@ def make_run(folder: Path, n: int, *, hashed: float) -> Path:
 
 
 def write(run: BulkRun, table: str, n: int, **columns: object) -> None:
-    """Write rows given as columns."""
+    """Write rows of a table, by column."""
     columns.setdefault("seq", np.arange(n))
     columns["process"] = pa.array(["scheduler-1"] * n)
     types = {f.name: f.type for f in arrow_schema(TABLES[table])}
@@ -159,7 +159,7 @@ def write(run: BulkRun, table: str, n: int, **columns: object) -> None:
 
 
 def measure(folder: Path, n: int, hashed: float) -> dict:
-    """Make a run and its page, and look at it."""
+    """Make a run and its page, and draw the page in a browser."""
     path = make_run(folder, n, hashed=hashed)
     page = folder / f"{n}.html"
     done = subprocess.run(
@@ -182,7 +182,7 @@ def measure(folder: Path, n: int, hashed: float) -> dict:
 
 
 def look(page: Path) -> dict:
-    """Open a page in headless Chromium: time to the first drawing, and redraws while zooming."""
+    """Open a page in headless Chromium; time the first drawing, and redraws while zooming."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -224,13 +224,13 @@ def look(page: Path) -> dict:
 
 
 def markdown(rows: list[dict]) -> str:
-    """Return the results as a page of documentation."""
+    """Return the results as Markdown."""
     lines = [
-        "# What a page costs",
+        "# Cost of a page",
         "",
         (
             f"Made by `benchmarks/page.py` on {datetime.now(timezone.utc):%Y-%m-%d}, {platform.system()} {platform.machine()}, "
-            f"Python {platform.python_version()}, Chromium {rows[0]['chromium']} without a screen or GPU, 2 cores that others used too "
+            f"Python {platform.python_version()}, Chromium {rows[0]['chromium']} without a screen or GPU, 2 shared cores "
             f"(load up to {max(r['load'] for r in rows):.0f})."
         ),
         "",
@@ -244,9 +244,9 @@ def markdown(rows: list[dict]) -> str:
     ]
     lines += [
         "",
-        "“tables” is opening the run and putting attempts, phases and tasks together; “page” is all of the rest: critical path,",
-        "idleness, findings, check, and the page. Memory is the largest of the process in both. The first drawing is counted from",
-        "the beginning of the navigation. A key that ends in a hash, as those of `client.map`, has 16 bytes that nothing makes smaller.",
+        "“tables” is the time to open the run and to compute attempts, phases and tasks; “page” is the rest: critical path,",
+        "idleness, insights, check, and the page. Memory is the peak of the process. The time of the first drawing starts with",
+        "the navigation. A key that ends in a hash, as by `client.map`, has 16 bytes that cannot be compressed.",
         "The runs are synthetic: 32 threads, one compute phase an attempt, no transfers, two edges for every third task.",
         "",
     ]
@@ -254,7 +254,7 @@ def markdown(rows: list[dict]) -> str:
 
 
 def main() -> None:
-    """Run it."""
+    """Measure all sizes and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 100_000, 1_000_000])
     parser.add_argument("--hashed", type=float, nargs="+", default=[0.0])

@@ -1,4 +1,4 @@
-"""What a command of dask-strata costs on a run: seconds, CPU and peak memory of its process."""
+"""Cost of the commands of dask-strata on a run: seconds, CPU and peak memory of the process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-#: The questions that are asked of a large run.
+#: Query of the command `query`.
 QUERY = "select prefix, count(*) as n from tasks group by prefix order by n desc limit 5"
 
 
 def commands(run: Path, page: Path) -> dict[str, list[str]]:
-    """Return the commands that are measured, by name."""
+    """Return the measured commands, by name."""
     return {
         "show": ["show", str(run)],
         "check": ["check", str(run)],
@@ -23,7 +23,7 @@ def commands(run: Path, page: Path) -> dict[str, list[str]]:
 
 
 def measured(arguments: list[str]) -> dict[str, float]:
-    """Run one command to its end; return what it cost."""
+    """Run one command; return its exit code, time and memory."""
     began = time.perf_counter()
     child = subprocess.Popen(
         [sys.executable, "-m", "dask_strata", *arguments],
@@ -42,7 +42,7 @@ def measured(arguments: list[str]) -> dict[str, float]:
 
 
 def read(run: Path, scratch: Path) -> dict[str, dict[str, float]]:
-    """Ask all questions of a run; say how each went."""
+    """Run all commands on a run, print and return their costs."""
     found = {}
     for name, arguments in commands(run, scratch / "page.html").items():
         found[name] = measured(arguments)

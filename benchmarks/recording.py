@@ -1,4 +1,4 @@
-"""What a recorded run says about its own cost: bytes, rows, CPU of the recorders' threads."""
+"""Cost of a recording, from the run itself: bytes, rows, CPU of the recorders' threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROLES = ("scheduler", "worker", "nanny", "client")
-#: Tables with one row an event; the others describe or sample, and do not grow with work.
+#: Tables with one row per event; other tables do not grow in proportion to the work.
 COUNTED = {"scheduler": "scheduler_transitions", "worker": "worker_transitions"}
 
 
@@ -18,23 +18,23 @@ def folder_bytes(folder: Path, pattern: str) -> int:
 
 
 def threads(run, window: list[int]) -> dict[str, dict[str, float]]:
-    """Return by role the CPU seconds and rows of the recorders' threads in the workload."""
+    """Return CPU seconds and rows of the recorders' threads during the workload, by role."""
     processes = run.processes.to_arrow().select(["process", "role"]).to_pylist()
     found = {role: {"cpu": 0.0, "rows": 0} for role in ROLES}
     overheads = run.overheads.to_arrow().select(["process", "time", "cpu_seconds", "rows"])
-    # As numbers: Arrow makes no Python objects of nanoseconds where there is no pandas.
+    # As integers: without pandas, Arrow cannot convert nanoseconds to Python objects.
     rows = overheads.set_column(1, "time", overheads["time"].cast("int64")).to_pylist()
     for process, role in ((p["process"], p["role"]) for p in processes):
-        mine = sorted((r for r in rows if r["process"] == process), key=lambda r: r["time"])
-        before = [r for r in mine if r["time"] <= window[0]]
+        samples = sorted((r for r in rows if r["process"] == process), key=lambda r: r["time"])
+        before = [r for r in samples if r["time"] <= window[0]]
         if before and role in found:
-            found[role]["cpu"] += mine[-1]["cpu_seconds"] - before[-1]["cpu_seconds"]
-            found[role]["rows"] += mine[-1]["rows"] - before[-1]["rows"]
+            found[role]["cpu"] += samples[-1]["cpu_seconds"] - before[-1]["cpu_seconds"]
+            found[role]["rows"] += samples[-1]["rows"] - before[-1]["rows"]
     return found
 
 
 def read_recording(runs: Path, window: list[int]) -> dict:
-    """Return the facts of the one run that was recorded into a folder; then compact it."""
+    """Return the sizes and losses of the only run of a folder, then compact it."""
     from dask_strata import open_run
     from dask_strata.schema import DERIVED, TABLES
 
@@ -65,7 +65,7 @@ def read_recording(runs: Path, window: list[int]) -> dict:
 
 
 def compacted(folder: Path) -> dict:
-    """Compact the run, if this version can; return its size then."""
+    """Compact a run, if this version can, and return its size afterwards."""
     try:
         from dask_strata.store.compact import compact
     except ImportError:
@@ -75,7 +75,7 @@ def compacted(folder: Path) -> dict:
 
 
 def recorder_costs(off: list[dict], on: list[dict]) -> list[tuple[str, float | None, str]]:
-    """Return what one event costs, as (what, how much, unit)."""
+    """Return the costs of one event, as tuples of quantity, value and unit."""
     recordings = [r["recording"] for r in on if "rows" in r["recording"]]
     if not recordings:
         return []
@@ -130,7 +130,7 @@ def recorder_costs(off: list[dict], on: list[dict]) -> list[tuple[str, float | N
             )
         )
         thread = middle([r["threads"][role]["cpu"] for r in recordings])
-        # What it is compared with may be recorded, too.
+        # Subtract the thread of the other variant, which may be recorded, too.
         others = [r["recording"] for r in off if "threads" in r.get("recording", {})]
         thread -= middle([r["threads"][role]["cpu"] for r in others]) or 0.0
         costs.append(

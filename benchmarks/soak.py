@@ -34,7 +34,7 @@ GOAL_BYTES = 50e6
 
 
 def side(name: str, runs: Path | None, tasks: int, seconds: float, *options: str) -> list[dict]:
-    """Do all the work in one cluster; return its samples."""
+    """Run all batches in one cluster; return its samples."""
     env = environment(runs, {})
     samples = []
     with ExitStack() as stack:
@@ -75,7 +75,7 @@ def side(name: str, runs: Path | None, tasks: int, seconds: float, *options: str
 
 
 def both(runs: Path, tasks: int, plain_tasks: int, seconds: float) -> dict[str, list[dict]]:
-    """Do the work recorded and not recorded, side by side; return the samples of each."""
+    """Run the batches in a recorded and in an unrecorded cluster at once; return all samples."""
     found: dict[str, list[dict]] = {}
 
     def run(name: str, where: Path | None, n: int) -> None:
@@ -88,16 +88,16 @@ def both(runs: Path, tasks: int, plain_tasks: int, seconds: float) -> dict[str, 
     return found
 
 
-def largest(samples: dict, role: str, what: str) -> int:
+def largest(samples: dict, role: str, quantity: str) -> int:
     """Return the largest value of a role's processes."""
-    return max((p[what] for p in samples["processes"][role]), default=0)
+    return max((p[quantity] for p in samples["processes"][role]), default=0)
 
 
-def differences(found: dict[str, list[dict]], role: str, what: str) -> list[tuple[int, float]]:
-    """Return by how much more there is with recording, at equal numbers of tasks done."""
+def differences(found: dict[str, list[dict]], role: str, quantity: str) -> list[tuple[int, float]]:
+    """Return the difference that recording makes, at equal numbers of finished tasks."""
     plain = {s["tasks"]: s for s in found["nothing"]}
     return [
-        (s["tasks"], largest(s, role, what) - largest(plain[s["tasks"]], role, what))
+        (s["tasks"], largest(s, role, quantity) - largest(plain[s["tasks"]], role, quantity))
         for s in found["recorded"]
         if s["tasks"] in plain
     ]
@@ -111,7 +111,7 @@ def tenths(pairs: list[tuple[int, float]]) -> list[float]:
 
 
 def slope(pairs: list[tuple[int, float]]) -> float:
-    """Return the growth a million tasks, over the second half of a series."""
+    """Return the growth per million tasks, over the second half of a series."""
     half = pairs[len(pairs) // 2 :]
     if len(half) < 2:
         return float("nan")
@@ -119,24 +119,25 @@ def slope(pairs: list[tuple[int, float]]) -> float:
 
 
 def growth(found: dict[str, list[dict]]) -> list[str]:
-    """Return the lines of the table of what grew."""
+    """Return the lines of the table of growth."""
     lines = [
         (
-            "| process | what | recorded less not recorded, median of each tenth of what both did "
-            "| slope of its second half, a million tasks | recorded, median of each tenth |"
+            "| process | quantity | recorded minus unrecorded, median of each tenth "
+            "of common tasks | slope of its second half, per million tasks "
+            "| recorded, median of each tenth |"
         ),
         "|---|---|---|---|---|",
     ]
     for role in ROLES:
-        for what, scale, unit in (("rss", 1e6, "MB"), ("fds", 1, ""), ("threads", 1, "")):
-            pairs = differences(found, role, what)
+        for quantity, scale, unit in (("rss", 1e6, "MB"), ("fds", 1, ""), ("threads", 1, "")):
+            pairs = differences(found, role, quantity)
             if pairs:
-                own = [(s["tasks"], largest(s, role, what)) for s in found["recorded"]]
-                more, all_of_it = (
+                own = [(s["tasks"], largest(s, role, quantity)) for s in found["recorded"]]
+                more, total = (
                     ", ".join(f"{v / scale:.0f}" for v in tenths(series)) for series in (pairs, own)
                 )
                 growing = f"{slope(pairs) / scale:+.1f} {unit}"
-                lines.append(f"| {role} | {what} {unit} | {more} | {growing} | {all_of_it} |")
+                lines.append(f"| {role} | {quantity} {unit} | {more} | {growing} | {total} |")
     return lines
 
 
@@ -172,7 +173,7 @@ def report(found: dict[str, list[dict]], facts: dict) -> str:
                 f"{facts['parquet bytes'] / tasks:.0f} compacted."
             ),
             "",
-            "Reading it as it was recorded, each command in a process of its own:",
+            "Reading it as it was recorded, each command in a fresh process:",
             "",
             *table(facts["reading"]["segments"]),
             "",
@@ -193,12 +194,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", type=int, default=1_000_000)
-    parser.add_argument("--plain-tasks", type=int, help="of the one that is not recorded")
-    parser.add_argument("--minutes", type=float, default=0.0, help="at least so long")
-    parser.add_argument("--keep", type=Path, help="where the recorded run stays")
+    parser.add_argument("--plain-tasks", type=int, help="tasks of the unrecorded cluster")
+    parser.add_argument("--minutes", type=float, default=0.0, help="least duration")
+    parser.add_argument("--keep", type=Path, help="folder to keep the recorded run in")
     parser.add_argument("--results", type=Path, help="folder for soak.md and soak.json")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then all is taken down
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the processes are stopped
 
     with tempfile.TemporaryDirectory(prefix="strata-soak-") as scratch:
         runs = options.keep or Path(scratch) / "runs"

@@ -1,8 +1,7 @@
-"""The client's side of a soak: batches of work until so many tasks are done, and what each
-process is made of meanwhile. Runs in a process of its own and knows nothing of recording.
+"""The client of a soak test: batches of work up to a number of tasks, and samples of all processes.
 
-Prints one JSON object a line: tasks done so far, seconds, and of each process its memory,
-descriptors and threads.
+Runs in its own process, independent of the recording. Prints one JSON object per line: finished
+tasks, seconds, and memory, descriptors and threads of each process.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from pathlib import Path
 
 import psutil
 
-#: Trivial tasks of a batch; the rest of it makes transfers, an error and a retry.
+#: Trivial tasks of a batch; its other tasks make transfers, an error and a retry.
 MAPPED = 4_900
-#: Pairs that are added up across workers.
+#: Pairs of values that are added up; the values of a pair are on two workers.
 PAIRS = 98
 #: Batches between two samples.
 EVERY = 2
 
 
 class ExpectedError(RuntimeError):
-    """What one task of each batch raises."""
+    """Raised by one task of each batch."""
 
 
 def fail(number: int) -> None:
@@ -43,18 +42,18 @@ def once(path: str) -> int:
 
 
 def batch(client, workers: list[str], number: int, size: int, folder: str) -> int:
-    """Do one batch of work, of so many trivial tasks and some more; return its number of tasks."""
+    """Run a batch with `size` trivial tasks and some others; return its number of tasks."""
     mapped = client.map(lambda x: x + 1, range(size), pure=False)
-    here = client.map(bytes, [1000] * (PAIRS // 2), pure=False, workers=workers[:1])
-    there = client.map(bytes, [1000] * (PAIRS // 2), pure=False, workers=workers[1:2])
-    sums = client.map(add, here, there, pure=False)
-    wrong = client.submit(fail, number, pure=False)
+    left = client.map(bytes, [1000] * (PAIRS // 2), pure=False, workers=workers[:1])
+    right = client.map(bytes, [1000] * (PAIRS // 2), pure=False, workers=workers[1:2])
+    sums = client.map(add, left, right, pure=False)
+    failing = client.submit(fail, number, pure=False)
     retried = client.submit(once, f"{folder}/{number}", pure=False, retries=1)
     if len(client.gather(mapped)) != size or {len(s) for s in client.gather(sums)} != {2000}:
         raise RuntimeError("results are wrong")
-    if not isinstance(wrong.exception(), ExpectedError) or retried.result() != 1:
-        raise RuntimeError("an error went missing")
-    return len(mapped) + len(here) + len(there) + len(sums) + 2
+    if not isinstance(failing.exception(), ExpectedError) or retried.result() != 1:
+        raise RuntimeError("an expected error is missing")
+    return len(mapped) + len(left) + len(right) + len(sums) + 2
 
 
 def sample(processes: dict[str, list[int]]) -> dict[str, list[dict[str, int]]]:
@@ -76,8 +75,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scheduler")
     parser.add_argument("--tasks", type=int, required=True)
-    parser.add_argument("--seconds", type=float, default=0.0, help="go on for so long at least")
-    parser.add_argument("--mapped", type=int, default=MAPPED, help="trivial tasks of a batch")
+    parser.add_argument("--seconds", type=float, default=0.0, help="least duration")
+    parser.add_argument("--mapped", type=int, default=MAPPED, help="trivial tasks per batch")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--nannies", type=int, nargs="*", default=[])
     options = parser.parse_args()

@@ -1,11 +1,11 @@
-"""A run of a thousand workers: its segments are written as their processes would, one after
-the other, then the run is opened, checked, compacted, and opened and checked again.
+"""A run of a thousand workers: write its segments in turn, open and check it, compact it, and
+open and check it again.
 
-What is simulated is the cluster; the segments are made by the recorder's own encoder, a frame
-a flush, and what is measured is the real reading of real files.
+The cluster is simulated. The recorder's own encoder writes the segments, one frame per flush, and
+the commands that read them are the real ones.
 
     python benchmarks/thousand.py --workers 1000 --tasks 1000
-    python benchmarks/thousand.py --workers 20 --tasks 100          # to see that it works
+    python benchmarks/thousand.py --workers 20 --tasks 100          # to test the program
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest
 
 T0 = 1_750_000_000_000_000_000
 SECOND = 1_000_000_000
-#: Tasks of a worker in one frame: as many as it ends in a flush interval.
-A_FRAME = 10
+#: Tasks of a worker in one frame: those of one flush interval.
+TASKS_PER_FRAME = 10
 TASK_NS = SECOND // 100
 
 
 class Writer:
-    """The segment of one process."""
+    """Writer of the segment of one process."""
 
     def __init__(self, segments: Path, process: str, role: str, number: int) -> None:
         header = {"role": role, "run": "thousand", "sample_interval_seconds": 0.5}
@@ -61,11 +61,11 @@ def address(number: int) -> str:
 
 
 def keys_of(worker: int, first: int, n: int) -> list[str]:
-    """Return keys as `client.map` makes them."""
+    """Return keys like those of `client.map`."""
     return [f"process-{worker:08x}{task:024x}" for task in range(first, first + n)]
 
 
-WORKER_MOVES = (
+WORKER_TRANSITIONS = (
     ("released", "waiting"),
     ("waiting", "ready"),
     ("ready", "executing"),
@@ -73,7 +73,7 @@ WORKER_MOVES = (
     ("memory", "released"),
     ("released", "forgotten"),
 )
-SCHEDULER_MOVES = (
+SCHEDULER_TRANSITIONS = (
     ("released", "waiting"),
     ("waiting", "processing"),
     ("processing", "memory"),
@@ -83,11 +83,11 @@ SCHEDULER_MOVES = (
 
 
 def worker_frame(number: int, first: int, n: int) -> list[Batch]:
-    """Return what a worker records of some tasks: their moves, and what each attempt used."""
+    """Return the rows of a worker for some tasks: transitions and executions."""
     keys = keys_of(number, first, n)
     began = T0 + first * TASK_NS
-    moves = [(i, *move) for i in range(n) for move in WORKER_MOVES]
-    attempts = [
+    transitions = [(i, *states) for i in range(n) for states in WORKER_TRANSITIONS]
+    executions = [
         {
             "execution": first + i,
             "worker": address(number),
@@ -107,28 +107,28 @@ def worker_frame(number: int, first: int, n: int) -> list[Batch]:
     return [
         Batch(
             "worker_transitions",
-            len(moves),
+            len(transitions),
             {
-                "time": [began + i * TASK_NS for i, _, _ in moves],
+                "time": [began + i * TASK_NS for i, _, _ in transitions],
                 "worker": address(number),
-                "key": [keys[i] for i, _, _ in moves],
-                "start_state": [start for _, start, _ in moves],
-                "wanted_state": [finish for _, _, finish in moves],
-                "finish_state": [finish for _, _, finish in moves],
-                "stimulus_id": [f"compute-task-{began + i}" for i, _, _ in moves],
+                "key": [keys[i] for i, _, _ in transitions],
+                "start_state": [start for _, start, _ in transitions],
+                "wanted_state": [finish for _, _, finish in transitions],
+                "finish_state": [finish for _, _, finish in transitions],
+                "stimulus_id": [f"compute-task-{began + i}" for i, _, _ in transitions],
             },
         ),
-        Batch.of_rows("executions", attempts),
+        Batch.of_rows("executions", executions),
     ]
 
 
 def scheduler_frame(workers: int, first: int, n: int) -> list[Batch]:
-    """Return what the scheduler records of the same tasks of all workers."""
+    """Return the rows of the scheduler for the same tasks of all workers."""
     tasks = [(w, i, key) for w in range(workers) for i, key in enumerate(keys_of(w, first, n))]
     began = T0 + first * TASK_NS
-    moves = [(w, i, key, *move) for w, i, key in tasks for move in SCHEDULER_MOVES]
+    transitions = [(w, i, key, *states) for w, i, key in tasks for states in SCHEDULER_TRANSITIONS]
     columns: dict = {name: Sparse() for name in ("worker", "thread", "nbytes", "startstops")}
-    for row, (w, i, _, start, finish) in enumerate(moves):
+    for row, (w, i, _, start, finish) in enumerate(transitions):
         if "processing" in (start, finish):
             columns["worker"].put(row, address(w))
         if start == "processing":
@@ -152,13 +152,13 @@ def scheduler_frame(workers: int, first: int, n: int) -> list[Batch]:
         graph,
         Batch(
             "scheduler_transitions",
-            len(moves),
+            len(transitions),
             {
-                "time": [began + i * TASK_NS for _, i, *_ in moves],
-                "key": [key for _, _, key, _, _ in moves],
-                "start_state": [start for *_, start, _ in moves],
-                "finish_state": [finish for *_, finish in moves],
-                "stimulus_id": [f"task-finished-{began + i}" for _, i, *_ in moves],
+                "time": [began + i * TASK_NS for _, i, *_ in transitions],
+                "key": [key for _, _, key, _, _ in transitions],
+                "start_state": [start for *_, start, _ in transitions],
+                "finish_state": [finish for *_, finish in transitions],
+                "stimulus_id": [f"task-finished-{began + i}" for _, i, *_ in transitions],
                 **columns,
             },
         ),
@@ -176,16 +176,16 @@ def write(folder: Path, workers: int, tasks: int) -> Path:
         {"time": T0, "worker": address(w), "name": str(w), "action": "add"} for w in range(workers)
     ]
     scheduler.put(Batch.of_rows("worker_events", present))
-    for first in range(0, tasks, A_FRAME):
-        scheduler.put(*scheduler_frame(workers, first, min(A_FRAME, tasks - first)))
-    scheduler.put(counted("scheduler.transitions", len(SCHEDULER_MOVES) * workers * tasks))
+    for first in range(0, tasks, TASKS_PER_FRAME):
+        scheduler.put(*scheduler_frame(workers, first, min(TASKS_PER_FRAME, tasks - first)))
+    scheduler.put(counted("scheduler.transitions", len(SCHEDULER_TRANSITIONS) * workers * tasks))
     scheduler.end()
     for number in range(workers):
         worker = Writer(segments, f"worker-{number:04}", "worker", number)
         worker.put(process_row("worker", number, address(number)))
-        for first in range(0, tasks, A_FRAME):
-            worker.put(*worker_frame(number, first, min(A_FRAME, tasks - first)))
-        worker.put(counted("worker.transitions", len(WORKER_MOVES) * tasks))
+        for first in range(0, tasks, TASKS_PER_FRAME):
+            worker.put(*worker_frame(number, first, min(TASKS_PER_FRAME, tasks - first)))
+        worker.put(counted("worker.transitions", len(WORKER_TRANSITIONS) * tasks))
         worker.end()
     return run
 
@@ -195,8 +195,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workers", type=int, default=1000)
-    parser.add_argument("--tasks", type=int, default=1000, help="of each worker")
-    parser.add_argument("--keep", type=Path, help="where the run stays")
+    parser.add_argument("--tasks", type=int, default=1000, help="tasks per worker")
+    parser.add_argument("--keep", type=Path, help="folder to keep the run in")
     parser.add_argument("--results", type=Path, help="folder for thousand.md and thousand.json")
     options = parser.parse_args()
 

@@ -1,7 +1,7 @@
-"""The client's side of one benchmark run: wait, warm up, measure one workload, report.
+"""The client of one measurement: wait for workers, warm up, measure one workload.
 
-Runs in a process of its own, next to a scheduler and workers that `overhead.py` started on
-the same machine, and prints one JSON object. It knows nothing of recording.
+Runs in its own process, on the same machine as the scheduler and the workers that `overhead.py`
+started, and prints one JSON object. It is independent of the recording.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-#: Arguments of each workload: as measured, and for a quick look.
+#: Arguments of each workload, by size.
 SIZES = {
     "a": {"full": {"tasks": 20_000}, "short": {"tasks": 2_000}, "quick": {"tasks": 500}},
     "b": {"full": {"tasks": 500, "seconds": 0.02}, "quick": {"tasks": 50, "seconds": 0.02}},
@@ -25,9 +25,9 @@ TITLES = {
     "b": "tasks of 20 ms",
     "c": "rechunk by tasks, with transfers",
 }
-#: Recorders sample state, versions and configuration when they begin: not the workload's.
+#: Seconds before the measurement, in which recorders write versions and configuration.
 SETTLE_SECONDS = 2.0
-#: And they encode what happened a moment after it did: that is.
+#: Seconds after the workload, included in the measurement: recorders encode its last rows.
 TRAIL_SECONDS = 0.5
 
 
@@ -53,7 +53,7 @@ def rechunk(client, pieces: int) -> None:
     with dask.config.set({"array.rechunk.method": "tasks", "array.rechunk.threshold": 10**6}):
         rows = da.ones((size, size), chunks=(20, size), dtype="float32")
         columns = (rows + 1).rechunk((size, 20))
-        # Without fusion or culling tricks: one number a column, so that little is gathered.
+        # One number per column, so that little is gathered, and no fusion or culling.
         total = client.compute(columns.map_blocks(lambda b: b[:1, :1] * b.sum()).sum()).result()
     if total <= 0:
         raise RuntimeError("the result is wrong")
@@ -63,9 +63,9 @@ RUNS = {"a": trivial_tasks, "b": short_tasks, "c": rechunk}
 
 
 def process_seconds(pid: int) -> float:
-    """Return user plus system seconds of one process: in nanoseconds where Linux tells."""
+    """Return user plus system seconds of one process, with nanosecond precision on Linux."""
     try:
-        # What clock_getcpuclockid(3) answers: psutil's figures come in steps of 10 ms.
+        # The clock id of clock_getcpuclockid(3): psutil has a resolution of 10 ms only.
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
         times = psutil.Process(pid).cpu_times()
@@ -78,7 +78,7 @@ def cpu_seconds(processes: dict[str, list[int]]) -> dict[str, float]:
 
 
 def peak_bytes(processes: dict[str, list[int]]) -> dict[str, int]:
-    """Return by role the largest resident size that one of its processes ever had."""
+    """Return the peak resident size of the processes of each role, in bytes."""
     peaks = {}
     for role, pids in processes.items():
         status = [Path(f"/proc/{pid}/status").read_text(encoding="utf-8") for pid in pids]
@@ -104,7 +104,7 @@ def counters(client) -> dict[str, int]:
 
 
 def measure(client, workload: str, size: str, processes: dict[str, list[int]]) -> dict:
-    """Run the workload once; return what it cost every process, and start-up before it."""
+    """Run the workload once; return the costs of each process, for start-up and workload."""
     client.gather(client.map(lambda x: -x, range(40), pure=False))
     time.sleep(SETTLE_SECONDS)
     counts = counters(client)

@@ -1,4 +1,4 @@
-"""What profiling with Yappi costs: trivial tasks, recorded without it, by wall and by CPU clock.
+"""Cost of profiling with Yappi: trivial tasks, recorded without it, by wall and by CPU clock.
 
 python benchmarks/yappi_cost.py --repeats 3
 """
@@ -13,33 +13,39 @@ from pathlib import Path
 
 from cluster import run_once
 
-WAYS = {"off": {}, "wall": {"yappi__clock": "wall"}, "cpu": {"yappi__clock": "cpu"}}
+VARIANTS = {"off": {}, "wall": {"yappi__clock": "wall"}, "cpu": {"yappi__clock": "cpu"}}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=3, help="rounds of three runs each")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds of three measurements each")
     parser.add_argument("--size", choices=("full", "short", "quick"), default="short")
     options = parser.parse_args()
-    found: dict[str, list[dict]] = {way: [] for way in WAYS}
+    found: dict[str, list[dict]] = {variant: [] for variant in VARIANTS}
     with tempfile.TemporaryDirectory(prefix="strata-yappi-") as scratch:
         for number in range(options.repeats):
-            first = number % len(WAYS)
-            names = list(WAYS)
-            for way in names[first:] + names[:first]:
-                runs = Path(scratch) / f"{number}-{way}"
-                one = run_once("a", options.size, runs, **WAYS[way])
-                found[way].append(one)
-                print(f"  {number + 1} {way:<5}{one['wall']:8.2f} s", file=sys.stderr, flush=True)
+            first = number % len(VARIANTS)
+            names = list(VARIANTS)
+            for variant in names[first:] + names[:first]:
+                runs = Path(scratch) / f"{number}-{variant}"
+                one = run_once("a", options.size, runs, **VARIANTS[variant])
+                found[variant].append(one)
+                print(
+                    f"  {number + 1} {variant:<5}{one['wall']:8.2f} s", file=sys.stderr, flush=True
+                )
                 if one["log"]:
                     print("\n".join(one["log"]), file=sys.stderr)
-    for what, get in (("CPU workers", lambda r: r["cpu"]["worker"]), ("wall", lambda r: r["wall"])):
-        for way, runs in found.items():
+    for quantity, get in (
+        ("CPU workers", lambda r: r["cpu"]["worker"]),
+        ("wall", lambda r: r["wall"]),
+    ):
+        for variant, runs in found.items():
             seconds = [get(r) for r in runs]
             ratios = [b / get(a) for a, b in zip(found["off"], seconds, strict=True)]
             print(
-                f"{what:<12} {way:<5} median {statistics.median(seconds):7.3f} s   ratio to off "
-                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} - {max(ratios):.2f})"
+                f"{quantity:<12} {variant:<5} median {statistics.median(seconds):7.3f} s   "
+                f"ratio to off {statistics.median(ratios):.2f} "
+                f"({min(ratios):.2f} - {max(ratios):.2f})"
             )
     return 0
 
