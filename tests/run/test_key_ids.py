@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_strata.run.key_ids import KeyNumbers
+from dask_strata.run.key_ids import KeyIds
 from dask_strata.schema import RECORDED, split_wire_key, wire_key
 from dask_strata.store.arrow import _split_keys, arrow_schema, nulls
 
@@ -39,7 +39,7 @@ def test_a_number_stands_for_one_text_and_type(
     tables: list[tuple[list[tuple[str, str | None] | None], int]],
 ) -> None:
     """In all tables equal keys have equal numbers, others others; all keys can be named again."""
-    numbers = KeyNumbers()
+    numbers = KeyIds()
     known: dict[tuple[str, str | None], int] = {}
     for keys, n_chunks in tables:
         added = numbers.add_to(table(keys, n_chunks))

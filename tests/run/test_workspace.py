@@ -65,7 +65,7 @@ def test_where_there_is_neither_memory_nor_disk_the_error_says_what_to_do(place,
     monkeypatch.setattr("dask_strata.run.workspace._physical_bytes", lambda: 16 << 20)
     workspace = Workspace(16 << 20)
     workspace.connection.execute("set max_temp_directory_size = '1MB'")
-    with pytest.raises(StrataError, match="too little memory") as caught:
+    with pytest.raises(StrataError, match="needs more memory than the machine has") as caught:
         workspace.do(lambda: workspace.connection.execute(LARGE))
     assert "TMPDIR" in caught.value.hint
     workspace.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dask_strata.errors import StrataError
+from dask_strata.errors import InterruptedQueryError, StrataError
 from dask_strata.run import open_run
 from dask_strata.store.reader import find_runs
 from dask_strata.store.safe_files import is_file
@@ -67,6 +67,8 @@ def list_run(path: Path) -> dict[str, Any]:
             "tasks": counts["n"],
             "errors": counts["erred"],
         }
+    except InterruptedQueryError:  # Ctrl-C ends the list, not only this row
+        raise
     except StrataError as error:
         row["problem"] = error.message
     return row

@@ -1,4 +1,4 @@
-"""One clock for all processes of a run: measured offsets to the scheduler, and how to apply them."""
+"""Align the clocks of all processes of a run, by measured offsets to the scheduler's clock."""
 
 from __future__ import annotations
 

@@ -1,18 +1,14 @@
-"""A run: the one object that everything takes.
+"""A recorded run: its tables, its tasks and SQL over them.
 
-Tables are read when they are first looked at. Times of all processes are put on the
-scheduler's clock on the way (see `Run.clock_offsets_ns`).
+Tables are read on first access. Times of all processes are aligned to the scheduler's clock
+then (see `Run.clock_offsets_ns`).
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,9 +19,10 @@ import pyarrow.compute as pc
 
 from dask_strata.errors import UnknownTaskError
 from dask_strata.run.clock import align, clock_offsets
-from dask_strata.run.derived.queries import QUERIES
-from dask_strata.run.duckdb_session import computing, connect, fetch, fetch_read_only
+from dask_strata.run.derived import definitions, with_dependencies
+from dask_strata.run.duckdb_session import computing, connect, fetch, fetch_read_only, interruptible
 from dask_strata.run.prepare import merge_processes, name_layers, order_by_time
+from dask_strata.run.query_tables import query_tables, words
 from dask_strata.run.table_view import TableView, as_type, microseconds
 from dask_strata.run.task import Task
 from dask_strata.run.workspace import Workspace
@@ -35,26 +32,29 @@ from dask_strata.store.manifest import Manifest
 from dask_strata.store.reader import Record, fingerprint, read_record
 from dask_strata.store.segments import Segment, segment_state
 
-_WORD = re.compile(r"\w+")
-
 #: Words of a query that is about tables rather than their rows.
 _ABOUT_TABLES = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
 
+#: Functions with the name of a table, or a whole query, as a text.
+_TABLE_AS_TEXT = {"query", "query_table", "pragma_table_info"}
+
 
 class Run:
-    """What is on record of one run.
+    """The record of one run.
 
     Parameters
     ----------
     path : str or Path
         The run's folder.
     align : bool, optional
-        Whether times are put on the scheduler's clock.
+        Whether times are aligned to the scheduler's clock.
 
     Raises
     ------
-    NotARunError, NewerRunError
-        The folder is no run, or one of a later version.
+    NotARunError
+        The folder is not a run.
+    NewerRunError
+        A later version of dask-strata wrote the run.
 
     Examples
     --------
@@ -70,18 +70,18 @@ class Run:
     def __init__(self, path: str | Path, *, align: bool = True) -> None:
         self.path = Path(path)
         self.align = align
-        #: What users' queries may use of memory, as DuckDB writes it; None for most of it.
+        #: Memory limit of users' queries in DuckDB's notation; None for DuckDB's default.
         self.sql_memory_limit: str | None = None
         self.manifest = Manifest.read(self.path)
         self._lock = threading.RLock()
         self._record: Record | None = None
-        self._seen: tuple[Any, ...] = ()
+        self._fingerprint: tuple[Any, ...] = ()
         self._offsets: dict[str, int] | None = None
         self._ready: dict[str, pa.Table] = {}
         self._derived: dict[str, pa.Table] = {}
-        self._made: set[str] = set()
-        self._shown: set[str] = set()
-        self._engine: Workspace | None = None
+        self._materialised: set[str] = set()
+        self._visible: set[str] = set()
+        self._workspace: Workspace | None = None
         self._sql: duckdb.DuckDBPyConnection | None = None
 
     def __repr__(self) -> str:
@@ -97,49 +97,47 @@ class Run:
 
     def __getitem__(self, name: str) -> TableView:
         if name not in TABLES:
-            raise KeyError(f"no table {name!r}; there are {', '.join(TABLES)}")
+            raise KeyError(f"no table {name!r}; the tables are {', '.join(TABLES)}")
         self._catch_up()
         rows = self.record.rows.get(name)
-        if rows is not None and name != "processes":  # two rows of a process become one
+        if rows is not None and name != "processes":  # the rows of a process are merged
             return self.table_class(name, lambda: self._table(name), rows)
         table = self._table(name)
         return self.table_class(name, lambda: table)
 
-    # Reading.
-
     def refresh(self) -> bool:
-        """Forget what was read if there is more on record by now; return whether there is."""
+        """Discard all tables if the record has changed since; return whether it has."""
         with self._lock:
-            seen = fingerprint(self.path)
-            if seen == self._seen:
+            found = fingerprint(self.path)
+            if found == self._fingerprint:
                 return False
-            self._seen = seen
+            self._fingerprint = found
             self._record = None
             self._offsets = None
             self._ready.clear()
             self._derived.clear()
-            for connection in (self._engine, self._sql):
-                if connection is not None:
-                    connection.close()
-            self._engine = self._sql = None
+            for database in (self._workspace, self._sql):
+                if database is not None:
+                    database.close()
+            self._workspace = self._sql = None
             return True
 
     def _catch_up(self) -> None:
-        """Read again if what was read was still being recorded."""
+        """Discard all tables if the run was still being recorded and the record has changed."""
         if self._record is not None and self.state == "recording":
             self.refresh()
 
     @property
     def record(self) -> Record:
-        """What is on record, as it is: times are not aligned in these tables."""
+        """The record as it was written: times in its tables are not aligned."""
         with self._lock:
             if self._record is None:
-                self._seen = fingerprint(self.path)
+                self._fingerprint = fingerprint(self.path)
                 self._record = read_record(self.path)
             return self._record
 
     def _recorded(self, name: str) -> pa.Table:
-        """Return a recorded table, ready to be looked at."""
+        """Return a recorded table with aligned times."""
         if name not in self._ready:
             table = self.record.tables[name]
             if name == "processes":
@@ -161,118 +159,124 @@ class Run:
             if name not in self._derived:
                 schema = arrow_schema(TABLES[name])
                 columns = ", ".join(f'"{field.name}"' for field in schema)
-                query = f"select {columns} from {name}"  # noqa: S608  names are ours
+                query = f"select {columns} from {name}"  # noqa: S608  names from the schema
                 found = self._fetch(query)
                 self._derived[name] = pa.Table.from_arrays(
                     [as_type(found[f.name], f.type) for f in schema], schema=schema
                 )
             return self._derived[name]
 
-    def _workspace(self, query: str) -> Workspace:
-        """Return the workspace that has the tables that a query names, derived ones too."""
+    def _workspace_for(self, query: str) -> Workspace:
+        """Return the workspace, with all tables that a query and its derived tables read."""
         with self._lock:
-            if self._engine is None:
-                self._engine = Workspace()
-                self._made.clear()
-            execute = self._engine.connection.execute
-            names = list(QUERIES)
-            needed = set(_WORD.findall(query))
-            for i in reversed(range(len(names))):
-                if names[i] in needed:
-                    before = {*RECORDED, *names[:i]}
-                    needed |= set(_WORD.findall(QUERIES[names[i]])) & before
-            needed -= self._made
+            if self._workspace is None:
+                self._workspace = Workspace()
+                self._materialised.clear()
+            needed = with_dependencies(query_tables(query)) - self._materialised
             for name in RECORDED:
                 if name in needed:
-                    self._engine.add(name, self._recorded(name))
-            for name in names:
+                    self._workspace.add(name, self._recorded(name))
+            execute = self._workspace.connection.execute
+            for name, definition in definitions().items():
                 if name in needed:
-                    # Again, if it was interrupted before.
-                    make = f'create or replace temp table "{name}" as {QUERIES[name]}'
+                    # `or replace`: an interrupted query leaves tables that were not noted yet.
+                    make = f'create or replace temp table "{name}" as {definition.sql}'
                     with computing():
-                        self._engine.do(partial(execute, make))
-            self._made |= needed
-            return self._engine
+                        self._workspace.do(partial(execute, make))
+            self._materialised |= needed
+            return self._workspace
 
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
-        """Return the rows of one of our own queries, as mappings."""
+        """Return the rows of a trusted query as mappings.
+
+        Parameters
+        ----------
+        query : str
+            The query; it may name internal tables, whose names begin with an underscore.
+        *parameters
+            Values of the parameters in the query.
+
+        Raises
+        ------
+        StrataError
+            A value in the record cannot be computed with, or memory is not sufficient.
+        InterruptedQueryError
+            The query was interrupted.
+        """
         return microseconds(self.arrow(query, *parameters)).to_pylist()  # type: ignore[no-any-return]
 
     def rows_by_process(self, name: str) -> dict[str, int]:
-        """Return how many rows of a recorded table each process told; nothing else is read."""
+        """Return the number of rows of a recorded table by process; only one column is read."""
         with self._lock:
             found = pc.value_counts(self.record.tables.columns(name, ["process"])["process"])
         return {row["values"]: row["counts"] for row in found.to_pylist()}
 
     def arrow(self, query: str, *parameters: Any) -> pa.Table:
-        """Return the rows of one of our own queries, as columns."""
+        """Return the rows of a trusted query as a table of columns; see `rows`."""
         with self._lock:
             return self._fetch(query, *parameters)
 
     def _fetch(self, query: str, *parameters: Any) -> pa.Table:
-        workspace = self._workspace(query)
+        workspace = self._workspace_for(query)
         with computing():
             return workspace.do(lambda: fetch(workspace.connection, query, list(parameters)))
 
     def _open_sql(self, query: str) -> duckdb.DuckDBPyConnection:
-        """Return the connection for users: its tables have times that SQL can reckon with.
+        """Return the connection for users' queries, with the tables that a query names.
 
-        It gets the tables that a query names, or all if the query may be about the tables.
+        It has all tables if the query names none or may be about tables. Times have
+        microseconds, as DuckDB has few functions for nanoseconds.
         """
         with self._lock:
             if self._sql is None:
                 self._sql = connect(self.sql_memory_limit)
                 self._sql.execute("set lock_configuration = true")
-                self._shown.clear()
-            words = set(_WORD.findall(query.lower()))
-            named = words & TABLES.keys()
-            if not named or words & _ABOUT_TABLES:
-                named = set(TABLES)
-            for name in sorted(named - self._shown):
-                table = self._table(name)
-                times = [f.name for f in table.schema if pa.types.is_timestamp(f.type)]
-                casts = ", ".join(f'"{t}"::timestamptz as "{t}"' for t in times)
-                self._sql.register(f"_{name}", table)
-                view = f" replace ({casts})" if casts else ""
-                self._sql.execute(f"create temp view {name} as select *{view} from _{name}")  # noqa: S608  names are ours
-            self._shown |= named
+                self._visible.clear()
+            all_words = words(query)
+            named = all_words if all_words & _TABLE_AS_TEXT else query_tables(query)
+            named &= TABLES.keys()
+            if not named or all_words & _ABOUT_TABLES:
+                named = frozenset(TABLES)
+            for name in sorted(named - self._visible):
+                interruptible(self._sql, partial(_add_view, self._sql, name, self._table(name)))
+                self._visible.add(name)
             return self._sql
 
     def interrupt(self) -> None:
-        """Have queries that are under way in other threads end with an error."""
-        engine = None if self._engine is None else self._engine.connection
-        for connection in (engine, self._sql):
+        """Interrupt queries of other threads: they raise InterruptedQueryError."""
+        internal = None if self._workspace is None else self._workspace.connection
+        for connection in (internal, self._sql):
             if connection is not None:
                 connection.interrupt()
 
     def sql(self, query: str, *, limit: int | None = None) -> TableView:
         """Return the answer to one SQL query over the tables, by their names.
 
-        The engine is DuckDB, in memory. It can read the tables and nothing else: no file,
-        no network, no extension, no change. Times have microseconds there.
+        DuckDB runs the query in memory. The query can read the tables, but no file and no
+        network; it cannot load an extension or change anything. Times have microseconds.
 
         Parameters
         ----------
         query : str
             The query.
         limit : int, optional
-            At most so many rows of the answer.
+            Return at most the first ``limit`` rows.
 
         Raises
         ------
         QueryError
-            The query is wrong, or no query.
+            The query is wrong, or does anything but read.
+        InterruptedQueryError
+            The query was interrupted.
         """
         self._catch_up()
         with self._lock:
             found = fetch_read_only(self._open_sql(query), query, limit)
         return self.table_class("query", lambda: found)
 
-    # What the run is.
-
     @property
     def state(self) -> str:
-        """complete, recording, cut or imported: whether the scheduler's record has an end."""
+        """complete, recording, cut or imported: whether the scheduler's segments have an end."""
         if self.manifest.imported_from is not None:
             return "imported"
         states = {segment_state(s) for s in self.segments if s.process.startswith("scheduler")}
@@ -282,15 +286,15 @@ class Run:
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments of the processes on record."""
+        """The segments of the recorded processes that are not compacted."""
         return self.record.segments
 
     @property
     def segment_bytes(self) -> int:
-        """Bytes of the segments that are not compacted."""
+        """Size of the segments that are not compacted, in bytes."""
         size = 0
         for segment in self.segments:
-            with suppress(OSError):  # it is compacted just now
+            with suppress(OSError):  # compaction removes it at this moment
                 size += segment.path.lstat().st_size
         return size
 
@@ -305,7 +309,7 @@ class Run:
 
     @property
     def flush_interval_seconds(self) -> float:
-        """How often records were handed to the operating system."""
+        """Interval in seconds at which the recorder writes to its files."""
         return float(self.manifest.flush_interval_seconds)
 
     @property
@@ -326,7 +330,7 @@ class Run:
 
     @property
     def script(self) -> dict[str, str]:
-        """Facts on the client's script; of the last client, where there were several."""
+        """Facts on the client's script; if there were several, of the last client."""
         return {row["name"]: row["value"] for row in self["script"].to_arrow().to_pylist()}
 
     @property
@@ -345,12 +349,12 @@ class Run:
         key : str or any key of Dask
             The key itself, or the text that Dask shows for it.
         key_type : str, optional
-            Name of the key's type, for a text that two keys have.
+            Name of the key's type, where keys of several types have this text.
 
         Raises
         ------
         UnknownTaskError
-            No such task is on record, or more than one.
+            The record has no such task, or several.
         """
         text, kind = split_wire_key(wire_key(key))
         kinds = self._key_types(text)
@@ -361,11 +365,11 @@ class Run:
         elif len(kinds) > 1 and isinstance(key, str):
             raise UnknownTaskError(
                 f"More than one task has the key {text}: of type {' and '.join(kinds)}.",
-                hint=f"Say which: --key-type {kinds[0]} on the command line, "
+                hint=f"Choose one: --key-type {kinds[0]} on the command line, "
                 f"key_type={kinds[0]!r} in Python.",
             )
         if not kinds:
-            raise UnknownTaskError(f"No task {text} is on record.", hint=self._hint_for(text))
+            raise UnknownTaskError(f"The record has no task {text}.", hint=self._hint_for(text))
         return self.task_class(self, text, kinds[0])
 
     def _key_types(self, text: str) -> list[str]:
@@ -386,18 +390,37 @@ class Run:
         )
         if found:
             return "Did you mean " + " or ".join(row["key"][:200] for row in found) + "?"
-        return f"See them all with: dask-strata tasks {self.path}"
+        return f"List all tasks with: dask-strata tasks {self.path}"
 
 
 def open_run(path: str | Path, *, align: bool = True) -> Run:
-    """Open a run's folder; nothing is read before it is looked at.
+    """Open a run's folder; tables are read on first access.
+
+    Parameters
+    ----------
+    path : str or Path
+        The run's folder.
+    align : bool, optional
+        Whether times are aligned to the scheduler's clock.
 
     Raises
     ------
-    NotARunError, NewerRunError
-        The folder is no run, or one of a later version.
+    NotARunError
+        The folder is not a run.
+    NewerRunError
+        A later version of dask-strata wrote the run.
     """
     return Run(path, align=align)
+
+
+def _add_view(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Register a table and add a view of it with times in microseconds."""
+    times = [f.name for f in table.schema if pa.types.is_timestamp(f.type)]
+    casts = ", ".join(f'"{time}"::timestamptz as "{time}"' for time in times)
+    columns = f"* replace ({casts})" if casts else "*"
+    connection.register(f"_{name}", table)
+    query = f"select {columns} from _{name}"  # noqa: S608  names from the schema
+    connection.execute(f"create or replace temp view {name} as {query}")
 
 
 def _loads(text: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""Where derived tables are made: in so much memory, then on disk, then in more memory."""
+"""Compute derived tables in limited memory, then on disk, then in more memory."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ import duckdb
 import pyarrow as pa
 
 from dask_strata.errors import StrataError
-from dask_strata.run.duckdb_session import connect
-from dask_strata.run.key_ids import KeyNumbers
+from dask_strata.run.duckdb_session import connect, interruptible
+from dask_strata.run.key_ids import KEYS_TABLE, KeyIds
 
-#: What derived tables take of memory before they go to disk, where there is one to go to.
+#: Memory of derived tables, in bytes, before DuckDB spills them to disk.
 WORKING_BYTES = 512 << 20
 
 _T = TypeVar("_T")
 
 
 class Workspace:
-    """A DuckDB for the tables of one run, with a folder of its own for what does not fit.
+    """A DuckDB database for the tables of one run, with a folder for data that exceeds memory.
 
-    The folder is made where temporary files are (``TMPDIR``), is readable by its owner only,
-    and goes with this object. Without such a folder, memory is all there is.
+    The folder is made in the folder of temporary files (``TMPDIR``), is readable by its owner
+    only, and is removed with this object. Without such a folder, only memory is used.
 
     Parameters
     ----------
     memory_bytes : int, optional
-        What is taken of memory at first.
+        Initial memory limit, in bytes.
     """
 
     def __init__(self, memory_bytes: int = WORKING_BYTES) -> None:
         self._memory_bytes = memory_bytes
-        self._keys = KeyNumbers()
+        self._keys = KeyIds()
         self._remove: Callable[[], object]
         try:
             folder = tempfile.mkdtemp(prefix="dask-strata-")
@@ -47,39 +47,59 @@ class Workspace:
             return
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.connection = connect(f"{memory_bytes}B", Path(folder))
-        # Others need the disk, too.
-        most = shutil.disk_usage(folder).free // 2
-        self.connection.execute("set max_temp_directory_size = ?", [f"{most}B"])
+        # Leave half of the free space to other programs.
+        largest = shutil.disk_usage(folder).free // 2
+        self.connection.execute("set max_temp_directory_size = ?", [f"{largest}B"])
 
     def add(self, name: str, table: pa.Table) -> None:
-        """Add a recorded table, with a number for each key; ``_keys`` has all keys so far."""
-        self.connection.register(name, self._keys.add_to(table))
-        self.connection.register("_keys", self._keys.keys())
+        """Add a recorded table with an id for each key; the table ``_keys`` lists the keys so far.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        table : pyarrow.Table
+            Its rows.
+        """
+        with_ids, keys = self._keys.add_to(table), self._keys.keys()
+
+        def register() -> None:
+            self.connection.register(name, with_ids)
+            self.connection.register(KEYS_TABLE, keys)
+
+        interruptible(self.connection, register)
         pa.default_memory_pool().release_unused()
 
     def do(self, action: Callable[[], _T]) -> _T:
-        """Do something with the connection; where memory is too little even so, with more.
+        """Return the result of an action with the connection; double the memory until it suffices.
+
+        Parameters
+        ----------
+        action : callable
+            Runs a query that can be repeated.
 
         Raises
         ------
         StrataError
-            There is no more, or the disk is full.
+            The machine's memory is not sufficient, and the disk is full.
+        InterruptedQueryError
+            The query was interrupted.
         """
         while True:
             try:
-                return action()
+                return interruptible(self.connection, action)
             except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
                 if 2 * self._memory_bytes > _physical_bytes():
                     raise StrataError(
-                        "There is too little memory, and too little room for temporary files, "
-                        f"for this question about this run: {str(error).splitlines()[0]}",
+                        "The query needs more memory than the machine has, and more disk space "
+                        f"than temporary files may use: {str(error).splitlines()[0]}",
                         hint="Set TMPDIR to a folder on a larger disk, or use a larger machine.",
                     ) from error
                 self._memory_bytes *= 2
                 self.connection.execute("set memory_limit = ?", [f"{self._memory_bytes}B"])
 
     def close(self) -> None:
-        """Let go of all of it."""
+        """Close the connection and remove the folder."""
         self.connection.close()
         self._remove()
 

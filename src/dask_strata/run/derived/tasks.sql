@@ -1,0 +1,99 @@
+-- Tasks, one row for each life of a key: those of the scheduler, then those that only workers or
+-- transfers record.
+-- depends on: _definitions, _io_attempts, _keys, _transitions, attempts, graph_edges,
+-- scheduler_transitions, transfer_end_keys, worker_transitions
+with by_life as (
+    select _key, life, min(seq) as first_seq, max(seq) as last_seq,
+           arg_min(_row, seq) as first_row, arg_max(_row, seq) as last_row,
+           min(time) as submitted,
+           min(time) filter (finish_state = 'processing') as started,
+           min(time) filter (finish_state in ('memory', 'erred')) as finished,
+           max(time) filter (finish_state = 'forgotten') as forgotten,
+           max(seq) filter (finish_state = 'memory') as in_memory,
+           max(seq) filter (finish_state = 'erred') as erred
+    from _transitions group by _key, life
+), lives as (
+    select l.*, f.start_state as first_state, e.finish_state as last_state,
+           case when coalesce(in_memory, -1) > coalesce(erred, -1) then 'memory'
+                when erred is not null then 'erred' end as result
+    from by_life l left join _transitions f on f._row = l.first_row
+    left join _transitions e on e._row = l.last_row
+), used as (
+    select l._key, l.life, count(*) as n_attempts,
+           arg_max(a.worker, a._seq) as worker,
+           sum(a.compute_seconds) as compute_seconds,
+           sum(a.transfer_seconds) as transfer_seconds,
+           arg_max(a.nbytes, a._seq) as nbytes, arg_max(a.typename, a._seq) as typename,
+           sum(i.read_bytes)::bigint as io_read_bytes,
+           sum(i.write_bytes)::bigint as io_write_bytes, sum(i.seconds) as io_seconds
+    from attempts a left join _io_attempts i on i.attempt = a.attempt
+    join by_life l on l._key = a._key and a._seq between l.first_seq and l.last_seq
+    group by l._key, l.life
+), failed as (
+    select m._key, m.life, arg_max(t.exception, m.seq) as exception
+    from _transitions m join scheduler_transitions t on t._row = m._row
+    where m.finish_state = 'erred' and t.exception is not null group by m._key, m.life
+), needs as (
+    select _key, count(distinct _dependency) as n from graph_edges group by _key
+), needed as (
+    select _dependency as _key, count(distinct _key) as n from graph_edges group by _dependency
+), scheduled as (
+select l._key, c.key, c.key_type, l.life, k.prefix, k."group", k.function,
+       case when l.last_state not in ('forgotten', 'released') then l.last_state
+            when l.result is null and l.first_state in ('memory', 'erred') then l.first_state
+            else coalesce(l.result, 'released') end as state,
+       u.worker, coalesce(u.n_attempts, 0) as n_attempts,
+       l.submitted, l.started, l.finished, l.forgotten,
+       u.compute_seconds, u.transfer_seconds,
+       (epoch_ns(l.started) - epoch_ns(l.submitted)) / 1e9 as wait_seconds,
+       u.nbytes, u.typename,
+       coalesce(d.n, 0) as n_dependencies, coalesce(e.n, 0) as n_dependents,
+       f.exception, u.io_read_bytes, u.io_write_bytes, u.io_seconds,
+       l.first_seq as position
+from lives l left join _keys c on c._key = l._key
+left join _definitions k on k._key = l._key
+left join used u on u._key = l._key and u.life = l.life
+left join failed f on f._key = l._key and f.life = l.life
+left join needs d on d._key = l._key
+left join needed e on e._key = l._key
+), executed as (
+    select _key, count(*) as n_attempts, arg_max(worker, start) as worker,
+           min(start) as started, sum(compute_seconds) as compute_seconds,
+           sum(i.read_bytes)::bigint as io_read_bytes,
+           sum(i.write_bytes)::bigint as io_write_bytes, sum(i.seconds) as io_seconds
+    from attempts a left join _io_attempts i on i.attempt = a.attempt
+    where _seq is null group by _key
+), on_workers as (
+    select w._key, any_value(w.key) as key, any_value(w.key_type) as key_type,
+           case when bool_or(w.finish_state = 'memory') then 'memory'
+                when bool_or(w.finish_state = 'error') then 'erred'
+                else arg_max(w.finish_state, w.time) end as state,
+           min(w.time) filter (w.finish_state in ('memory', 'error')
+               and w.start_state in ('executing', 'long-running')) as finished
+    from worker_transitions w anti join by_life using (_key) group by w._key
+), transferred as (
+    select _key, any_value(key) as key, any_value(key_type) as key_type,
+           max(nbytes) as nbytes
+    from transfer_end_keys anti join by_life using (_key) group by _key
+), unscheduled as (
+    select coalesce(w._key, m._key) as _key, coalesce(w.key, m.key) as key,
+           coalesce(w.key_type, m.key_type) as key_type,
+           1 as life, w.state, w.finished, m.nbytes
+    from on_workers w full outer join transferred m on m._key = w._key
+), unattended as (
+    select u._key, u.key, u.key_type, u.life, k.prefix, k."group", k.function, u.state, e.worker,
+           coalesce(e.n_attempts, 0) as n_attempts, e.started, u.finished,
+           e.compute_seconds, e.io_read_bytes, e.io_write_bytes, e.io_seconds, u.nbytes,
+           coalesce(d.n, 0) as n_dependencies, coalesce(g.n, 0) as n_dependents
+    from unscheduled u
+    left join _definitions k on k._key = u._key
+    left join executed e on e._key = u._key
+    left join needs d on d._key = u._key
+    left join needed g on g._key = u._key
+)
+from (
+    select * from scheduled union all by name
+    select *, (1::bigint << 62) + row_number() over (
+        order by coalesce(started, finished), key) as position
+    from unattended
+) order by position

@@ -1,0 +1,76 @@
+"""Find the tables that a query names, with DuckDB's own parser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import Any
+
+import duckdb
+
+#: Queries whose tables are remembered: parsing one takes about 1 ms.
+_REMEMBERED = 256
+
+_WORD = re.compile(r"\w+")
+
+
+@lru_cache(_REMEMBERED)
+def query_tables(query: str) -> frozenset[str]:
+    """Return the tables that a query reads, in lower case.
+
+    Comments, texts and names of columns do not count, nor do names that the query itself
+    defines by ``with``. Where DuckDB cannot parse the query into a tree (``explain``,
+    ``pivot``, an error of syntax), every word of it counts: too many names are harmless.
+
+    Parameters
+    ----------
+    query : str
+        One statement; parameters (``?``, ``$1``) need no values.
+
+    Examples
+    --------
+    >>> sorted(query_tables("with a as (from tasks) select workers from a join Steals using (key)"))
+    ['steals', 'tasks']
+    """
+    try:
+        tree = json.loads(
+            _parser()
+            .cursor()
+            .execute("select json_serialize_sql(?::varchar)", [query])
+            .fetchall()[0][0]
+        )
+    # DuckDB before 1.3 raises a RuntimeError for text that is not valid Unicode.
+    except (duckdb.Error, RuntimeError, RecursionError, UnicodeEncodeError):
+        tree = {"error": True}
+    if tree["error"]:
+        return words(query)
+    return frozenset(_tables_of(tree["statements"], frozenset()))
+
+
+def words(query: str) -> frozenset[str]:
+    """Return all words of a query in lower case, those of its comments and texts too."""
+    return frozenset(_WORD.findall(query.lower()))
+
+
+@cache
+def _parser() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(":memory:", config={"autoload_known_extensions": "false", "threads": 1})
+
+
+def _tables_of(node: Any, defined: frozenset[str]) -> Iterator[str]:
+    """Yield the tables in a part of a syntax tree, except the names that ``with`` defines."""
+    if isinstance(node, list):
+        for part in node:
+            yield from _tables_of(part, defined)
+    elif isinstance(node, dict):
+        for definition in node.get("cte_map", {}).get("map", ()):
+            names = defined | {definition["key"].lower()}
+            # A definition can name itself only if it is recursive.
+            recursive = "RECURSIVE_CTE_NODE" in json.dumps(definition["value"])
+            yield from _tables_of(definition["value"], names if recursive else defined)
+            defined = names
+        if node.get("type") == "BASE_TABLE" and node["table_name"].lower() not in defined:
+            yield node["table_name"].lower()
+        yield from _tables_of([part for key, part in node.items() if key != "cte_map"], defined)
