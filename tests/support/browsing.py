@@ -1,4 +1,4 @@
-"""A real browser, and pages of runs in it."""
+"""A real browser that opens pages of runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from selenium import webdriver
 from dask_strata import open_run
 from dask_strata.report.page.page import Options, make_page
 
-#: Where Debian's package puts it; elsewhere it may have another name.
+#: Path in Debian's package; other systems may have another name.
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 
 
 def chromium() -> Iterator[Browser]:
-    """Start a browser without a screen, and end it."""
+    """Start a headless browser, and close it at the end of the block."""
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
     for argument in (
@@ -38,7 +38,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Browser:
-    """A browser that looks at one page at a time."""
+    """A browser with one page at a time."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -58,7 +58,7 @@ class Browser:
         self.until("return document.body.dataset.ready === 'yes'")
 
     def js(self, script: str, *arguments: Any) -> Any:
-        """Run a script in the page and return what it returns."""
+        """Run a script in the page and return its result."""
         return self.driver.execute_script(script, *arguments)
 
     def until(self, script: str, seconds: float = 30) -> Any:
@@ -74,7 +74,7 @@ class Browser:
         return str(self.js("return document.querySelector(arguments[0]).innerText", selector))
 
     def errors(self) -> list[str]:
-        """Return what the browser complained about since this was last asked."""
+        """Return the errors and warnings of the browser since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def dark(self, *, on: bool) -> None:
@@ -84,7 +84,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def violations(self) -> list[str]:
-        """Return what axe-core finds wrong with the page, for people who cannot see it well."""
+        """Return the violations of accessibility rules that axe-core finds on the page."""
         self.js((files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
         found = self.driver.execute_async_script(
             "const done = arguments[arguments.length - 1];"

@@ -1,4 +1,4 @@
-"""The files of the Mofka-Dask coupler, as its pandas writes them, of rows that a test chose."""
+"""Files like those that the Mofka-Dask coupler writes with pandas, with rows that tests choose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-#: A time as the coupler gives it: microseconds are exact in a float of this size.
+#: A time in the coupler's unit, seconds: a float of this size is exact to microseconds.
 T0 = 1_713_553_298.0
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -29,10 +29,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "graph": ("client", "keys", "dependencies", "time"),
 }
 
-#: Integers that pandas makes floats of, because some rows of the column are empty.
+#: Integer columns that pandas writes as floats, because some rows are empty.
 FLOATS = {"thread", "size", "compressed"}
 
-#: What a newer coupler puts into the leading column `action`.
+#: Values of the first column, `action`, of a newer coupler.
 ACTIONS = {
     "scheduler_transition": "scheduler_transition",
     "worker_transition": "worker_transition",
@@ -78,7 +78,7 @@ def worker(key: Any, start: str, finish: str, time: float, called_from: Any = No
 
 
 def transfer(keys: Any, start: float, stop: float, /, **more: Any) -> Row:
-    """Return a row of the transfers' file: incoming on W1 from W2, unless said otherwise."""
+    """Return a row of the transfers' file, by default of an incoming transfer on W1 from W2."""
     total = sum(keys.values()) if isinstance(keys, dict) else 8
     row = {
         "start": start,
@@ -106,7 +106,7 @@ def added(address: Any, time: float, **more: Any) -> Row:
 
 
 def cell(column: str, value: Any) -> str:
-    """Return the text that pandas writes for a value."""
+    """Return a value as pandas writes it."""
     if value is None:
         return ""
     if column in FLOATS and isinstance(value, int):
@@ -120,7 +120,7 @@ def iso(seconds: float) -> str:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Return the nanoseconds that a float is written as, to its last digit."""
+    """Return the nanoseconds of a float, from all digits of its text."""
     return int(Decimal(repr(seconds)) * 10**9)
 
 
@@ -132,13 +132,13 @@ def text(
     Parameters
     ----------
     role : str
-        Which file.
+        Role of the file, the start of its name.
     rows : iterable of Row
-        Its rows; what one does not have is empty.
+        Its rows; a missing column is empty.
     columns : sequence of str, optional
-        The columns in another order, or others.
+        Other columns, or another order of them.
     new : bool, optional
-        As couplers of the end of 2024 write it: with `action` first, and times as text.
+        Whether to write the form of couplers since the end of 2024: `action` first, times as text.
     """
     columns = list(columns or COLUMNS[role])
     if new and role in ACTIONS:
@@ -155,14 +155,14 @@ def text(
 
 
 class _Lines:
-    """A file for csv.writer that keeps everything."""
+    """A file for csv.writer that keeps all lines in memory."""
 
     def __init__(self, lines: list[str]) -> None:
         self.write = lines.append
 
 
 def write(folder: Path, files: Mapping[str, Iterable[Row]], *, new: bool = False) -> Path:
-    """Write files by role into a folder, which is made, and return it."""
+    """Create a folder with files, given by role, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     for role, rows in files.items():
         put(folder / f"{role}.csv", text(role, rows, new=new))
@@ -170,14 +170,14 @@ def write(folder: Path, files: Mapping[str, Iterable[Row]], *, new: bool = False
 
 
 def put(path: Path, content: str | bytes) -> Path:
-    """Write a file as it is, without translating ends of lines."""
+    """Write a file without translation of line endings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
 def damaged(row: Row, lost: int = 3) -> str:
-    """Return what a consumer prints for an event whose last bytes were overwritten."""
+    """Return the output of a consumer for an event whose last bytes were overwritten."""
     kept = {k: v for k, v in row.items() if v is not None and k != "time"}
     payload = str(kept | {"time": row["time"]})
     return f"data failure:  {payload[: -lost - 1]}" + "\N{REPLACEMENT CHARACTER}" * lost + "\n"
