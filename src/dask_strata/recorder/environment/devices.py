@@ -9,6 +9,7 @@ import socket
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_strata.recorder.environment.host_view import Fact, HostView, failure
@@ -189,7 +190,7 @@ def filesystems(view: HostView) -> Iterator[Fact]:
     """Yield the file systems of the process's folders, and all shared file systems."""
     path = view.proc / "self" / "mounts"
     known = mounts(view.read(path) or "")
-    folders = {"working-directory": os.getcwd()}  # noqa: PTH109 - a text is needed
+    folders = {"working-directory": str(Path.cwd())}
     folders["temporary"] = view.environ.get("TMPDIR") or tempfile.gettempdir()
     if view.environ.get("HOME"):
         folders["home"] = view.environ["HOME"]

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dask_strata.recorder.environment.host_view import Fact, HostView
@@ -33,7 +34,7 @@ def identity(view: HostView) -> Iterator[Fact]:
     yield Fact("process.command-line", shlex.join(view.arguments("self")), source)
     yield Fact("process.arguments", shlex.join(sys.argv), "sys.argv")
     yield Fact("process.executable", sys.executable or "", "sys.executable")
-    yield Fact("process.working-directory", os.getcwd(), "os.getcwd")  # noqa: PTH109 - text
+    yield Fact("process.working-directory", str(Path.cwd()), "os.getcwd")
     yield Fact("process.pid", str(os.getpid()), "os.getpid")
     parent = str(os.getppid())
     yield Fact("process.ppid", parent, "os.getppid")

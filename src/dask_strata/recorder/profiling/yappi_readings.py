@@ -7,8 +7,9 @@ this hard in three ways:
   Its C module needs no pause if it passes the entries to a method written in C: no other
   thread runs until all entries are read.
 - The own time of a function in progress is negative: Yappi subtracts the time of its callees at
-  once and adds its total when it returns. Reading replaces the negative time by zero, and counts a
-  call that has not ended. So this module computes the own time: total less total of the callees.
+  once and adds its total when it returns. Reading replaces the negative time by zero, permanently,
+  and counts a call that has not ended. So this module computes the own time: total less total of
+  the callees.
 - Compiled functions have entries, too, but their own time belongs to the Python function that
   called them. Yappi's share for each caller has the same zeros. So this module divides the
   computed own time of a compiled function in proportion to Yappi's shares.
