@@ -156,7 +156,7 @@ def test_sql_that_is_wrong_or_does_more_than_read_is_refused(run: Path, sql: str
         (["show"], 2, "Missing argument"),
         (["nonsense"], 2, "No such command"),
         (["list", "nowhere"], 1, "No such folder: nowhere"),
-        (["story", "RUN", "nonsense"], 1, "No task nonsense"),
+        (["story", "RUN", "nonsense"], 1, "The record has no task nonsense"),
         (["tasks", "RUN", "--sort", "nonsense"], 2, "No column nonsense"),
         (["tasks", "RUN", "--prefix", "nonsense"], 2, "No task has the prefix"),
         (["tasks", "RUN", "--format", "parquet"], 2, "Give a file"),

@@ -184,7 +184,7 @@ def test_hovering_tells_about_an_attempt(page: Browser) -> None:
 def test_clicking_shows_the_story_and_the_lineage(page: Browser) -> None:
     """A task's own panel, with what it needs: marked on the canvas, and a click away."""
     over(page, bar_of(page, "sum")).click().perform()
-    assert "Needs: 3" in page.text("#task")
+    assert "Depends on: 3" in page.text("#task")
     assert "dask-strata story" in page.text("#task")
     marks = page.js("return [...strata.model.mark]")
     assert sorted(marks) == [0, 1, 2, 2, 2]

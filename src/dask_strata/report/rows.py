@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.report.formats import CSV, JSON, PARQUET, Format, formats_of, register, write
-from dask_strata.report.words import visible
+from dask_strata.report.words import number, visible
 from dask_strata.run.table_view import microseconds
 from dask_strata.store.compact import write_parquet
 
@@ -115,7 +115,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return number(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value}"
     return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from dask_strata.analysis.words import count, percent
 
-__all__ = ["count", "duration", "percent", "rate", "size", "visible"]
+__all__ = ["count", "duration", "number", "percent", "rate", "size", "visible"]
 
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 _KIB = 1024
+
+#: Numbers below are written with an exponent.
+_TINY = 1e-9
+
 _MINUTE = 60
 _HOUR_MINUTES = 60
 
@@ -56,6 +61,19 @@ def duration(seconds: float | None) -> str:
     if minutes < _HOUR_MINUTES:
         return f"{minutes} min {rest} s"
     return f"{minutes // _HOUR_MINUTES} h {minutes % _HOUR_MINUTES} min"
+
+
+def number(value: float) -> str:
+    """Return a number with 3 significant digits and all digits before the point.
+
+    >>> number(0.0000512), number(32.9722), number(1234567.8), number(2.0)
+    ('0.0000512', '33', '1234568', '2')
+    """
+    if value == 0 or not _TINY < abs(value) < math.inf:
+        return f"{value:.3g}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def size(nbytes: float | None) -> str:

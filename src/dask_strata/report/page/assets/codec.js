@@ -1,4 +1,4 @@
-// The other half of columns.py: base64, inflate, planes, differences.
+// Decodes the containers of columns.py: base64, inflate, byte planes, differences.
 
 function bytesOf(base64) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
@@ -27,7 +27,7 @@ function ints(columns, name, Kind = Float64Array) {
   const { n, width, delta, data } = columns.get(name);
   const values = new Kind(n);
   let last = 0;
-  if (width <= 4) {  // in 32 bits, which engines are fast at
+  if (width <= 4) {  // 32-bit arithmetic is faster
     const second = width > 1 ? n : -1, third = width > 2 ? 2 * n : -1, fourth = width > 3 ? 3 * n : -1;
     for (let i = 0; i < n; i++) {
       let v = data[i];
@@ -48,7 +48,7 @@ function ints(columns, name, Kind = Float64Array) {
   return values;
 }
 
-// Texts are put together when they are asked for.
+// Texts are decoded at their first use.
 function texts(columns, name) {
   const { n, data } = columns.get(name), tokens = columns.get(`${name}.tokens`).data;
   const used = ints(columns, `${name}.used`, Int32Array);

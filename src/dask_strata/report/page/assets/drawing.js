@@ -1,5 +1,5 @@
-// Bars as pixels: one line of pixels a row, stretched to its height. A bar that is thinner
-// than a pixel shares it, and the pixel is as opaque as it is busy.
+// Bars as pixels: one line of pixels per row, stretched to the row's height. Bars thinner than a
+// pixel share it; the opacity of a pixel is the busy share of its time.
 
 const GUTTER = 150, ERRED = 0xff000000;
 const DIM = 0.22;

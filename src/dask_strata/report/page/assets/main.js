@@ -1,4 +1,4 @@
-// Puts it together: tables that sort, filters, search, the chosen task.
+// Entry point: sortable tables, filters, search and the selected task.
 
 function sortable(table) {
   [...table.tHead.rows[0].cells].forEach((head, column) => {
@@ -39,7 +39,7 @@ async function begin() {
     const values = Object.fromEntries(Object.entries(filters).map(([name, select]) => [name, select.value]));
     const count = showOnly(m, values);
     timeline.filtered++;
-    $("status").textContent = count === m.n ? "" : `${count.toLocaleString("en")} of ${m.n.toLocaleString("en")} are shown.`;
+    $("status").textContent = count === m.n ? "" : `${count.toLocaleString("en")} of ${m.n.toLocaleString("en")} attempts are shown.`;
     timeline.redraw();
   };
   Object.values(filters).forEach((select) => select.addEventListener("change", filter));
@@ -58,8 +58,8 @@ async function begin() {
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-filter]");
     if (!button) return;
-    const { filter: what, value } = button.dataset;
-    if (what === "key") { $("search").value = value; $("search").dispatchEvent(new Event("input")); } else { filters[what].value = value; filter(); }
+    const { filter: kind, value } = button.dataset;
+    if (kind === "key") { $("search").value = value; $("search").dispatchEvent(new Event("input")); } else { filters[kind].value = value; filter(); }
     $("timeline").scrollIntoView();
   });
   globalThis.strata = { model: m, timeline, choose };
@@ -103,6 +103,6 @@ function legend(m, list) {
 
 begin().catch((error) => {
   const note = document.getElementById("timeline-note");
-  note.textContent = `The timeline could not be drawn: ${error.message}. Tables do without.`;
+  note.textContent = `The timeline could not be drawn: ${error.message}. The tables are complete.`;
   console.error(error);
 });

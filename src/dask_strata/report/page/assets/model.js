@@ -1,4 +1,4 @@
-// What is drawn: bars by row and start, what belongs to them, and which of them are shown.
+// The model: bars in order of row and start, their phases and keys, and which bars are shown.
 
 function firstsOf(counts) {
   const firsts = new Uint32Array(counts.length + 1);
@@ -6,7 +6,7 @@ function firstsOf(counts) {
   return firsts;
 }
 
-function packed(color) {  // "#rrggbb" as a pixel in memory
+function packed(color) {  // color "#rrggbb" as a 32-bit pixel
   const v = parseInt(color.slice(1), 16);
   return (0xff000000 | ((v & 255) << 16) | (v & 0xff00) | (v >> 16)) >>> 0;
 }
@@ -16,7 +16,7 @@ async function readModel() {
   const c = await unpack("bars");
   const first = firstsOf(ints(c, "row", Uint32Array));
   const start = ints(c, "gap"), stop = ints(c, "length"), n = start.length;
-  const reach = new Float64Array(n);  // how far the bars of a row up to this one reach
+  const reach = new Float64Array(n);  // latest end of the bars of a row up to this one
   for (let row = 0; row + 1 < first.length; row++) {
     for (let i = first[row], at = 0, far = 0; i < first[row + 1]; i++) {
       start[i] += at;
@@ -52,7 +52,7 @@ async function readModel() {
   return m;
 }
 
-// Keys and edges come after the first drawing.
+// Keys and edges are decoded after the first drawing.
 async function readKeys(m) {
   if (!m.facts.keys) return;
   const c = await unpack("keys-data");
@@ -81,7 +81,7 @@ function barsByTask(m, tasks) {
   return (task) => bars.subarray(first[task], first[task + 1]);
 }
 
-function firstAfter(values, value, low, high) {  // the first of a range that is larger
+function firstAfter(values, value, low, high) {  // index of the first larger value in a range
   while (low < high) { const half = (low + high) >> 1; if (values[half] > value) high = half; else low = half + 1; }
   return low;
 }

@@ -1,4 +1,4 @@
-// The axis, the critical path, memory and files, all on the timeline's axis.
+// Strips above the timeline, on its time axis: times, critical path, memory and files.
 
 const STRIPS = [
   { name: "memory", stack: [["unmanaged", "#8fa3b8"], ["managed", "#20A585"], ["spilled", "#ffa500"]], unit: "" },
@@ -67,7 +67,7 @@ function drawStrip(g, m, strip, x, top, height, view, colors) {
       if (values[i] === null) continue;
       const from = below[i] || 0, to = from + values[i];
       below[i] = to;
-      const left = Math.round(x(i * step)), right = Math.round(x((i + 1) * step));  // whole pixels have no seams
+      const left = Math.round(x(i * step)), right = Math.round(x((i + 1) * step));  // whole pixels, to avoid seams
       g.fillRect(left, top + height - (to / most) * height, Math.max(right - left, 1), ((to - from) / most) * height);
     }
   }

@@ -1,5 +1,5 @@
-// One attempt: what is said when it is pointed at, and when it is chosen. All of it is set as
-// text: nothing of a run is ever taken for HTML.
+// One attempt: its tooltip, and its details when it is selected. All data of a run are set as text,
+// never as HTML.
 
 function element(name, text, properties = {}) {
   const made = document.createElement(name);
@@ -20,7 +20,7 @@ function factsOf(m, i) {
     ["state", m.facts.outcomes[m.outcome[i]]],
     ["worker", name ? `${name}, ${worker}` : worker],
     ["thread", thread || "not on record"],
-    ["began", `${spell(m.start[i])} into the run`],
+    ["started", `${spell(m.start[i])} into the run`],
     ["phases", phasesOf(m, i)],
     ["result", m.nbytes[i] > 0 ? spellBytes(m.nbytes[i] - 1) : "not on record"],
     ["read", m.read[i] > 0 ? spellBytes(m.read[i] - 1) : "not on record"],
@@ -62,22 +62,22 @@ function showTask(m, i, choose) {
   for (const [name, value] of factsOf(m, i)) { const dd = element("dd"); dd.append(element("bdi", value)); facts.append(element("dt", name), dd); }
   panel.append(head, facts);
   if (m.barsOf && m.barsOf(m.task[i]).length > 1) panel.append(element("p", `One of ${m.barsOf(m.task[i]).length} attempts at this task.`));
-  if (m.needs) panel.append(neighbours(m, "Needs", m.needs(m.task[i]), choose), neighbours(m, "Needed by", m.neededBy(m.task[i]), choose));
+  if (m.needs) panel.append(neighbours(m, "Depends on", m.needs(m.task[i]), choose), neighbours(m, "Needed by", m.neededBy(m.task[i]), choose));
   if (m.key) {
-    const line = element("p", "Everything about it: ");
+    const line = element("p", "All events: ");
     line.append(element("code", `dask-strata story ${document.body.dataset.run} ${quoted(m.key(m.task[i]))}`));
     panel.append(line);
   }
 }
 
-// As a shell reads it: in double quotes where these are enough, for keys have single ones.
+// Quotes a text for a shell: in double quotes if possible, as keys contain single quotes.
 function quoted(text) {
   if (/^[\w@%+=:,./-]+$/.test(text)) return text;
   if (!/["$`\\!]/.test(text)) return `"${text}"`;
   return `'${text.replaceAll("'", `'"'"'`)}'`;
 }
 
-// Marks: 1 chosen, 2 what it needs, 3 what needs it.
+// Marks: 1 selected, 2 a dependency, 3 a dependent.
 function markLineage(m, i) {
   for (const bar of m.marked || []) m.mark[bar] = 0;
   if (m.chosen >= 0) m.mark[m.chosen] = 0;

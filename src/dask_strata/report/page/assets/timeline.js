@@ -1,4 +1,4 @@
-// The canvas: what part of the run is seen, drawing it, and what mouse and keys do to it.
+// The timeline's canvas: the visible part of the run, drawing, mouse and keyboard.
 
 function makeTimeline(m, onChoose) {
   const $ = (id) => document.getElementById(id);
