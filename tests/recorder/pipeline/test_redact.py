@@ -160,11 +160,11 @@ def test_redacting_twice_is_redacting_once(text):
      "-", "authorization:digest ", "\\"],
 )  # fmt: skip
 def test_time_is_linear(piece):
-    """400,000 characters of any repeated pattern take less than 2 s."""
+    """400,000 characters of any repeated pattern take less than 2 s of CPU time."""
     text = piece * (400_000 // len(piece))
-    before = time.perf_counter()
+    before = time.thread_time()
     redact_text(text)
-    assert time.perf_counter() - before < 2
+    assert time.thread_time() - before < 2
 
 
 @pytest.mark.parametrize(
