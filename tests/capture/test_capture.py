@@ -1,4 +1,4 @@
-"""The older tool's objects, over runs of which every row is known."""
+"""The older tool's objects, over runs with known rows."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def change(key: str, seconds: float, before: str, after: str) -> dict[str, Any]:
     }
 
 
-def end(number: int, way: str, seconds: float, **more: Any) -> dict[str, Any]:
-    """Return one end of a transfer of 2 s, told of by w:1."""
+def end(number: int, direction: str, seconds: float, **more: Any) -> dict[str, Any]:
+    """Return one end of a transfer of 2 s, reported by w:1."""
     start = T0 + int(seconds * SECOND)
     return {
         "number": number,
-        "end": way,
+        "end": direction,
         "start": start,
         "stop": start + 2 * SECOND,
         "worker": "tcp://w:1",
@@ -117,7 +117,7 @@ def handler(folder: Path) -> TaskHandler:
 
 
 def test_tasks_are_in_order_of_first_appearance(handler: TaskHandler) -> None:
-    """Tasks come in the order of their first events, whatever told of them."""
+    """Tasks are in the order of their first events of any kind."""
     assert handler.return_names() == ["late", X0, "only-moved"]
     assert [task.name for task in handler.tasks] == handler.return_names()
     assert [*handler.tasks.keys()] == [name for name, _ in handler.tasks.items()]
@@ -164,8 +164,8 @@ def test_bytes_of_a_task_are_its_own(handler: TaskHandler) -> None:
     assert [e.total for e in task.return_wxfer_events(TransferTypeEnum.INCOMING)] == [30]
 
 
-def test_transfers_say_what_the_file_said_or_what_follows(handler: TaskHandler) -> None:
-    """Imported figures are given as they are; recorded runs have them worked out."""
+def test_transfers_have_imported_or_derived_figures(handler: TaskHandler) -> None:
+    """Imported figures are unchanged; for recorded runs they are derived."""
     incoming, outgoing, to_client = sorted(
         handler.return_all_wxfer_events(), key=lambda e: (e.t_event, e.transfer_type)
     )
@@ -236,7 +236,7 @@ def test_a_task_prints_as_the_older_tool_had_it(handler: TaskHandler) -> None:
 
 
 def test_a_transfer_is_not_called_work(tmp_path: Path) -> None:
-    """An interval that is of a transfer says so; work is preferred where both were reported."""
+    """An interval of a transfer is marked; a computation is preferred if both were reported."""
     folder = new_run(tmp_path / "r")
     scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
     fetch = ["transfer", T0, SECOND, "tcp://w:2"]
@@ -263,7 +263,7 @@ def test_a_transfer_is_not_called_work(tmp_path: Path) -> None:
 
 
 def test_an_unknown_state_is_kept_and_counted(handler: TaskHandler) -> None:
-    """A state that Dask is not known to have is text, never an error."""
+    """A state that Dask lacks is text, never an error."""
     assert handler.get_task_by_name("late").events[0].finish == "teleported"
     assert handler.unknown_states() == {"teleported": 1}
 
@@ -283,13 +283,13 @@ def test_no_state_is_refused(text: str) -> None:
 
 
 def test_a_task_that_is_not_there_is_named(handler: TaskHandler) -> None:
-    """Asking for a task that is not on record says so."""
-    with pytest.raises(UnknownTaskError, match="No task nowhere"):
+    """The error about an unknown task contains its name."""
+    with pytest.raises(UnknownTaskError, match="The run has no task nowhere"):
         handler.get_task_by_name("nowhere")
 
 
 def test_two_keys_with_one_text_are_two_tasks(tmp_path: Path) -> None:
-    """A text key and a tuple key that look alike stay apart, and have to be told apart."""
+    """A text key and a tuple key with the same text are two tasks; the type selects one."""
     folder = new_run(tmp_path / "r")
     scheduler = Process(folder, "scheduler-1")
     for key, start in ((TUPLE, 1), (X0, 2)):

@@ -1,4 +1,4 @@
-"""``dask-capture``: the older tool's command, on files of the coupler."""
+"""``dask-capture``, the older tool's command, on files of the coupler and on runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dask_strata.capture.command import command
+from tests.support.shared_fixtures import FIXTURES, shared_fixture
 from tests.support.synthetic import small_run
-
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 
 SCHEDULER = """\
 ,key,thread,worker,prefix,group,start,finish,stimulus_id,called_from,begins,ends,duration,size,time
@@ -44,7 +43,7 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the coupler's files, which is the current one."""
+    """The current folder, with the coupler's files."""
     folder = tmp_path / "csv"
     folder.mkdir()
     for name, text in FILES.items():
@@ -58,16 +57,8 @@ def call(*arguments: object) -> Result:
     return CliRunner().invoke(command, [str(a) for a in arguments])
 
 
-def fixture(name: str) -> Path:
-    """Return a folder of real files, or skip."""
-    folder = FIXTURES / name
-    if not folder.exists():
-        pytest.skip(f"the real files are not here: no {folder}")
-    return folder
-
-
 def test_its_default_run_is_the_older_one(here: Path) -> None:
-    """Without arguments the files here become compiled_tasks.txt, and the exit status is 0."""
+    """Without arguments the files in the current folder become compiled_tasks.txt."""
     done = call()
     assert (done.exit_code, done.stdout) == (0, "")
     text = (here / "compiled_tasks.txt").read_text()
@@ -87,13 +78,13 @@ def test_its_default_run_is_the_older_one(here: Path) -> None:
         "\tAttempts: 1\tBytes in: 0\tBytes out: 28\n"
     )
     assert "compiled_tasks.txt: 1 task, 5 events" in done.stderr
-    assert "1 resent transfer left out" in done.stderr
+    assert "1 resent transfer left out: duplicates" in done.stderr
     assert "teleported (1)" in done.stderr
     assert sorted(p.name for p in here.iterdir()) == sorted([*FILES, "compiled_tasks.txt"])
 
 
 def test_the_older_flags_name_the_files(here: Path, tmp_path: Path) -> None:
-    """Files can be anywhere, by short and long flags; what is not named is taken from here."""
+    """Flags name files in any folder; files without a flag are read from the current folder."""
     for old, new in (("scheduler_transition.csv", "s.csv"), ("worker_transfer.csv", "x.csv")):
         (here / old).rename(tmp_path / new)
     done = call(
@@ -105,60 +96,61 @@ def test_the_older_flags_name_the_files(here: Path, tmp_path: Path) -> None:
     assert len(task["events"]) == 5
 
 
-def test_a_default_file_that_is_absent_is_left_out_and_said(here: Path) -> None:
-    """Any of the files is enough, and what is missing is named."""
+def test_an_absent_default_file_is_reported(here: Path) -> None:
+    """Any of the files is enough, and the missing files are named."""
     for name in FILES:
         if name != "worker_transition.csv":
             (here / name).unlink()
     done = call()
     assert done.exit_code == 0
-    assert "There is no scheduler_transition.csv: left out." in done.stderr
-    assert "There is no workers.csv or worker.csv: left out." in done.stderr
+    left_out = "Its events are left out."
+    assert f"No such file: scheduler_transition.csv. {left_out}" in done.stderr
+    assert f"No such file: workers.csv or worker.csv. {left_out}" in done.stderr
     assert "Worker Event for task inc-1" in (here / "compiled_tasks.txt").read_text()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
-        (["-s", "nowhere.csv"], 2, "There is no file nowhere.csv"),
+        (["-s", "nowhere.csv"], 2, "No such file: nowhere.csv"),
         (["-f", "pickle"], 2, "pickle is not written"),
         (["-f", "yaml"], 2, "yaml"),
         (["--tz", "Europe/Pariss"], 2, "Did you mean Europe/Paris"),
-        (["--tz", "../etc/passwd"], 2, "no time zone"),
+        (["--tz", "../etc/passwd"], 2, "No such time zone: ../etc/passwd"),
         (["nowhere"], 2, "nowhere does not exist"),
         (["-s", "worker.csv", "."], 2, "A folder and files"),
-        (["-o", "worker.csv"], 2, "one of the files to read"),
+        (["-o", "worker.csv"], 2, "one of the input files"),
         (["-o", "."], 2, "is not a file"),
-        (["-o", "no/such/folder.txt"], 2, "there is no folder no/such"),
-        (["-f", "df_csv", "-o", "worker.csv", "."], 2, "is no folder"),
+        (["-o", "no/such/folder.txt"], 2, "no such folder: no/such"),
+        (["-f", "df_csv", "-o", "worker.csv", "."], 2, "is not a folder"),
     ],
 )
-def test_mistakes_are_said_in_a_sentence(arguments: list[str], status: int, said: str) -> None:
-    """Each mistake has its exit status and a sentence, and leaves nothing behind."""
+def test_usage_errors_are_one_sentence(arguments: list[str], status: int, message: str) -> None:
+    """Each mistake has its exit status and a sentence, and creates no file."""
     before = sorted(Path.cwd().rglob("*"))
     done = call(*arguments)
     assert done.exit_code == status, done.output
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.output
     assert sorted(Path.cwd().rglob("*")) == before
 
 
 def test_no_file_at_all_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is none of the files, that is said, and which were looked for."""
+    """Without any of the files, the error lists the expected names."""
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     done = call()
     assert done.exit_code == 1
-    assert "none of the coupler's files here: scheduler_transition.csv" in done.stderr
+    assert "has none of the coupler's files: scheduler_transition.csv" in done.stderr
     assert not list(Path.cwd().iterdir())
 
 
-def test_rows_that_cannot_be_understood_are_kept_beside(here: Path) -> None:
-    """The rest is written, exit status 1 says that it is not all, and --strict refuses."""
+def test_rows_that_cannot_be_understood_are_set_aside(here: Path) -> None:
+    """The other rows are written with exit status 1; --strict writes nothing."""
     (here / "worker_transition.csv").write_text(WORKER + "1,inc-1,ready,memory,tcp://w:1,soon\n")
     done = call()
     assert done.exit_code == 1
-    assert done.stderr.splitlines()[-1].startswith("Not whole: 1 row could not be understood")
+    assert done.stderr.splitlines()[-1].startswith("Incomplete: 1 row could not be understood")
     assert "Task object for task inc-1" in (here / "compiled_tasks.txt").read_text()
     beside = here / "compiled_tasks.txt.aside"
     assert "soon" in (beside / "worker_transition.csv").read_text()
@@ -177,7 +169,7 @@ def test_cells_are_never_run(here: Path, tmp_path: Path) -> None:
     text = TRANSFER.splitlines()[1].replace("{'inc-1': 28}", f'"{cell}"')
     (here / "worker_transfer.csv").write_text(TRANSFER + text + "\n")
     done = call()
-    assert (done.exit_code, "Not whole: 1 row" in done.stderr) == (1, True)
+    assert (done.exit_code, "Incomplete: 1 row" in done.stderr) == (1, True)
     assert "open(" in (here / "compiled_tasks.txt.aside" / "worker_transfer.csv").read_text()
     assert not (tmp_path / "run").exists()
 
@@ -200,8 +192,8 @@ def test_frames_of_a_folder_have_the_older_names(here: Path, tmp_path: Path) -> 
     assert worker["finish"] == "teleported"
 
 
-def test_times_are_the_same_whatever_the_zone_of_the_machine(here: Path, monkeypatch) -> None:
-    """TZ changes nothing; --tz does."""
+def test_the_machines_time_zone_has_no_effect(here: Path, monkeypatch) -> None:
+    """TZ does not change the output; --tz does."""
     call()
     first = (here / "compiled_tasks.txt").read_bytes()
     done = subprocess.run(
@@ -217,8 +209,8 @@ def test_times_are_the_same_whatever_the_zone_of_the_machine(here: Path, monkeyp
     assert "2024-04-19 15:01:38.500000-04:00" in (here / "compiled_tasks.txt").read_text()
 
 
-def test_a_run_is_as_good_as_files(here: Path, tmp_path: Path) -> None:
-    """A folder that is a run, recorded by us, gives the same kind of output."""
+def test_a_run_is_accepted_instead_of_files(here: Path, tmp_path: Path) -> None:
+    """The folder of a recorded run yields the same kind of output."""
     done = call("-f", "parquet", "-o", tmp_path / "events.parquet", small_run(tmp_path / "r"))
     assert done.exit_code == 0, done.stderr
     assert pq.read_table(tmp_path / "events.parquet").num_rows == 6
@@ -226,32 +218,32 @@ def test_a_run_is_as_good_as_files(here: Path, tmp_path: Path) -> None:
 
 def older(name: str) -> list[dict[str, str]]:
     """Return the rows of the older tool's own output for its own test input."""
-    path = fixture("wfmeta_dask_example_output") / f"{name}_df.csv"
+    path = shared_fixture("wfmeta_dask_example_output") / f"{name}_df.csv"
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def test_the_older_tools_example_has_the_same_rows(tmp_path: Path) -> None:
-    """On its own input we write its rows, without what it got wrong: resends, and the zone."""
-    done = call("-f", "df_csv", "-o", tmp_path / "o", fixture("wfmeta_dask_test_data"))
+    """On the older tool's input the rows are equal, except for duplicates and the time zone."""
+    done = call("-f", "df_csv", "-o", tmp_path / "o", shared_fixture("wfmeta_dask_test_data"))
     assert done.exit_code == 0, done.stderr
 
-    def ours(name: str) -> list[dict[str, str]]:
+    def written(name: str) -> list[dict[str, str]]:
         with (tmp_path / "o" / f"{name}_df.csv").open(newline="") as file:
             return list(csv.DictReader(file))
 
     scheduler = older("SCHEDULER")
-    assert [{c: row[c] for c in scheduler[0]} for row in ours("SCHEDULER")] == scheduler
+    assert [{c: row[c] for c in scheduler[0]} for row in written("SCHEDULER")] == scheduler
     same = ("start", "finish", "key", "ip")
-    assert sorted([row[c] for c in same] for row in ours("WORKER")) == sorted(
+    assert sorted([row[c] for c in same] for row in written("WORKER")) == sorted(
         [row[c] for c in same] for row in older("WORKER")
     )
     same = ("key", "total", "requestor", "fulfiller", "transfer_type")
-    theirs = {(moment(r["start"], 4), *(r[c] for c in same)) for r in older("WORKER_TRANSFER")}
-    found = [(moment(r["start"], 0), *(r[c] for c in same)) for r in ours("WORKER_TRANSFER")]
-    assert len(theirs) == len(found) == 56
+    expected = {(moment(r["start"], 4), *(r[c] for c in same)) for r in older("WORKER_TRANSFER")}
+    found = [(moment(r["start"], 0), *(r[c] for c in same)) for r in written("WORKER_TRANSFER")]
+    assert len(expected) == len(found) == 56
     near = {(t + timedelta(microseconds=d), *rest) for t, *rest in found for d in (-1, 0, 1)}
-    assert theirs <= near
+    assert expected <= near
 
 
 def moment(text: str, hours: int) -> datetime:
@@ -271,7 +263,7 @@ def moment(text: str, hours: int) -> datetime:
 )
 def test_real_files_become_one_block_a_task(name: str, tmp_path: Path) -> None:
     """All rows but resends are in the text, under one block a task, in time order."""
-    folder = fixture(name)
+    folder = shared_fixture(name)
     expected = json.loads((FIXTURES / "expected.json").read_text())[name]
     done = call("-o", tmp_path / "o.txt", folder)
     assert done.exit_code == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Logs of Darshan's, written by hand, in all layouts that there are."""
+"""Build Darshan logs in every layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECOND = 1_000_000_000
 
 @dataclass
 class Operation:
-    """A read or write; times in seconds since the process began."""
+    """A read or write; times are in seconds since the start of the process."""
 
     offset: int
     length: int
@@ -26,7 +26,7 @@ class Operation:
 
 @dataclass
 class TracedFile:
-    """What was traced of a file."""
+    """The traced operations of a file."""
 
     name: str
     writes: Sequence[Operation] = ()

@@ -1,8 +1,8 @@
-"""The objects of "DASK Metadata Capture", over any run: recorded, or imported from CSV.
+"""The objects of the older tool "DASK Metadata Capture", for recorded and for imported runs.
 
-They are views: a handler costs nothing until it is looked at, then one sort of all events
-(ten bytes an event), and after that only what is looked at. Times are `datetime` with a
-zone, in microseconds.
+The objects are views. A handler costs nothing until its first use, which sorts all events once
+(ten bytes per event). Events and tasks are then created when they are accessed. Times are
+`datetime` objects with a zone, in microseconds.
 
 Examples
 --------

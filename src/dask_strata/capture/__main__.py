@@ -1,4 +1,4 @@
-"""``python -m dask_strata.capture``: the same as ``dask-capture``."""
+"""Run ``dask-capture`` by ``python -m dask_strata.capture``."""
 
 from dask_strata.capture.command import main
 

@@ -1,4 +1,4 @@
-"""``dask-capture``: the coupler's CSV files as one object a task, as the older tool had it."""
+"""``dask-capture``: write the coupler's CSV files, or a run, as one block per task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dask_strata.capture.handler import TaskHandler
 from dask_strata.capture.writers import FORMATS
 from dask_strata.cli.errors import report_errors, run_command
 from dask_strata.errors import StrataError, UsageError
-from dask_strata.importers.mofka.importer import Imported, find_files, import_files
+from dask_strata.importers.mofka.importer import ImportedRun, find_files, import_files
 from dask_strata.report.formats import Format, format_of, write
 from dask_strata.report.progress import reading
 from dask_strata.report.rows import write_rows
@@ -28,7 +28,7 @@ from dask_strata.store.manifest import ASIDE, MANIFEST
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: Names of each file where none is given.
+#: Default names of each file, by role.
 _DEFAULTS = {
     "scheduler_transition": ("scheduler_transition.csv",),
     "worker": ("workers.csv", "worker.csv"),
@@ -36,11 +36,11 @@ _DEFAULTS = {
     "worker_transfer": ("worker_transfer.csv",),
 }
 
-#: Name of the output without its suffix, where no output is given.
+#: Default name of the output, without its suffix.
 _OUTPUT = "compiled_tasks"
 
 
-class _Form(click.Choice[str]):
+class _FormatChoice(click.Choice[str]):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value == "pickle":
             self.fail(
@@ -58,23 +58,23 @@ class _Command(click.Command):
             return super().invoke(ctx)
 
 
-def _file_option(short: str, long: str, role: str, what: str) -> Callable[[_F], _F]:
+def _file_option(short: str, long: str, role: str, content: str) -> Callable[[_F], _F]:
     return click.option(
         short,
         long,
         role,
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help=f"{what}.  [default: {' or '.join(_DEFAULTS[role])}]",
+        help=f"{content}.  [default: {' or '.join(_DEFAULTS[role])}]",
     )
 
 
 @click.command(
     "dask-capture", cls=_Command, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@_file_option("-s", "--sched_file", "scheduler_transition", "Changes of state on the scheduler")
-@_file_option("-w", "--worker_file", "worker", "Workers")
-@_file_option("-t", "--worker_trans_file", "worker_transition", "Changes of state on workers")
+@_file_option("-s", "--sched_file", "scheduler_transition", "Transitions on the scheduler")
+@_file_option("-w", "--worker_file", "worker", "Workers that joined and left")
+@_file_option("-t", "--worker_trans_file", "worker_transition", "Transitions on workers")
 @_file_option("-x", "--worker_xfer_file", "worker_transfer", "Transfers")
 @click.option(
     "-o",
@@ -83,19 +83,21 @@ def _file_option(short: str, long: str, role: str, what: str) -> Callable[[_F], 
     "output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where to write; a folder for df_csv.  [default: compiled_tasks.txt, or as the format]",
+    help="Output file; a folder for df_csv.  [default: compiled_tasks with the format's suffix]",
 )
 @click.option(
     "-f",
     "--format",
     "form",
-    type=_Form(FORMATS),
+    type=_FormatChoice(FORMATS),
     default="txt",
     show_default=True,
-    help="txt and json: a block a task. csv and parquet: a row an event. "
-    "df_csv: a CSV file of each kind of event.",
+    help="txt and json: a block per task. csv and parquet: a row per event. "
+    "df_csv: a CSV file for each kind of event.",
 )
-@click.option("--tz", "zone", metavar="ZONE", default="UTC", help="Zone of times.  [default: UTC]")
+@click.option(
+    "--tz", "zone", metavar="ZONE", default="UTC", help="Time zone of the output.  [default: UTC]"
+)
 @click.option("--strict", is_flag=True, help="Write nothing if a row cannot be understood.")
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
@@ -115,8 +117,9 @@ def command(  # noqa: PLR0913
 ) -> None:
     """Consolidate the CSV files of the Mofka-Dask coupler into one object a task.
 
-    With DIR, the files in it are taken, or the run that it is. Exit status 1 if rows could
-    not be understood: they are then in a folder beside the output.
+    DIR is a folder with these files, or a run. Without DIR, files in the current folder are read.
+
+    Exit status 1: some rows could not be understood. They are in a folder next to the output.
 
     \b
     Examples:
@@ -138,7 +141,7 @@ def command(  # noqa: PLR0913
         return
     files = _files(named) if folder is None else find_files(folder)
     if target.resolve() in {file.resolve() for file in files.values()}:
-        raise UsageError(f"{target} is one of the files to read.", hint="Give another: -o FILE")
+        raise UsageError(f"{target} is one of the input files.", hint="Give another: -o FILE")
     with TemporaryDirectory(prefix="dask-capture-") as scratch:
         with reading("the files") as progress:
             done = import_files(
@@ -146,8 +149,8 @@ def command(  # noqa: PLR0913
             )
         run = open_run(done.path, align=False)
         _write(run, tz, output_format, target)
-        whole = _tell(done, run, target)
-    ctx.exit(0 if whole else 1)
+        complete = _report(done, run, target)
+    ctx.exit(0 if complete else 1)
 
 
 def _zone(name: str) -> tzinfo:
@@ -158,25 +161,25 @@ def _zone(name: str) -> tzinfo:
     except (KeyError, ValueError, OSError):
         like = difflib.get_close_matches(name, zoneinfo.available_timezones(), n=3)
         hint = f"Did you mean {' or '.join(like)}?" if like else "Example: --tz Europe/Paris"
-        raise UsageError(f"There is no time zone {name}.", hint=hint) from None
+        raise UsageError(f"No such time zone: {name}.", hint=hint) from None
 
 
 def _refuse_wrong_kind(target: Path, *, folder: bool) -> None:
-    """Say at once, not after minutes of reading, that the output cannot have that name."""
+    """Raise UsageError now if the output cannot have that name: reading may take minutes."""
     if target.exists() and not (target.is_dir() if folder else target.is_file()):
-        raise UsageError(f"{target} is {'no folder' if folder else 'not a file'}.")
+        raise UsageError(f"{target} is {'not a folder' if folder else 'not a file'}.")
     if not folder and not target.parent.is_dir():
-        raise UsageError(f"{target} cannot be written: there is no folder {target.parent}.")
+        raise UsageError(f"{target} cannot be written: no such folder: {target.parent}.")
 
 
 def _files(named: dict[str, Path | None]) -> dict[str, Path]:
-    """Return the files that were named, and those of the default names that there are."""
+    """Return the files given by options, else the files with default names that exist."""
     files, absent = {}, []
     for role, names in _DEFAULTS.items():
         path = named.get(role)
         if path is not None:
             if not path.is_file():
-                raise UsageError(f"There is no file {path}.")
+                raise UsageError(f"No such file: {path}.")
             files[role] = path
         elif present := [Path(name) for name in names if Path(name).is_file()]:
             files[role] = present[0]
@@ -184,47 +187,47 @@ def _files(named: dict[str, Path | None]) -> dict[str, Path]:
             absent.append(" or ".join(names))
     if not files:
         raise StrataError(
-            f"There is none of the coupler's files here: {', '.join(absent)}.",
-            hint="Name them (see dask-capture --help), or give the folder that has them.",
+            f"The current folder has none of the coupler's files: {', '.join(absent)}.",
+            hint="Give the files (see dask-capture --help), or the folder with them.",
         )
     for missing in absent:
-        _say(f"There is no {missing}: left out.")
+        _echo(f"No such file: {missing}. Its events are left out.")
     return files
 
 
 def _write(run: Run, zone: tzinfo, output_format: Format, target: Path) -> None:
-    """Write a run's events; the target is there when it is whole, or as it was before."""
+    """Write a run's events. The target appears when it is complete; until then it is unchanged."""
     handler = TaskHandler(run, tz=zone)
-    place = Path(os.path.realpath(target))
-    part = place.with_name(f".{place.name}.{os.getpid()}.part")
+    final = Path(os.path.realpath(target))
+    part = final.with_name(f".{final.name}.{os.getpid()}.part")
     folder = output_format.is_folder
     try:
         write(handler, output_format.name, part)
         if folder:
-            place.mkdir(parents=True, exist_ok=True)
+            final.mkdir(parents=True, exist_ok=True)
             for file in sorted(part.iterdir()):
-                file.replace(place / file.name)
+                file.replace(final / file.name)
         else:
-            part.replace(place)
+            part.replace(final)
     except OSError as error:
         raise StrataError(f"{target} cannot be written: {error.strerror or error}.") from error
     finally:
         shutil.rmtree(part, ignore_errors=True) if folder else part.unlink(missing_ok=True)
-    odd = handler.unknown_states()
-    if odd:
-        states = ", ".join(f"{state} ({n:,})" for state, n in sorted(odd.items()))
-        _say(f"States that Dask is not known to have were kept as they are: {states}")
-    _say(f"{target}: {count(len(handler.tasks), 'task')}, {count(handler.n_events, 'event')}")
+    unknown = handler.unknown_states()
+    if unknown:
+        states = ", ".join(f"{state} ({n:,})" for state, n in sorted(unknown.items()))
+        _echo(f"Unknown states were kept as text: {states}")
+    _echo(f"{target}: {count(len(handler.tasks), 'task')}, {count(handler.n_events, 'event')}")
 
 
-def _tell(done: Imported, run: Run, target: Path) -> bool:
-    """Say what is not in the output, keep rows that are no use; return whether there are none."""
+def _report(done: ImportedRun, run: Run, target: Path) -> bool:
+    """Report the rows that are not in the output, keep those set aside; return whether none are."""
     if done.resent:
-        _say(f"{count(done.resent, 'resent transfer')} left out, told of before")
+        _echo(f"{count(done.resent, 'resent transfer')} left out: duplicates")
     if done.salvaged:
-        _say(f"{count(done.salvaged, 'damaged event')} put together again")
+        _echo(f"{count(done.salvaged, 'damaged event')} restored")
     if done.lost:
-        _say(f"{count(done.lost, 'event')} lost before it came here: see dask-strata import")
+        _echo(f"{count(done.lost, 'event')} lost before the import: see dask-strata import")
     if done.set_aside:
         beside = target.with_name(f"{target.name}.aside")
         try:
@@ -232,14 +235,14 @@ def _tell(done: Imported, run: Run, target: Path) -> bool:
         except OSError as error:
             raise StrataError(f"{beside} cannot be written: {error}.") from error
         write_rows(run["set_aside"].to_arrow(), "csv", beside / "reasons.csv")
-        _say(
-            f"Not whole: {count(done.set_aside, 'row')} could not be understood; "
-            f"they are in {beside}, with reasons in reasons.csv"
+        _echo(
+            f"Incomplete: {count(done.set_aside, 'row')} could not be understood; "
+            f"see {beside}, with the reasons in reasons.csv"
         )
     return not done.set_aside
 
 
-def _say(text: str) -> None:
+def _echo(text: str) -> None:
     click.echo(visible(text), err=True)
 
 

@@ -1,4 +1,4 @@
-"""What happened to a task, one object an event. Printing one gives the older text."""
+"""Events of tasks, one object per event. `str` returns the text of the older tool."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from dask_strata.capture.states import EventTypeEnum, TaskState, TransferTypeEnu
 
 
 def stamp(time: datetime | None) -> str:
-    """Return a time as text, always with microseconds and zone; ``None`` where unknown."""
+    """Return a time as text with microseconds and zone, or ``None`` if it is unknown.
+
+    >>> from datetime import timezone
+    >>> stamp(datetime(2026, 11, 18, tzinfo=timezone.utc)), stamp(None)
+    ('2026-11-18 00:00:00.000000+00:00', 'None')
+    """
     return "None" if time is None else time.isoformat(" ", "microseconds")
 
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """Where an event of the scheduler came from.
+    """The scheduler and the stimulus of a transition.
 
     Attributes
     ----------
     addr : str or None
-        Address of the scheduler that told of it.
+        Address of the scheduler that recorded the transition.
     stim_id : str or None
-        Dask's name of what caused it, such as ``task-finished-1713553304.37``: all changes
-        of state that follow from one cause have the same.
+        Dask's stimulus id, such as ``task-finished-1713553304.37``. All transitions with the same
+        cause have the same id.
     """
 
     addr: str | None
@@ -35,26 +40,27 @@ class EventSource:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerEvent:
-    """A change of a task's state on the scheduler.
+    """A transition of a task on the scheduler.
 
     Attributes
     ----------
     t_event : datetime or None
-        When the scheduler saw it.
+        Time of the transition, on the scheduler.
     t_begins, t_ends : datetime or None
-        First interval that the worker reported with the result; only on the way from
-        processing to memory. It is work of the task only where `action` says compute.
+        Start and end of the interval that the worker reported with the result; only for
+        transitions from processing to memory. If the worker reported several, the first
+        computation. `action` states its kind.
     start, finish : TaskState or str
-        State before and after; text where Dask's states lack it.
+        State before and after; a plain text if `TaskState` lacks the state.
     source : EventSource
-        The scheduler, and what caused the event.
+        The scheduler and the stimulus.
     task_id : str
         Key of the task, as Dask shows it.
     action : str or None
-        What `t_begins` and `t_ends` are of: ``compute``, or ``transfer`` where a dependency
-        was fetched first and that is what was reported.
+        Kind of the interval: ``compute``, or another kind such as ``transfer`` if the worker
+        reported no computation.
     worker : str or None
-        Address of the worker concerned, where known.
+        Address of the worker of the transition, if known.
     nbytes : int or None
         Size of the result, in bytes.
     """
@@ -77,7 +83,7 @@ class SchedulerEvent:
 
     @property
     def key(self) -> str:
-        """The task's key: `task_id`, by the name it has in other events."""
+        """The task's key, as in other events: `task_id`."""
         return self.task_id
 
     @property
@@ -87,15 +93,15 @@ class SchedulerEvent:
 
     @property
     def stimulus_id(self) -> str | None:
-        """Dask's name of what caused it."""
+        """Dask's stimulus id."""
         return self.source.stim_id
 
     def __str__(self) -> str:
-        of = f" (of a {self.action})" if self.action not in (None, "compute") else ""
+        kind = f" (of a {self.action})" if self.action not in (None, "compute") else ""
         return (
             f"Scheduler Event for task {self.task_id}\n"
             f"\tEvent time: {stamp(self.t_event)}\tBegin time: {stamp(self.t_begins)}"
-            f"\tEnd time: {stamp(self.t_ends)}{of}\n"
+            f"\tEnd time: {stamp(self.t_ends)}{kind}\n"
             f"\tStart: {plain(self.start)}\t\t\t\tFinish: {plain(self.finish)}\n"
             f"\tSource: \n\t\t{self.source.addr}\n"
         )
@@ -103,16 +109,16 @@ class SchedulerEvent:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEvent:
-    """A change of a task's state on a worker.
+    """A transition of a task on a worker.
 
     Attributes
     ----------
     start, finish : TaskState or str
-        State before and after; text where Dask's states lack it.
+        State before and after; a plain text if `TaskState` lacks the state.
     ip : str or None
-        The worker's address, or whatever its name is.
+        The worker's address, or the name that the files contain for it.
     t_event : datetime or None
-        When the worker saw it: see `TaskHandler` on clocks.
+        Time of the transition, on the worker; `TaskHandler` describes the clock.
     key : str
         Key of the task, as Dask shows it.
     """
@@ -139,33 +145,33 @@ class WorkerEvent:
 
 @dataclass(frozen=True, slots=True)
 class WXferEvent:
-    """A transfer of results, as one end of it told of it.
+    """A transfer of results, as one of its ends reported it.
 
     Attributes
     ----------
     start, stop : datetime or None
-        When it began and ended.
+        Start and end.
     middle : datetime or None
-        Its middle; in runs imported from CSV, as the worker told it: for outgoing
-        transfers on the worker's own clock, unlike `start` and `stop`.
+        Middle of the transfer. In runs imported from CSV it is the worker's figure, which for
+        outgoing transfers is on the worker's own clock, unlike `start` and `stop`.
     duration : float or None
-        In seconds.
+        Seconds.
     keys : dict of str to int
-        Keys of the results in it, in order, with the size of each in bytes.
+        Keys of the results in order, with the size of each in bytes.
     total : int or None
-        Size of all results in it, in bytes: not a figure of one key.
+        Size of all results together, in bytes.
     bandwidth : float or None
-        In bytes per second.
+        Bytes per second.
     compressed : int or None
-        Bytes on the wire; outgoing end only.
+        Compressed bytes, which were sent; known for the outgoing end only.
     requestor : str or None
-        Address of the other end ("them"), whichever way the transfer went; None for a client.
+        Address of the other end ("them"), in either direction; None for a client.
     fulfiller : str or None
-        Address of the worker that told of it ("me").
+        Address of the worker that reported the transfer ("me").
     transfer_type : TransferTypeEnum
-        INCOMING if the worker that told of it received, OUTGOING if it sent.
+        INCOMING if the reporting worker received, OUTGOING if it sent.
     t_event : datetime or None
-        When the worker told of it; in recorded runs, when the transfer ended.
+        Time of the report; in recorded runs, the end of the transfer.
     """
 
     start: datetime | None

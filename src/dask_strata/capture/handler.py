@@ -1,4 +1,4 @@
-"""All tasks of a run, as views that are filled when looked at."""
+"""All tasks of a run, as views that are filled on first access."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.capture import frames
+from dask_strata.capture.event_factory import EventFactory
 from dask_strata.capture.events import Event, WXferEvent
 from dask_strata.capture.index import TRANSFER, Index, Rows, build
-from dask_strata.capture.making import Maker
 from dask_strata.capture.states import EventTypeEnum, TaskState, TransferTypeEnum
 from dask_strata.capture.task import Page, Task, when
 from dask_strata.errors import UnknownTaskError
 from dask_strata.run import Run
 from dask_strata.schema import split_wire_key, wire_key
 
-#: Events that are made together when one of their tasks is looked at.
+#: Events that are created together when one of their tasks is accessed.
 _PAGE = 4096
 
 
@@ -33,8 +33,8 @@ def _of_kind(kind: int, rows: pa.Array) -> Rows:
 class Tasks:
     """The tasks of a handler, in order of first appearance.
 
-    Iterating gives tasks; ``tasks[0]`` and ``tasks["name"]`` give one. As the older tool had
-    a dictionary here, ``keys()``, ``values()``, ``items()`` and ``"name" in tasks`` work too.
+    Iteration yields tasks; ``tasks[0]`` and ``tasks["name"]`` return one. ``keys()``, ``values()``,
+    ``items()`` and ``"name" in tasks`` work as in the dictionary of the older tool.
     """
 
     def __init__(self, handler: TaskHandler) -> None:
@@ -77,37 +77,37 @@ class Tasks:
         return bool(self._handler.numbers_of(name)) if isinstance(name, str) else False
 
     def keys(self) -> list[str]:
-        """Return the names."""
+        """Return the names of all tasks."""
         return self._handler.return_names()
 
     def values(self) -> Iterator[Task]:
-        """Return the tasks."""
+        """Return an iterator of the tasks."""
         return iter(self)
 
     def items(self) -> Iterator[tuple[str, Task]]:
-        """Return names and tasks."""
+        """Return an iterator of names and tasks."""
         return ((task.name, task) for task in self)
 
 
 class TaskHandler:
     """All tasks and events of a run.
 
-    Nothing is read before it is looked at. What was read stays as it was: to see what a run
-    that is still being recorded has by now, make another.
+    The run is read on first access, and not again: to see new events of a run that is still being
+    recorded, create another handler.
 
     Parameters
     ----------
     run : Run
-        The run, as `open_run` gives it. Events have the times of the clocks that it gives:
-        those of the processes that saw them with ``align=False``, else the scheduler's as
-        far as it is known.
+        The run, from `open_run`. With ``open_run(..., align=False)``, each time is on the clock of
+        the process that recorded it. Otherwise it is on the scheduler's clock, if the offset
+        between the two is known.
     tz : tzinfo, optional
         Zone of all times.
 
     Raises
     ------
     StrataError
-        The run cannot be read; raised when it is first looked at.
+        The run cannot be read; raised on first access.
     """
 
     def __init__(self, run: Run, *, tz: tzinfo = timezone.utc) -> None:
@@ -121,13 +121,13 @@ class TaskHandler:
 
     @cached_property
     def index(self) -> Index:
-        """Which events each task has: see `capture.index`."""
+        """References to the events, sorted by task and by time."""
         return build(self.run)
 
     @cached_property
-    def maker(self) -> Maker:
-        """What makes events: see `capture.making`."""
-        return Maker(self.index, self.tz)
+    def event_factory(self) -> EventFactory:
+        """Creates events from their references in `index`."""
+        return EventFactory(self.index, self.tz)
 
     @cached_property
     def _sorted(self) -> pa.Array:
@@ -135,7 +135,7 @@ class TaskHandler:
 
     @property
     def n_events(self) -> int:
-        """How many events there are, each counted once."""
+        """Number of events; a transfer of several results counts once."""
         return len(self.index.by_time.row) + len(self._all_added)
 
     @property
@@ -148,59 +148,64 @@ class TaskHandler:
         return [*self.index.names.to_pylist(), *self.added_names]
 
     def numbers_of(self, name: str) -> list[int]:
-        """Return the places of the tasks of that name: more than one if of different types."""
+        """Return the numbers of the tasks with a name: several if their keys differ in type."""
         names, order = self.index.names, self._sorted
         found = []
-        place = bisect_left(range(len(order)), name, key=lambda i: names[order[i].as_py()].as_py())
-        while place < len(order) and names[(number := order[place].as_py())].as_py() == name:
+        at = bisect_left(range(len(order)), name, key=lambda i: names[order[i].as_py()].as_py())
+        while at < len(order) and names[(number := order[at].as_py())].as_py() == name:
             found.append(number)
-            place += 1
+            at += 1
         if name in self.added_names:
             found.append(len(names) + self.added_names.index(name))
         return found
 
     def get_task_by_name(self, name: Any, key_type: str | None = None) -> Task:
-        """Return the task of that name.
+        """Return the task with a name.
 
         Parameters
         ----------
         name : str or any key of Dask
-            Its key, or the text that Dask shows for it.
+            The task's key, or the text that Dask shows for it.
         key_type : str, optional
-            Name of the key's type, for a text that two keys have.
+            Name of the key's type, if two keys have the same text.
 
         Raises
         ------
         UnknownTaskError
-            There is none, or more than one.
+            No task, or more than one, has this name.
         """
         if not isinstance(name, str):
             name, key_type = split_wire_key(wire_key(name))
         found = self.numbers_of(name)
         types = [self.index.types[n].as_py() for n in found if n < len(self.index.types)]
         if key_type is not None:
-            found = [n for n, kind in zip(found, types, strict=False) if kind == key_type]
+            found = [n for n, type_ in zip(found, types, strict=False) if type_ == key_type]
         if len(found) == 1:
             return self.tasks[found[0]]
         if found:
             raise UnknownTaskError(
                 f"More than one task has the key {name}: of type {' and '.join(types)}.",
-                hint=f"Say which: key_type={types[0]!r}.",
+                hint=f"Choose one: key_type={types[0]!r}.",
             )
         raise UnknownTaskError(
-            f"No task {name} is on record.", hint="See return_names() for those that are."
+            f"The run has no task {name}.", hint="return_names() lists the tasks."
         )
 
     def add_event(self, event: Event) -> None:
-        """Add an event to this handler's tasks; a transfer to those of all its keys.
+        """Add an event to its task; a transfer to the tasks of all its keys.
 
-        It is kept in memory, with this handler alone: the run does not change. Tasks that
-        were got before do not have it.
+        The event is kept in the memory of this handler: the run does not change. `Task` objects
+        that were created before do not contain it.
+
+        Parameters
+        ----------
+        event : SchedulerEvent, WorkerEvent or WXferEvent
+            The event. A task that does not exist is created.
 
         Raises
         ------
         UnknownTaskError
-            Two tasks have the key's text, so that it is not known whose event it is.
+            Two tasks have the text of the event's key.
         """
         names = [*event.keys] if isinstance(event, WXferEvent) else [event.key]
         for name in names:
@@ -214,21 +219,26 @@ class TaskHandler:
 
     @property
     def _all_added(self) -> list[Event]:
-        """What was added, each once though it may be in several tasks."""
+        """The added events in time order, each once."""
         each = {id(event): event for events in self.added.values() for event in events}
         return sorted(each.values(), key=when)
 
     def return_all_events(self) -> Iterator[Event]:
-        """Return all events in time order, each once, made as they are asked for."""
+        """Return an iterator of all events in time order, each once."""
         return self._merged(self.index.by_time, self._all_added)
 
     def return_all_wxfer_events(
         self, filter_type: TransferTypeEnum | None = None
     ) -> Iterator[WXferEvent]:
-        """Return all transfers in time order, each once, or those that one end told of.
+        """Return an iterator of all transfers in time order, each once.
 
-        A transfer that both of its ends told of is two of these: one INCOMING, one OUTGOING.
-        `Run.transfers` has it as one.
+        A transfer that both ends reported is two events: one INCOMING, one OUTGOING. The table
+        `Run.transfers` contains it once.
+
+        Parameters
+        ----------
+        filter_type : TransferTypeEnum, optional
+            Return only the transfers that this end reported.
         """
         rows = _of_kind(TRANSFER, self.index.by_time.of(TRANSFER))
         added = [e for e in self._all_added if isinstance(e, WXferEvent)]
@@ -237,31 +247,33 @@ class TaskHandler:
                 yield event
 
     def events_of(self, kind: EventTypeEnum) -> Iterator[Event]:
-        """Return the events of a kind, by task and then time, each once.
+        """Return an iterator of the events of a kind, by task and then time, each once.
 
-        A transfer is with the first of its tasks; what is of no task, and what was added,
-        comes last.
+        A transfer is placed with the first of its tasks. Transfers without a task, and then added
+        events, are last.
         """
         number = list(EventTypeEnum).index(kind)
         of_tasks = pc.unique(self.index.by_task.of(number))
         every = self.index.by_time.of(number)
-        of_none = every.filter(pc.invert(pc.is_in(every, of_tasks)))
-        yield from self._made(_of_kind(number, pa.concat_arrays([of_tasks, of_none])))
+        of_no_task = every.filter(pc.invert(pc.is_in(every, of_tasks)))
+        yield from self._recorded(_of_kind(number, pa.concat_arrays([of_tasks, of_no_task])))
         yield from (event for event in self._all_added if event.e_type is kind)
 
     def _merged(self, rows: Rows, added: Sequence[Event]) -> Iterator[Event]:
-        recorded = self._made(rows)
+        recorded = self._recorded(rows)
         return heapq.merge(recorded, added, key=when) if added else recorded
 
-    def _made(self, rows: Rows) -> Iterator[Event]:
+    def _recorded(self, rows: Rows) -> Iterator[Event]:
         for start in range(0, len(rows.row), _PAGE):
-            yield from self.maker.events(rows.slice(start, min(start + _PAGE, len(rows.row))))
+            yield from self.event_factory.events(
+                rows.slice(start, min(start + _PAGE, len(rows.row)))
+            )
 
     def sort_tasks_by_time(self) -> None:
-        """Do nothing: tasks and their events are in time order already."""
+        """Do nothing, for scripts of the older tool: tasks and events are always in time order."""
 
     def unknown_states(self) -> dict[str, int]:
-        """Return states that Dask is not known to have, with the number of rows of each."""
+        """Return the states that are no member of `TaskState`, with the number of rows of each."""
         known = pa.array([state.value for state in TaskState])
         found: dict[str, int] = {}
         for table in self.index.columns[:TRANSFER]:
@@ -273,11 +285,16 @@ class TaskHandler:
         return found
 
     def to_df(self) -> dict[EventTypeEnum, Any]:
-        """Return the events as a `pandas.DataFrame` of each kind: one row an event.
+        """Return a `pandas.DataFrame` for each kind of event, with one row per event.
 
-        Columns are the older ones, then those it left out: ``t_event``, and what an interval
-        of the scheduler is of. Transfers have the first of their keys in ``key`` and all,
-        with the bytes of each, as JSON in ``keys``: ``total`` is of all of them.
+        The columns of the older tool are followed by further ones, such as ``t_event`` and
+        ``action``. For transfers, ``key`` is the first key, ``keys`` is JSON with all keys and the
+        bytes of each, and ``total`` is the sum of these bytes.
+
+        Returns
+        -------
+        dict of EventTypeEnum to pandas.DataFrame
+            The frames.
 
         Raises
         ------

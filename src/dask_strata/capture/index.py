@@ -1,7 +1,7 @@
-"""Which events each task has, and in which order: one sort, ten bytes an event.
+"""Sort the events of a run by task and by time, once: ten bytes per event.
 
-The events themselves stay in the run's Arrow tables and are made when they are looked at,
-a page at a time.
+The index contains row numbers only. The events stay in the run's Arrow tables, and objects are
+created a page at a time when they are accessed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INTERVALS = pa.list_(
     pa.struct([("action", pa.string()), ("start", _NS), ("stop", _NS), ("source", pa.string())])
 )
 
-#: Every event of every task, by the row of its table.
+#: All events of all tasks, with the row of their table.
 _EVENTS = """
     create temp table events as
     select key, key_type, time, 0::tinyint as kind, row from scheduler_transitions
@@ -43,7 +43,7 @@ _EVENTS = """
     from transfer_ends e join transfer_end_keys k using (process, number) where k.key is not null
 """
 
-#: In order of first appearance.
+#: All tasks, numbered in order of first appearance.
 _TASKS = """
     create temp table tasks as
     select key, key_type, count(*) as n, (row_number() over (
@@ -56,7 +56,7 @@ _BY_TASK = """
     order by task, time nulls last, kind, row
 """
 
-#: All of them once, those of no task too.
+#: All events once, including transfers without a key.
 _BY_TIME = """
     select kind, row::integer as row from (
         select time, 0::tinyint as kind, row from scheduler_transitions union all
@@ -65,7 +65,7 @@ _BY_TIME = """
     order by time nulls last, kind, row
 """
 
-#: The interval that the worker reported: the work itself, where it said more than one.
+#: One interval per transition: the first computation, or else the first interval of any kind.
 _INTERVAL = """
     select i.start as begins, i.stop as ends, i.action as action from (
         select row, coalesce([x for x in startstops if x.action = 'compute'][1],
@@ -73,9 +73,9 @@ _INTERVAL = """
         from scheduler_transitions) order by row
 """
 
-#: What recorded runs do not tell of a transfer is worked out; imported ones tell it.
+#: Recorded runs lack middle, duration and bandwidth of transfers, so they are derived here.
 _TRANSFER = """
-    with told as (
+    with ends as (
         select row, coalesce(time, stop) as t_event, start, stop,
                coalesce(middle, start + (stop - start) // 2) as middle,
                coalesce(duration_seconds, (stop - start) / 1e9) as duration,
@@ -88,40 +88,48 @@ _TRANSFER = """
     select t_event, start, stop, middle, duration,
            coalesce(bandwidth, case when duration > 0 then total_bytes / duration end) as bandwidth,
            keys, sizes
-    from told left join contents using (row) order by row
+    from ends left join contents using (row) order by row
 """
 
 
 class Rows(NamedTuple):
-    """Events in an order: the number of the table that each is in, and its row there."""
+    """References to events, in an order.
+
+    Attributes
+    ----------
+    kind : pyarrow.Array
+        Table of each event: `SCHEDULER`, `WORKER` or `TRANSFER`.
+    row : pyarrow.Array
+        Its row in that table.
+    """
 
     kind: pa.Array
     row: pa.Array
 
     def slice(self, start: int, stop: int) -> Rows:
-        """Return those from start to before stop."""
+        """Return the references from `start` up to, but not including, `stop`."""
         return Rows(self.kind.slice(start, stop - start), self.row.slice(start, stop - start))
 
     def of(self, kind: int) -> pa.Array:
-        """Return the rows of one table, in order."""
+        """Return the rows of the events of one kind, in order."""
         return self.row.filter(pc.equal(self.kind, kind))
 
 
 class Index(NamedTuple):
-    """What is known of a run's tasks and events before any of them is made.
+    """The tasks of a run, and references to its events.
 
     Attributes
     ----------
     names, types : pyarrow.Array
         Key of each task as Dask shows it, and its type, in order of first appearance.
     ends : pyarrow.Array
-        Where the events of each task end in `by_task`.
+        Position in `by_task` after the last event of each task.
     by_task : Rows
         Events by task, then time; a transfer is under each of its keys.
     by_time : Rows
         All events once, by time.
-    columns : dict of str to pyarrow.Table
-        The tables that the rows are in, with times as nanoseconds.
+    columns : tuple of pyarrow.Table
+        The tables by kind, with times as nanoseconds.
     """
 
     names: pa.Array
@@ -132,14 +140,14 @@ class Index(NamedTuple):
     columns: tuple[pa.Table, pa.Table, pa.Table]
 
     def span(self, task: int) -> tuple[int, int]:
-        """Return where the events of a task begin and end in `by_task`."""
+        """Return the positions in `by_task` of a task's first event and after its last event."""
         return (self.ends[task - 1].as_py() if task else 0), self.ends[task].as_py()
 
     def pages(self, size: int) -> Iterator[tuple[int, list[int]]]:
-        """Return runs of consecutive tasks with about so many events together.
+        """Yield pages of consecutive tasks; each but the last has at least `size` events.
 
-        Each is the number of the first task, and where the events begin and end: one more
-        than there are tasks.
+        Each page is the number of its first task, and the positions in `by_task` where the events
+        of its tasks begin, followed by the position after the last event.
         """
         first, bounds = 0, [0]
         for start in range(0, len(self.ends), size):
@@ -153,7 +161,18 @@ class Index(NamedTuple):
 
 
 def build(run: Run) -> Index:
-    """Sort the events of a run, once."""
+    """Return the index of a run.
+
+    Parameters
+    ----------
+    run : Run
+        The run; all its events are sorted here.
+
+    Raises
+    ------
+    StrataError
+        The run cannot be read.
+    """
     tables = {name: _numbered(run[name].to_arrow()) for name in _TABLES}
     with closing(connect()) as connection, computing():
         for name, table in tables.items():
@@ -170,9 +189,9 @@ def build(run: Run) -> Index:
     processes = dict(
         zip(*(tables["processes"][c].to_pylist() for c in ("process", "address")), strict=True)
     )
-    addresses = scheduler["process"].cast(pa.string()).dictionary_encode().combine_chunks()
-    known = pa.array([processes.get(p) for p in addresses.dictionary.to_pylist()], pa.string())
-    scheduler = scheduler.append_column("address", known.take(addresses.indices))
+    ids = scheduler["process"].cast(pa.string()).dictionary_encode().combine_chunks()
+    by_process = pa.array([processes.get(p) for p in ids.dictionary.to_pylist()], pa.string())
+    scheduler = scheduler.append_column("address", by_process.take(ids.indices))
     return Index(
         names=tasks["key"].combine_chunks(),
         types=tasks["key_type"].combine_chunks(),
@@ -188,7 +207,7 @@ def build(run: Run) -> Index:
 
 
 def _numbered(table: pa.Table) -> pa.Table:
-    """Return a table with its times as nanoseconds, and the number of each row."""
+    """Return a table with times as nanoseconds, and the column `row` with the row numbers."""
     fields = []
     for field in table.schema:
         kind = field.type
@@ -206,5 +225,6 @@ def _rows(table: pa.Table) -> Rows:
 
 
 def _with(table: pa.Table, more: pa.Table) -> pa.Table:
+    """Return a table with columns added or replaced."""
     kept = [name for name in table.column_names if name not in more.column_names]
     return pa.table([*table.select(kept).columns, *more.columns], [*kept, *more.column_names])

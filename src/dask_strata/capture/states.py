@@ -34,7 +34,7 @@ class TaskState(str, Enum):
 
     @classmethod
     def of(cls, text: str) -> TaskState | str:
-        """Return the member of that text, or the text itself where Dask's states lack it.
+        """Return the member with a text, or the text itself if Dask has no such state.
 
         >>> TaskState.of("memory"), TaskState.of("teleported")
         (<TaskState.MEMORY: 'memory'>, 'teleported')
@@ -46,14 +46,14 @@ _STATES: dict[str, TaskState] = {member.value: member for member in TaskState}
 
 
 class TransferTypeEnum(str, Enum):
-    """Which end told of a transfer: the one that received, or the one that sent."""
+    """The end that reported a transfer: the receiver (incoming) or the sender (outgoing)."""
 
     INCOMING = "incoming_transfer"
     OUTGOING = "outgoing_transfer"
 
 
 class EventTypeEnum(str, Enum):
-    """Who told of an event, and of what."""
+    """The kind of an event: a transition on the scheduler, one on a worker, or a transfer."""
 
     SCHEDULER = "scheduler"
     WORKER = "worker"
@@ -61,8 +61,11 @@ class EventTypeEnum(str, Enum):
 
 
 def plain(text: str) -> str:
-    """Return the text of a member of these enums, or a text as it is.
+    """Return the text of an enum's member, or a plain text unchanged.
 
-    How a member is formatted differs between versions of Python; this does not.
+    Python versions format members differently; the result of this function is always the same.
+
+    >>> plain(TaskState.MEMORY), plain("teleported")
+    ('memory', 'teleported')
     """
     return str.__str__(text)

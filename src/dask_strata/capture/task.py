@@ -1,4 +1,4 @@
-"""One task: what happened to it, made when it is looked at."""
+"""One task with its events, which are created on first access."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LAST = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def when(event: Event) -> datetime:
-    """Return what events are sorted by; unknown times are last."""
+    """Return the sort key of an event: its time. Events without a time sort last."""
     return _LAST if event.t_event is None else event.t_event
 
 
 class Page:
-    """The names and events of neighbouring tasks, made together when first looked at."""
+    """The names and events of neighbouring tasks, created together on first access."""
 
     def __init__(self, handler: TaskHandler, first: int, bounds: list[int]) -> None:
         self._handler = handler
@@ -37,19 +37,19 @@ class Page:
     @cached_property
     def _events(self) -> list[Event]:
         rows = self._handler.index.by_task.slice(self._bounds[0], self._bounds[-1])
-        return self._handler.maker.events(rows)
+        return self._handler.event_factory.events(rows)
 
     def events(self, i: int) -> list[Event]:
-        """Return the events of one of them, by its place among them."""
+        """Return the events of the i-th task of the page."""
         start, stop = (self._bounds[i + n] - self._bounds[0] for n in (0, 1))
         return self._events[start:stop]
 
 
 class Task:
-    """All that happened to one task. Printing it gives the older text.
+    """A task and its events. `str` returns the text block of the older tool.
 
-    Tasks come from a `TaskHandler`. A task is identified by its key's text and type; its
-    name is the text.
+    `TaskHandler` creates the tasks. A task is identified by its key's text and type; its name is
+    the text.
     """
 
     def __init__(self, handler: TaskHandler, number: int, page: Page | None, i: int) -> None:
@@ -70,69 +70,76 @@ class Task:
 
     @cached_property
     def events(self) -> list[Event]:
-        """Its events in time order; a transfer of several results is in each of their tasks."""
+        """Events in time order; a transfer of several results is an event of each task."""
         recorded = [] if self._page is None else self._page.events(self._i)
         added = self._handler.added.get(self._number)
         return sorted([*recorded, *added], key=when) if added else recorded
 
     @property
     def t_start(self) -> datetime | None:
-        """When its first event was; None if no event tells."""
+        """Time of the first event; None if no event has a time."""
         return min((e.t_event for e in self.events if e.t_event), default=None)
 
     @property
     def t_end(self) -> datetime | None:
-        """When its last event was; None if no event tells."""
+        """Time of the last event; None if no event has a time."""
         return max((e.t_event for e in self.events if e.t_event), default=None)
 
     @property
     def workers(self) -> list[str]:
-        """Workers that had to do with it, by first event: ran it, held, sent or received it."""
-        found: dict[str | None, None] = {}
+        """Workers that executed the task, or held, sent or received its result, by first event."""
+        workers: dict[str | None, None] = {}
         for event in self.events:
             if isinstance(event, WorkerEvent):
-                found[event.ip] = None
+                workers[event.ip] = None
             elif isinstance(event, WXferEvent):
-                found[event.fulfiller] = found[event.requestor] = None
+                workers[event.fulfiller] = workers[event.requestor] = None
             else:
-                found[event.worker] = None
-        return [worker for worker in found if worker is not None]
+                workers[event.worker] = None
+        return [worker for worker in workers if worker is not None]
 
     @property
     def initiated(self) -> bool:
-        """Whether the scheduler or a worker told of it; False if it is known by transfers only."""
+        """Whether the task has transitions; False if all its events are transfers."""
         return any(not isinstance(event, WXferEvent) for event in self.events)
 
     @property
     def n_attempts(self) -> int:
-        """How often it was in processing on a worker, as the scheduler saw it.
+        """Number of times that the task was in processing on a worker, by the scheduler's events.
 
-        How often workers began to execute it, if the scheduler told nothing of it.
+        Without events of the scheduler: the number of times that workers began to execute it.
         """
-        changes = [e for e in self.events if isinstance(e, SchedulerEvent)]
-        if not changes:
-            begun = [e for e in self.events if isinstance(e, WorkerEvent)]
+        on_scheduler = [e for e in self.events if isinstance(e, SchedulerEvent)]
+        if not on_scheduler:
+            on_workers = [e for e in self.events if isinstance(e, WorkerEvent)]
             return sum(
-                e.finish == TaskState.EXECUTING and e.start != TaskState.LONG_RUNNING for e in begun
+                e.finish == TaskState.EXECUTING and e.start != TaskState.LONG_RUNNING
+                for e in on_workers
             )
-        joined_late = changes[0].start == TaskState.PROCESSING
-        return joined_late + sum(e.finish == TaskState.PROCESSING for e in changes)
+        already_processing = on_scheduler[0].start == TaskState.PROCESSING
+        return already_processing + sum(e.finish == TaskState.PROCESSING for e in on_scheduler)
 
     @property
     def bytes_in(self) -> int:
-        """Bytes of its result that workers received, without those of others in a transfer."""
+        """Bytes of the task's result that workers received, without other results in a transfer."""
         return self._bytes(TransferTypeEnum.INCOMING)
 
     @property
     def bytes_out(self) -> int:
-        """Bytes of its result that workers sent; largely the same bytes as `bytes_in`."""
+        """Bytes of the task's result that workers sent; mostly the same bytes as `bytes_in`."""
         return self._bytes(TransferTypeEnum.OUTGOING)
 
     def _bytes(self, end: TransferTypeEnum) -> int:
         return sum(e.keys.get(self.name) or 0 for e in self.return_wxfer_events(end))
 
     def return_wxfer_events(self, filter_type: TransferTypeEnum | None = None) -> list[WXferEvent]:
-        """Return the transfers that its result was in, or those that one end told of."""
+        """Return the transfers of the task's result.
+
+        Parameters
+        ----------
+        filter_type : TransferTypeEnum, optional
+            Return only the transfers that this end reported.
+        """
         return [
             e
             for e in self.events
@@ -141,7 +148,7 @@ class Task:
 
     def __str__(self) -> str:
         events = "".join(map(str, self.events)).rstrip("\n").replace("\n", "\n\t\t")
-        name = self.name.replace("\n", "\n\t")  # no key begins a block of its own
+        name = self.name.replace("\n", "\n\t")  # a line end in a key must not begin a block
         return (
             f"Task object for task {name}:\n"
             f"\tEvent objects:\n\t\t{events}\n"

@@ -1,4 +1,4 @@
-"""A handler's events as files, written a page at a time."""
+"""Write the events of a handler to files, a page at a time."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from dask_strata.report.formats import CSV, JSON, PARQUET, Format, formats_of, r
 
 
 def write_txt(handler: TaskHandler, path: Path) -> None:
-    """Write one block of text a task: what printing the task gives."""
+    """Write one block of text per task: `str` of the task."""
     with _open(path) as out:
         out.writelines(map(str, handler.tasks))
 
 
 def write_json(handler: TaskHandler, path: Path) -> None:
-    """Write one array of tasks, each with its events."""
+    """Write a JSON array of tasks, each with its events."""
     with _open(path) as out:
-        between = "[\n"
+        separator = "[\n"
         for task in handler.tasks:
-            out.write(between)
+            out.write(separator)
             out.write(json.dumps(_task(task), ensure_ascii=False, default=_plain))
-            between = ",\n"
-        out.write("[]\n" if between == "[\n" else "\n]\n")
+            separator = ",\n"
+        out.write("[]\n" if separator == "[\n" else "\n]\n")
 
 
 def write_csv(handler: TaskHandler, path: Path) -> None:
-    """Write one row an event, of all kinds, in time order (RFC 4180)."""
+    """Write one row per event of any kind, in time order, as CSV (RFC 4180)."""
     with _open(path, "") as out:
         writer = csv.writer(out)
         writer.writerow([column.name for column in EVENTS])
@@ -50,15 +50,15 @@ def write_csv(handler: TaskHandler, path: Path) -> None:
 
 def write_parquet(handler: TaskHandler, path: Path) -> None:
     """Write the rows of `write_csv` as Parquet."""
-    form = schema(EVENTS, handler.tz)
+    arrow_schema = schema(EVENTS, handler.tz)
     events = handler.return_all_events()
-    with pq.ParquetWriter(path, form, compression="zstd") as out:
-        while some := list(islice(events, ROWS)):
-            out.write_batch(batch(some, EVENTS, form))
+    with pq.ParquetWriter(path, arrow_schema, compression="zstd") as out:
+        while chunk := list(islice(events, ROWS)):
+            out.write_batch(batch(chunk, EVENTS, arrow_schema))
 
 
 def write_frames(handler: TaskHandler, folder: Path) -> None:
-    """Write a CSV file of each kind of event, as the older tool did, into a folder."""
+    """Write a CSV file for each kind of event into a folder, as the older tool did."""
     folder.mkdir(parents=True, exist_ok=True)
     for kind, columns in FRAMES.items():
         with _open(folder / f"{kind.name}_df.csv", "") as out:
@@ -85,7 +85,7 @@ FORMATS = tuple(output_format.name for output_format in formats_of(TaskHandler))
 
 
 def _open(path: Path, newline: str = "\n") -> TextIO:
-    """Open a file for text; what is no text in a key is spelled out."""
+    """Open a text file; lone surrogates in keys are written as escapes."""
     return path.open("w", encoding="utf-8", errors="backslashreplace", newline=newline)
 
 
@@ -96,13 +96,13 @@ def _cell(value: Any) -> Any:
 
 
 def _older_cell(value: Any) -> Any:
-    """Return a value as pandas wrote it for the older tool: members by name."""
+    """Return a value as in the older tool's files: enum members as ``TaskState.MEMORY``."""
     if isinstance(value, datetime):
         return stamp(value)
     return f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else value
 
 
-#: In JSON a transfer has its keys as an object.
+#: Columns in JSON, where a transfer's keys are an object instead of columns.
 _IN_JSON = {
     kind: [c for c in columns if c.name not in ("key", "keys")] for kind, columns in FRAMES.items()
 }
@@ -117,7 +117,7 @@ def _fields(event: Event) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has no form for; enums are text to it already."""
+    """Return the text of a value that `json` cannot write; enum members are texts to it."""
     return stamp(value) if isinstance(value, datetime) else str(value)
 
 

@@ -1,1 +1,1 @@
-"""Making runs of records that others made."""
+"""Import files of other programs: as a run of their own, or added to a recorded run."""

@@ -1,6 +1,6 @@
-"""Files that others wrote while a run went on, added to that run once it is on record.
+"""Add files of other programs, such as Darshan's logs, to a run that has ended.
 
-Each kind of file is a row of `KINDS`: how it is recognised, and what adds it.
+Each kind of file is an entry of `KINDS`: how it is recognised, and the function that adds it.
 """
 
 from __future__ import annotations
@@ -10,32 +10,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
 from dask_strata.errors import ImportedDataError, StrataError, UsageError
-from dask_strata.importers.added import Added, Progress
 from dask_strata.importers.darshan.log import is_log
 from dask_strata.importers.profiles.yappi_files import ENDINGS, is_profile_head
+from dask_strata.importers.results import ImportResult, ImportTarget, Progress
 from dask_strata.store.bulk_writer import Addition
-from dask_strata.store.reader import Record, read_record
+from dask_strata.store.reader import read_record
 from dask_strata.store.segments import segment_state
 
+#: Adds files of one kind to a run, and returns the counts.
+Adder = Callable[[Sequence[Path], ImportTarget], ImportResult]
 
-class Adder(Protocol):
-    """Adds files of one kind."""
-
-    def __call__(  # noqa: D102, PLR0913
-        self,
-        files: Sequence[Path],
-        addition: Addition,
-        record: Record,
-        process: str,
-        progress: Progress,
-        *,
-        others: bool = False,
-    ) -> Added: ...
+#: Enough of a file's beginning to recognise every kind.
+_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -45,13 +35,13 @@ class Kind:
     Attributes
     ----------
     suffixes : tuple of str
-        Endings of its names.
+        Endings of the names of such files.
     load : callable
         Imports and returns the function that adds such files.
     extra : str
-        Optional extra to install if that import fails.
+        Optional extra of dask-strata to install if that import fails.
     recognise : callable
-        Returns whether the first bytes of a file are of this kind.
+        Returns whether the first bytes of a file show this kind.
     """
 
     suffixes: tuple[str, ...]
@@ -65,7 +55,7 @@ class Kind:
         Raises
         ------
         StrataError
-            A package that it needs is not installed.
+            A package that the function needs is not installed.
         """
         try:
             return self.load()
@@ -96,25 +86,30 @@ KINDS: dict[str, Kind] = {
 
 def add_files(
     run: Path, paths: Sequence[Path], progress: Progress | None = None, *, others: bool = False
-) -> Added:
-    """Add files to a run: all of them, or, if it is interrupted, none.
+) -> ImportResult:
+    """Add files to a run. An interrupted import adds nothing.
 
     Parameters
     ----------
     run : Path
         The run's folder.
     paths : sequence of Path
-        Files; or folders, of which all files that have a known ending are meant: the others
-        are counted only.
+        Files and folders. Of a folder, the files with a supported ending are added and the
+        others are counted.
     progress : Progress, optional
-        Told how far it is.
+        Called with the bytes read so far and the bytes in total.
     others : bool, optional
-        Whether files are kept that are of no process of the run, nor of its time.
+        Whether to keep files that match neither the run's processes nor its time.
+
+    Returns
+    -------
+    ImportResult
+        Counts, and the files that could not be read.
 
     Raises
     ------
     NotARunError, NewerRunError
-        It is no run, or one of a later version.
+        The folder is not a run, or is a run of a later version.
     UsageError
         A path does not exist.
     StrataError
@@ -124,32 +119,33 @@ def add_files(
     if any(segment_state(s) == "recording" for s in record.segments):
         raise StrataError(
             f"{run} is still being recorded.",
-            hint="Import when the run has ended: only then it is known whose files these are.",
+            hint="Import when the run has ended: files are matched to its complete list of "
+            "processes.",
         )
-    added = Added()
-    files = _sorted_out(paths, added)
+    result = ImportResult()
+    files_by_kind = _by_kind(paths, result)
     addition = Addition(run)
     started = time.time_ns()
     process = f"import-{addition.name}"
+    target = ImportTarget(addition, record, process, progress or (lambda *_: None), others)
     try:
-        for kind, mine in files.items():
-            add = KINDS[kind].add()
-            told = progress or (lambda *_: None)
-            added.absorb(add(mine, addition, record, process, told, others=others))
-        if added.rows or added.noted:
-            addition.write_rows("processes", [_importer(process, started)])
+        for kind, files in files_by_kind.items():
+            result.absorb(KINDS[kind].add()(files, target))
+        if result.rows or result.log_rows:
+            addition.write_rows("processes", [_importing_process(process, started)])
             addition.finish()
     except (OSError, pa.ArrowException) as error:
         raise ImportedDataError(
-            f"{run} could not be added to: {getattr(error, 'strerror', None) or error}.",
-            hint="The run is as it was. Check permissions and free space.",
+            f"Nothing was added to {run}: {getattr(error, 'strerror', None) or error}.",
+            hint="The run is unchanged. Check permissions and free space.",
         ) from error
     finally:
         addition.discard()
-    return added
+    return result
 
 
-def _importer(process: str, started: int) -> dict[str, object]:
+def _importing_process(process: str, started: int) -> dict[str, object]:
+    """Return the row of ``processes`` for the importing process."""
     return {
         "process": process,
         "role": "imported",
@@ -160,44 +156,46 @@ def _importer(process: str, started: int) -> dict[str, object]:
     }
 
 
-def _sorted_out(paths: Sequence[Path], added: Added) -> dict[str, list[Path]]:
-    """Return the files by kind, each once; note those of no kind."""
-    files: dict[str, dict[Path, None]] = {}
+def _by_kind(paths: Sequence[Path], result: ImportResult) -> dict[str, list[Path]]:
+    """Return the files by kind, each once; report the others in the result."""
+    by_kind: dict[str, dict[Path, None]] = {}
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist.")
         if path.is_dir():
-            kinds = {file: _by_name(file) for file in _walk(path)}
-            strange = sum(1 for kind in kinds.values() if kind is None)
-            if strange:
-                added.passed[str(path)] = strange
+            kinds = {file: _kind_by_name(file) for file in _walk(path)}
+            n_skipped = sum(1 for kind in kinds.values() if kind is None)
+            if n_skipped:
+                result.skipped[str(path)] = n_skipped
         else:
-            # To open a pipe or a device may take for ever.
-            kinds = {path: (_by_name(path) or _by_content(path)) if path.is_file() else None}
-            if kinds[path] is None:
-                added.unknown.append(str(path))
+            # Opening a pipe or a device may block for ever.
+            kind = (_kind_by_name(path) or _kind_by_content(path)) if path.is_file() else None
+            kinds = {path: kind}
+            if kind is None:
+                result.unrecognised.append(str(path))
         for file, kind in kinds.items():
             if kind is not None:
-                files.setdefault(kind, {})[file.absolute()] = None
-    return {kind: list(some) for kind, some in files.items()}
+                by_kind.setdefault(kind, {})[file.absolute()] = None
+    return {kind: list(files) for kind, files in by_kind.items()}
 
 
 def _walk(folder: Path) -> list[Path]:
+    """Return the regular files in a folder and its subfolders, sorted."""
     found = []
-    for home, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         folders.sort()
-        found += [Path(home, name) for name in sorted(names)]
+        found += [Path(parent, name) for name in sorted(names)]
     return [path for path in found if path.is_file()]
 
 
-def _by_name(path: Path) -> str | None:
+def _kind_by_name(path: Path) -> str | None:
     return next((k for k, kind in KINDS.items() if path.name.endswith(kind.suffixes)), None)
 
 
-def _by_content(path: Path) -> str | None:
+def _kind_by_content(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
-            head = file.read(4096)
+            head = file.read(_HEAD_BYTES)
     except OSError:
         return None
     return next((k for k, kind in KINDS.items() if kind.recognise(head)), None)

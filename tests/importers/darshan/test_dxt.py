@@ -1,4 +1,4 @@
-"""Darshan's logs as bytes: what was written is read, and nothing else does harm."""
+"""Darshan's logs as bytes: every layout is read back, and damaged bytes do no harm."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read(path: Path) -> list[tuple[object, ...]]:
 
 @given(log=logs)
 @ANY_FOLDER
-def test_what_was_written_is_read_in_each_layout(tmp_path: Path, log: Log) -> None:
+def test_each_layout_is_read_back(tmp_path: Path, log: Log) -> None:
     path = tmp_path / "a.darshan"
     path.write_bytes(log.bytes())
     expected = [
@@ -80,7 +80,7 @@ def test_what_was_written_is_read_in_each_layout(tmp_path: Path, log: Log) -> No
 
 @given(log=logs, data=st.data())
 @ANY_FOLDER
-def test_a_log_that_is_cut_or_damaged_is_told_of(
+def test_a_cut_or_damaged_log_raises_log_error(
     tmp_path: Path, log: Log, data: st.DataObject
 ) -> None:
     whole = log.bytes()
@@ -91,7 +91,7 @@ def test_a_log_that_is_cut_or_damaged_is_told_of(
         broken = whole[:at] + data.draw(st.binary(min_size=1, max_size=40)) + whole[at + 1 :]
     path = tmp_path / "a.darshan"
     path.write_bytes(broken)
-    # Anything else that is raised fails the test.
+    # Any other exception fails the test.
     with contextlib.suppress(LogError):
         read(path)
 
@@ -105,7 +105,7 @@ def test_noise_is_no_log(tmp_path: Path, noise: bytes) -> None:
         open_log(path)
 
 
-def test_what_comes_before_a_cut_is_read(tmp_path: Path) -> None:
+def test_operations_before_a_cut_are_read(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     many = [Operation(i, 1, t, t + 1, 7) for i, t in enumerate(rng.uniform(0, 9, 200_000))]
     log = Log([TracedFile("f", reads=many)])
@@ -116,13 +116,13 @@ def test_what_comes_before_a_cut_is_read(tmp_path: Path) -> None:
     assert header.cut(header.modules["DXT_POSIX"])
     seen = 0
     trace = iter(Trace(header, "DXT_POSIX", header.read_names()))
-    with pytest.raises(LogError, match="cut"):  # noqa: PT012  some come before
+    with pytest.raises(LogError, match="cut"):  # noqa: PT012  some operations precede the error
         for ops in trace:
             seen += len(ops)
     assert 100_000 < seen < 200_000
 
 
-def test_numbers_that_cannot_be_are_left_out(tmp_path: Path) -> None:
+def test_impossible_numbers_are_left_out(tmp_path: Path) -> None:
     good = Operation(0, 10, 1.0, 2.0, 7)
     bad = [
         Operation(0, 10, float("nan"), 2.0, 7),
@@ -137,7 +137,7 @@ def test_numbers_that_cannot_be_are_left_out(tmp_path: Path) -> None:
     trace = Trace(open_log(path), "DXT_POSIX", {1: "f"})
     assert sum(map(len, trace)) == 1
     assert trace.dropped == len(bad)
-    assert survey(path, "").troubles == [
+    assert survey(path, "").problems == [
         "DXT_POSIX: 5 operations with impossible numbers are left out"
     ]
 
@@ -147,7 +147,7 @@ def hostile(record: bytes, size: int = 0) -> Log:
     return Log([TracedFile("f")], others={"DXT_POSIX": record + bytes(size)})
 
 
-def test_sizes_that_are_declared_are_not_believed(tmp_path: Path) -> None:
+def test_declared_sizes_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "a.darshan"
     for writes, reads in ((2**62, 2**62), (-1, 5), (5, -(2**60))):
         record = struct.pack("<Qqq64sqq", 1, 0, 0, b"vm", writes, reads)
@@ -189,14 +189,14 @@ def test_other_versions_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.darshan"
     whole = Log([TracedFile("f")]).bytes()
     path.write_bytes(b"9.99".ljust(8, b"\0") + whole[8:])
-    with pytest.raises(LogError, match=r"format 9\.99; known are 3\.10"):
+    with pytest.raises(LogError, match=r"format 9\.99; supported are 3\.10"):
         open_log(path)
     path.write_bytes(b"")
     with pytest.raises(LogError, match="empty"):
         open_log(path)
 
 
-def test_ranks_wrote_one_after_the_other(tmp_path: Path) -> None:
+def test_streams_of_several_ranks_are_read(tmp_path: Path) -> None:
     """Each rank of an MPI job compressed its own records."""
     one = Log([TracedFile("f", reads=[Operation(0, 1, 0, 1, 3)])])
     two = zlib.compress(one.trace()) + zlib.compress(one.trace())

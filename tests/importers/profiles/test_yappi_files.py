@@ -20,6 +20,7 @@ from dask_strata.errors import ImportedDataError
 from dask_strata.importers.profiles.callgrind import CallgrindError, read_callgrind
 from dask_strata.importers.profiles.importer import add_profiles
 from dask_strata.importers.profiles.yappi_files import is_profile, read_profile
+from dask_strata.importers.results import ImportTarget
 from dask_strata.schema import TABLES
 from dask_strata.store.bulk_writer import Addition
 from dask_strata.store.reader import read_record
@@ -271,13 +272,15 @@ def test_limits_that_are_there_already_are_kept(tmp_path: Path) -> None:
 def added_to(run: Path, *files: Path) -> Any:
     """Add profiles to a run, as `import --into` does."""
     addition = Addition(run)
-    added = add_profiles(files, addition, read_record(run), "importer-1", lambda *_: None)
+    added = add_profiles(
+        files, ImportTarget(addition, read_record(run), "importer-1", lambda *_: None)
+    )
     addition.finish()
     return added
 
 
 def test_a_refused_profile_is_refused_again(tmp_path: Path) -> None:
-    """What is in the run already is that of which something is kept, and not what was refused."""
+    """What is already in the run is that of which something is kept, and not what was refused."""
     run = small_run(tmp_path / "run")
     good, bad, large = (tmp_path / f"{name}.callgrind" for name in ("good", "bad", "large"))
     good.write_text(CALLGRIND)
@@ -286,5 +289,5 @@ def test_a_refused_profile_is_refused_again(tmp_path: Path) -> None:
         file.truncate(2**40)  # its digest would take hours
     for again in (0, 1, 1):
         added = added_to(run, good, bad, bad, large)
-        assert (added.files, added.again, len(added.troubles)) == (1 - again, again, 3)
-        assert "too large for a profile" in added.troubles[-1]
+        assert (added.files, added.already_imported, len(added.problems)) == (1 - again, again, 3)
+        assert "too large for a profile" in added.problems[-1]

@@ -1,1 +1,1 @@
-"""Darshan logs, added to a run."""
+"""Add Darshan's logs to a run."""

@@ -1,8 +1,8 @@
-"""How far the clock of a trace is from that of the tasks: found where they fit best.
+"""Estimate the shift between the clock of a trace and the clock of the tasks.
 
-Darshan's zero is some milliseconds before the start that its job states, by an amount that it
-does not tell. What a thread reads and writes it does within the runs of its tasks, so that the
-shift by which most operations are within runs is the right one, or one of those that are as good.
+A trace counts seconds from a zero some milliseconds before the start in the log's job; the log
+does not record the difference. A worker thread reads and writes within executions of tasks.
+The estimate is therefore the middle of the shifts that place most operations within executions.
 """
 
 from __future__ import annotations
@@ -12,43 +12,60 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dask_strata.importers.dask_side import Runs
+from dask_strata.importers.dask_processes import Executions
 
-#: Where the shift is looked for, in seconds: Darshan's zero was seen 2 to 59 ms early. Dask's own
-#: intervals have another shift in them, of up to hundreds of milliseconds.
+#: Shifts that are tried, in seconds. Darshan's zero was 2 to 59 ms early in measurements. Dask's
+#: own intervals contain another shift, of up to hundreds of milliseconds.
 _EXACT = (-0.12, 0.03)
 _INEXACT = (-1.0, 1.0)
 
-#: How closely is looked, at first and then.
+#: Step of the first search in seconds; number of steps of the second, finer search.
 _STEP_SECONDS = 0.0025
 _STEPS = 100
+
+#: Fewer operations yield no estimate.
 _FEWEST = 5
 
-#: A clock that is off by more is believed only if no operation is near a run, and so many fit.
+#: A larger shift is searched only if no operation is within this many seconds of an execution. It
+#: is accepted only if it fits this share of the operations.
 _CONVINCING = 0.8
 _NEAR_SECONDS = 1.0
 
-#: Shifts that are almost as good as the best are as good: a share of all operations.
+#: Shifts count as equally good if the shares of operations that fit differ by at most this.
 _AS_GOOD = 0.002
 
-#: Dask's own shift is another with each interval, so that the best fit may be one by chance: a
-#: shift must fit so much better for each second that it is away from the usual one. And one
-#: shift is right for all of them only to so many seconds.
+#: Dask's own intervals each have a different shift, so the best fit may be a coincidence. A shift
+#: must therefore fit better by this share for each second between it and the usual shift, and its
+#: uncertainty is at least `_INEXACT_SECONDS`. The second search covers this many seconds on
+#: either side of the best shifts.
 _INEXACT_USUAL = -0.02
 _INEXACT_COST = 0.5
 _INEXACT_SECONDS = 0.02
 _INEXACT_AROUND = 0.06
 
+#: Operations that are compared at most.
 _MOST = 2000
+
+#: Operations and executions that are compared at most to find a shift of any size, the width of
+#: the bins of their differences in seconds, and how many of the fullest bins are tried.
+_FAR_MOST = 500
+_FAR_BIN_SECONDS = 0.05
+_FAR_TRIES = 5
+_FAR_AROUND_SECONDS = 0.5
 
 Seconds = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Some operations of a log: the middle of each in nanoseconds since the epoch, and thread.
+    """Some operations of a log.
 
-    A thread is 0 where it is not known.
+    Attributes
+    ----------
+    time : numpy.ndarray of int64
+        Middle of each operation in nanoseconds since the epoch, on the log's clock.
+    thread : numpy.ndarray of int64
+        Identity of its thread; 0 where it is not recorded.
     """
 
     time: npt.NDArray[np.int64]
@@ -57,58 +74,89 @@ class Sample:
 
 @dataclass(frozen=True)
 class Shift:
-    """What to add to a log's times, give or take, and the share of operations that fit then."""
+    """The estimated shift of a log's clock.
+
+    Attributes
+    ----------
+    seconds : float
+        Seconds to add to the log's times.
+    uncertainty_seconds : float
+        Half the width of the range of equally good shifts.
+    fit : float
+        Share of the operations that are within executions after the shift.
+    """
 
     seconds: float
     uncertainty_seconds: float
     fit: float
 
 
-def estimate_shift(sample: Sample, runs: Runs) -> Shift | None:
-    """Return the shift by which the operations fit into the runs best; null if too few could."""
-    times, starts, stops, apart = _lines(sample, runs)
+def estimate_shift(sample: Sample, executions: Executions) -> Shift | None:
+    """Return the shift that places most operations within executions.
+
+    Parameters
+    ----------
+    sample : Sample
+        Operations of one process.
+    executions : Executions
+        Executions in the same process.
+
+    Returns
+    -------
+    Shift or None
+        None if fewer than 5 operations are in threads with executions, or if the clock is far
+        off and no shift fits.
+    """
+    times, starts, stops, apart = _on_one_axis(sample, executions)
     if len(times) < _FEWEST or not len(starts):
         return None
     times = times[:: -(-len(times) // _MOST)]
-    if _far_off(sample, runs):
+    if _far_off(sample, executions):
         far = _far(times, starts, stops, apart)
         return far if far is not None and far.fit >= _CONVINCING else None
-    if runs.exact:
+    if executions.exact:
         return _best(times, starts, stops, _EXACT)
     near = _best(times, starts, stops, _INEXACT, _INEXACT_COST)
     return replace(near, uncertainty_seconds=max(near.uncertainty_seconds, _INEXACT_SECONDS))
 
 
-def _far_off(sample: Sample, runs: Runs) -> bool:
+def _far_off(sample: Sample, executions: Executions) -> bool:
+    """Return whether all operations are long before or long after all executions."""
     near = int(_NEAR_SECONDS * 1e9)
     return bool(
-        sample.time.max() < runs.start.min() - near or sample.time.min() > runs.stop.max() + near
+        sample.time.max() < executions.start.min() - near
+        or sample.time.min() > executions.stop.max() + near
     )
 
 
-def _lines(sample: Sample, runs: Runs) -> tuple[Seconds, Seconds, Seconds, float]:
-    """Put all threads on one line of time, far apart; return it with the distance."""
-    everyone = not sample.thread.any()
-    threads = np.unique(runs.thread)
-    there = np.ones(len(sample.time), bool) if everyone else np.isin(sample.thread, threads)
-    if not there.any() or not len(runs):
+def _on_one_axis(sample: Sample, executions: Executions) -> tuple[Seconds, Seconds, Seconds, float]:
+    """Place all threads one after the other on one time axis.
+
+    Return the operations' times, the executions' starts and stops, and the distance between
+    threads, all in seconds. Operations without threads share an axis with all executions.
+    """
+    no_threads = not sample.thread.any()
+    threads = np.unique(executions.thread)
+    usable = np.ones(len(sample.time), bool) if no_threads else np.isin(sample.thread, threads)
+    if not usable.any() or not len(executions):
         empty = np.zeros(0)
         return empty, empty, empty, 0.0
-    zero = min(int(runs.start.min()), int(sample.time.min()))
-    end = max(int(runs.stop.max()), int(sample.time.max()))
+    zero = min(int(executions.start.min()), int(sample.time.min()))
+    end = max(int(executions.stop.max()), int(sample.time.max()))
     apart = (end - zero) / 1e9 * 2 + 10
-    place = 0 if everyone else np.searchsorted(threads, sample.thread[there])
-    times = (sample.time[there] - zero) / 1e9 + place * apart
-    row = 0 if everyone else np.searchsorted(threads, runs.thread)
-    starts = (runs.start - zero) / 1e9 + row * apart
-    stops = (runs.stop - zero) / 1e9 + row * apart
+    number = 0 if no_threads else np.searchsorted(threads, sample.thread[usable])
+    times = (sample.time[usable] - zero) / 1e9 + number * apart
+    number = 0 if no_threads else np.searchsorted(threads, executions.thread)
+    starts = (executions.start - zero) / 1e9 + number * apart
+    stops = (executions.stop - zero) / 1e9 + number * apart
     order = np.argsort(starts, kind="stable")
     return np.sort(times), starts[order], np.maximum.accumulate(stops[order]), apart
 
 
 def _fits(times: Seconds, starts: Seconds, stops: Seconds, shift: float) -> float:
-    run = np.searchsorted(starts, times + shift, side="right") - 1
-    return float(np.mean((run >= 0) & (times + shift <= stops[run])))
+    """Return the share of operations that are within executions after a shift."""
+    execution = np.searchsorted(starts, times + shift, side="right") - 1
+    return float(np.mean((execution >= 0) & (times + shift <= stops[execution])))
 
 
 def _best(
@@ -118,7 +166,7 @@ def _best(
     window: tuple[float, float],
     cost: float = 0.0,
 ) -> Shift:
-    """Return the middle of the best shifts, looked at twice, the second time more closely."""
+    """Return the middle of the best shifts in a window: search it coarsely, then finely."""
     low, high = window
     for steps in (round((high - low) / _STEP_SECONDS), _STEPS):
         shifts = np.linspace(low, high, steps + 1)
@@ -142,16 +190,18 @@ def _best(
 
 
 def _far(times: Seconds, starts: Seconds, stops: Seconds, apart: float) -> Shift | None:
-    """Return the best shift of any size: where the beginnings of many runs meet operations."""
-    some, others = times[:: -(-len(times) // 500)], starts[:: -(-len(starts) // 500)]
-    lines = np.subtract.outer(others // apart, some // apart) if apart else 0
-    differences = np.subtract.outer(others, some)[lines == 0].ravel()
+    """Return the best shift of any size: the one that aligns many starts with operations."""
+    operations = times[:: -(-len(times) // _FAR_MOST)]
+    begins = starts[:: -(-len(starts) // _FAR_MOST)]
+    threads = np.subtract.outer(begins // apart, operations // apart) if apart else 0
+    differences = np.subtract.outer(begins, operations)[threads == 0].ravel()
     if not len(differences):
         return None
-    bins = np.floor(differences / 0.05).astype(np.int64)
+    bins = np.floor(differences / _FAR_BIN_SECONDS).astype(np.int64)
     values, counts = np.unique(bins, return_counts=True)
+    centres = values[np.argsort(counts)[-_FAR_TRIES:]] * _FAR_BIN_SECONDS
     tries = [
-        _best(times, starts, stops, (value * 0.05 - 0.5, value * 0.05 + 0.5))
-        for value in values[np.argsort(counts)[-5:]]
+        _best(times, starts, stops, (c - _FAR_AROUND_SECONDS, c + _FAR_AROUND_SECONDS))
+        for c in centres
     ]
     return max(tries, key=lambda shift: shift.fit)

@@ -1,4 +1,8 @@
-"""Counters of Darshan's logs: asked of a child process, which may crash, hang or lie."""
+"""Read counters of Darshan's logs in a child process.
+
+A damaged log can make PyDarshan crash, hang or use all memory, and its output cannot be trusted.
+`counters_child` is the program of the child process; only that process imports PyDarshan.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +24,37 @@ import pyarrow as pa
 
 from dask_strata.importers.darshan import counters_child
 
-#: How long the child may take to begin, and for a log: a second more for each so many bytes.
+#: Time limits of the child: to start, and for each log, plus a second for each 1 MiB of the log.
 _BEGIN_SECONDS = 60.0
 _LOG_SECONDS = 60.0
 _BYTES_A_SECOND = 1 << 20
 
-#: Threads of its numerical library take address space, of which the child has little.
+#: Each thread of its numerical library reserves address space, which is limited in the child.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-#: More than this no log has; who says so is believed no further.
+#: Largest answer about one log; a child that announces more is treated as broken.
 _MAX_ANSWER_BYTES = 1 << 30
 _MAX_LINE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A log whose counters are wanted, and the modules that have them."""
+    """A log whose counters are to be read.
+
+    Attributes
+    ----------
+    path : Path
+        The log.
+    modules : tuple of str
+        Its modules to read.
+    """
 
     path: Path
     modules: tuple[str, ...]
 
 
 class _DeadChildError(Exception):
-    """The child ended, hangs, or answers what it should not; the text says what."""
+    """The child ended, hangs, or sends an invalid answer; the text is the reason."""
 
 
 def available() -> bool:
@@ -53,14 +65,22 @@ def available() -> bool:
 def read_counters(
     wanted: Sequence[Wanted], log_seconds: float = _LOG_SECONDS
 ) -> Iterator[pa.Table | str]:
-    """Yield the counters of each log, in order, or why there are none.
+    """Yield the counters of each log, in order.
+
+    A child reads all logs one after the other. If it dies of a log, another child continues with
+    the next log.
 
     Parameters
     ----------
     wanted : sequence of Wanted
         The logs.
     log_seconds : float, optional
-        How long one may take, for a start.
+        Time limit for a log, plus a second for each 1 MiB of it.
+
+    Yields
+    ------
+    pyarrow.Table or str
+        The counters (see `counters_child.SCHEMA`), or the reason why they cannot be read.
     """
     done = 0
     while done < len(wanted):
@@ -85,8 +105,8 @@ def _seconds(wanted: Wanted, log_seconds: float) -> float:
 class _Child:
     def __init__(self, wanted: Sequence[Wanted], folder: Path) -> None:
         self._errors = (folder / "errors").open("w+b")
-        # Elsewhere than here, so that no module of this folder is taken for one of Python's.
-        self._process = subprocess.Popen(  # noqa: S603  it is ourselves
+        # In an empty folder: modules in the current folder could shadow Python's.
+        self._process = subprocess.Popen(  # noqa: S603  this Python, and a module of dask-strata
             [sys.executable, "-m", counters_child.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -95,24 +115,24 @@ class _Child:
             env=os.environ | _ONE_THREAD,
             start_new_session=True,
         )
-        self._waiting = b""
+        self._buffer = b""
         self._first = True
-        asked = [{"path": str(w.path.absolute()), "modules": w.modules} for w in wanted]
+        request = [{"path": str(w.path.absolute()), "modules": w.modules} for w in wanted]
         assert self._process.stdin is not None  # noqa: S101  for the type checker
         try:
             with self._process.stdin as stdin:
-                stdin.write(json.dumps(asked).encode("ascii"))
+                stdin.write(json.dumps(request).encode("ascii"))
         except BrokenPipeError:
-            pass  # it is told when the answer does not come
+            pass  # `answer` reports that the child ended
 
     def answer(self, seconds: float) -> pa.Table | str:
-        """Return the next answer. Raises _DeadChildError."""
+        """Return the counters of the next log, or PyDarshan's error. Raises _DeadChildError."""
         deadline = time.monotonic() + seconds + (_BEGIN_SECONDS if self._first else 0)
         self._first = False
-        facts = self._facts(deadline)
-        data = self._take(facts["bytes"], deadline)
-        if "error" in facts:
-            return f"PyDarshan: {facts['error']}"
+        header = self._read_header(deadline)
+        data = self._read(header["bytes"], deadline)
+        if "error" in header:
+            return f"PyDarshan: {header['error']}"
         try:
             return pa.ipc.open_stream(data).read_all()
         except pa.ArrowException as error:
@@ -127,50 +147,53 @@ class _Child:
         self._process.stdout.close()
         self._errors.close()
 
-    def _facts(self, deadline: float) -> dict[str, Any]:
-        while b"\n" not in self._waiting:
-            if len(self._waiting) > _MAX_LINE_BYTES:
-                raise _DeadChildError("PyDarshan's process answers nonsense")
-            self._more(deadline)
-        line, _, self._waiting = self._waiting.partition(b"\n")
+    def _read_header(self, deadline: float) -> dict[str, Any]:
+        """Read the line of JSON that precedes an answer. Raises _DeadChildError."""
+        while b"\n" not in self._buffer:
+            if len(self._buffer) > _MAX_LINE_BYTES:
+                raise _DeadChildError("PyDarshan's process sends an invalid answer")
+            self._fill_buffer(deadline)
+        line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            facts = json.loads(line)
-            if 0 <= int(facts["bytes"]) <= _MAX_ANSWER_BYTES:
-                return dict(facts)
+            header = json.loads(line)
+            if 0 <= int(header["bytes"]) <= _MAX_ANSWER_BYTES:
+                return dict(header)
         except (ValueError, KeyError, TypeError):
             pass
-        raise _DeadChildError("PyDarshan's process answers nonsense")
+        raise _DeadChildError("PyDarshan's process sends an invalid answer")
 
-    def _take(self, n: int, deadline: float) -> bytes:
-        pieces = [self._waiting]
-        have = len(self._waiting)
-        while have < n:
-            self._waiting = b""
-            self._more(deadline)
-            pieces.append(self._waiting)
-            have += len(self._waiting)
+    def _read(self, n: int, deadline: float) -> bytes:
+        pieces = [self._buffer]
+        size = len(self._buffer)
+        while size < n:
+            self._buffer = b""
+            self._fill_buffer(deadline)
+            pieces.append(self._buffer)
+            size += len(self._buffer)
         whole = b"".join(pieces)
-        self._waiting = whole[n:]
+        self._buffer = whole[n:]
         return whole[:n]
 
-    def _more(self, deadline: float) -> None:
+    def _fill_buffer(self, deadline: float) -> None:
+        """Read from the child until the deadline. Raises _DeadChildError."""
         assert self._process.stdout is not None  # noqa: S101  for the type checker
         pipe = self._process.stdout.fileno()
         ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
-            raise _DeadChildError("PyDarshan hangs on it, and was ended")
+            raise _DeadChildError("PyDarshan took too long and was ended")
         piece = os.read(pipe, 1 << 20)
         if not piece:
-            raise _DeadChildError(self._last_words())
-        self._waiting += piece
+            raise _DeadChildError(self._how_it_ended())
+        self._buffer += piece
 
-    def _last_words(self) -> str:
+    def _how_it_ended(self) -> str:
+        """Return the exit status of the child and its last line on standard error."""
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return "PyDarshan's process closed its pipe"
         self._errors.seek(0)
         lines = self._errors.read()[-4096:].decode("utf-8", "replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
         how = f"with {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-        return f"PyDarshan's process ended {how}; its last words: {said[:300]}"
+        return f"PyDarshan's process ended {how}; its last output: {last[:300]}"

@@ -1,8 +1,9 @@
-"""Reads the counters of Darshan's logs with PyDarshan, in a process that may die of them.
+"""Read counters of Darshan's logs with PyDarshan: the program of a child process.
 
-PyDarshan is C that trusts what it reads: a damaged log ends it, or lets it take all memory.
-Run as ``python -m dask_strata.importers.darshan.counters_child``. It is given JSON on standard input, a
-list of logs with their modules, and answers each with a line of JSON and so many bytes of Arrow.
+PyDarshan's C code does not check the bytes it reads: a damaged log makes it crash or use all
+memory. `counters` therefore runs this module in a process of its own, with ``python -m``. Standard
+input is JSON, a list of logs with their modules. For each log, standard output gets a line of JSON
+with the number of bytes that follow, and the counters as an Arrow stream of that length.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-#: What the process may take of the machine's memory.
+#: Limit of the process's address space.
 MEMORY_BYTES = 4 << 30
 
 SCHEMA = pa.schema(
@@ -32,8 +33,8 @@ SCHEMA = pa.schema(
 
 
 def main() -> None:
-    """Answer for each log that was asked for."""
-    # What the C library prints is not for whoever reads our answers.
+    """Read the request from standard input, and answer for each log."""
+    # Keep the output of the C library out of the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
@@ -48,16 +49,16 @@ def main() -> None:
             with pa.ipc.new_stream(sink, SCHEMA) as stream:
                 stream.write_table(rows)
             _answer(answers, {}, sink.getvalue())
-        except Exception as error:  # noqa: BLE001  whatever it is, it is this log's, and it is told
+        except Exception as error:  # noqa: BLE001  any failure is reported as the answer for this log
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             _answer(answers, {"error": text[:500]}, b"")
 
 
-def _limit(what: int, most: int) -> None:
-    """Set a limit; one that is lower already, as by `ulimit -v`, cannot be raised."""
-    _, hard = resource.getrlimit(what)
-    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(what, (limit, limit))
+def _limit(kind: int, limit: int) -> None:
+    """Set a resource limit. A lower hard limit, such as by `ulimit -v`, stays: it is final."""
+    _, hard = resource.getrlimit(kind)
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(kind, (limit, limit))
 
 
 def _answer(answers: BinaryIO, facts: dict[str, Any], data: Any) -> None:
@@ -67,7 +68,22 @@ def _answer(answers: BinaryIO, facts: dict[str, Any], data: Any) -> None:
 
 
 def read_counters(backend: Any, path: str, modules: list[str]) -> pa.Table:
-    """Return the counters of a log's modules, as far as they are not 0."""
+    """Return the nonzero counters of a log's modules, as a table of `SCHEMA`.
+
+    Parameters
+    ----------
+    backend : module
+        PyDarshan's ``cffi_backend``.
+    path : str
+        The log.
+    modules : list of str
+        Modules to read.
+
+    Raises
+    ------
+    ValueError
+        PyDarshan cannot open the log, or the log names none of a module's files.
+    """
     log = backend.log_open(path)
     if not log["handle"]:
         raise ValueError("PyDarshan cannot open it")
@@ -82,14 +98,14 @@ def read_counters(backend: Any, path: str, modules: list[str]) -> pa.Table:
             named += 1
             uri = names[record["id"]]
             for counters, values in _counters(backend, module, record):
-                there = values != 0
-                n = int(there.sum())
-                columns["counter"].append(counters[there])
-                columns["value"].append(np.where(values == -1, np.nan, values)[there])
+                nonzero = values != 0
+                n = int(nonzero.sum())
+                columns["counter"].append(counters[nonzero])
+                columns["value"].append(np.where(values == -1, np.nan, values)[nonzero])
                 for column, value in (("module", module), ("uri", uri), ("rank", record["rank"])):
                     columns[column].append((value, n))
         if nameless and not named:
-            raise ValueError(f"{module} has no record of a file that the log names: it is damaged")
+            raise ValueError(f"{module} is damaged: the log names none of its files")
     backend.log_close(log)
     return _table(columns)
 
@@ -97,8 +113,8 @@ def read_counters(backend: Any, path: str, modules: list[str]) -> pa.Table:
 def _counters(backend: Any, module: str, record: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     if module == "HEATMAP":
         bins = np.arange(record["nbins"]).astype(str)
-        for what in ("READ", "WRITE"):
-            yield np.char.add(f"HEATMAP_{what}_BIN_", bins), record[f"{what.lower()}_bins"]
+        for kind in ("READ", "WRITE"):
+            yield np.char.add(f"HEATMAP_{kind}_BIN_", bins), record[f"{kind.lower()}_bins"]
         yield np.array(["HEATMAP_F_BIN_WIDTH"]), np.array([record["bin_width_seconds"]])
         return
     if module == "LUSTRE":

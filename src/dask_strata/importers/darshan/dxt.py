@@ -1,8 +1,8 @@
-"""Darshan's traces (DXT): each read and write with its place, time and, at best, its thread.
+"""Read Darshan's traces (DXT): each read and write with its offset, its time and its thread.
 
-There are three layouts of a traced operation, which the log does not tell apart by a number:
-releases write 32 bytes, a branch adds 64 characters with the thread's identity without saying
-so, and later versions have 8 bytes for it. PyDarshan reads the first only.
+A traced operation has one of three layouts, and no number in the log identifies the layout:
+releases write 32 bytes, a branch appends 64 characters with the thread's identity, and later
+versions append 8 bytes with it. PyDarshan reads only the first.
 """
 
 from __future__ import annotations
@@ -16,35 +16,43 @@ import numpy.typing as npt
 
 from dask_strata.importers.darshan.log import DarshanLog, LogError
 
-#: A record: id of the file, rank, whether it is shared, host, writes, reads.
+#: A record of a file: its id, rank, whether it is shared, host, number of writes and of reads.
 _RECORD = "Qqq64sqq"
 RECORD_BYTES = struct.calcsize("<" + _RECORD)
 
 _TEXT = b"pthread_id="
 
-#: Rows that are handed over at once.
+#: Operations that are yielded together.
 _ROWS = 1 << 17
 
-#: What one module of one log may be, decompressed: 50 million operations.
+#: Largest decompressed size of one module of one log: more than 20 million operations.
 _MAX_BYTES = 2 << 30
 
-#: Bytes by which the layout shows, unless there are fewer.
+#: Decompressed bytes from which the layout is recognised; a shorter module is recognised whole.
 _ENOUGH = 4096
 
-#: Times are seconds since the process began; more than three years of them are none, and would
-#: not fit into nanoseconds since the epoch for every log that there is.
+#: Times are seconds since the process began. More than three years are damage, and added to the
+#: start of a log they might overflow nanoseconds since the epoch.
 _MAX_SECONDS = 1e8
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How operations are laid out: bytes of each, and what is known of the thread."""
+    """The layout of operations.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of one operation.
+    thread : str or None
+        How the thread is stored: ``text``, ``number``, or None if it is not.
+    """
 
     size: int
     thread: str | None = None
 
     def dtype(self, order: str) -> np.dtype[np.void]:
-        """Return the layout for numpy."""
+        """Return the NumPy type of one operation, for a byte order ``<`` or ``>``."""
         names = ["offset", "length", "start", "stop"]
         formats = [f"{order}i8", f"{order}i8", f"{order}f8", f"{order}f8"]
         if self.thread:
@@ -60,9 +68,22 @@ THREADS = Layout(40, "number")
 
 @dataclass(frozen=True)
 class Operations:
-    """Some operations, column by column; times are seconds since the process began.
+    """Some operations, column by column.
 
-    ``thread`` is 0 where it is not known.
+    Attributes
+    ----------
+    file : numpy.ndarray of uint64
+        Record id of the file.
+    rank : numpy.ndarray of int64
+        MPI rank.
+    write : numpy.ndarray of bool
+        Whether the operation is a write.
+    offset, length : numpy.ndarray of int64
+        Bytes.
+    start, stop : numpy.ndarray of float64
+        Seconds since the process began.
+    thread : numpy.ndarray of int64
+        Identity of the thread; 0 where it is not recorded.
     """
 
     file: npt.NDArray[np.uint64]
@@ -78,7 +99,7 @@ class Operations:
         return len(self.start)
 
     def usable(self) -> Operations:
-        """Return those whose numbers can be: times that are finite, no negative length."""
+        """Return the operations with possible numbers: finite times, no negative length."""
         good = np.isfinite(self.start) & np.isfinite(self.stop) & (self.length >= 0)
         good &= (np.abs(self.start) < _MAX_SECONDS) & (np.abs(self.stop) < _MAX_SECONDS)
         if good.all():
@@ -87,7 +108,7 @@ class Operations:
 
 
 class Trace:
-    """The operations of one module of a log, read as they are asked for.
+    """The operations of one module of a log, read while iterating.
 
     Parameters
     ----------
@@ -96,16 +117,16 @@ class Trace:
     module : str
         One of its modules, DXT_POSIX or DXT_MPIIO.
     names : collection of int
-        Ids of the files that the log names: an operation is on one of these.
+        Record ids of the files that the log names: every operation is on one of them.
 
     Attributes
     ----------
     hosts : set of str
-        Hosts that the operations were on, once they were read.
+        Hosts in the records; complete after iterating.
     layout : Layout or None
-        How they are laid out, once they were read.
+        Layout of the operations; set after iterating.
     dropped : int
-        How many were left out so far, because their numbers cannot be.
+        Number of operations left out so far because their numbers are impossible.
     """
 
     def __init__(self, log: DarshanLog, module: str, names: Collection[int]) -> None:
@@ -117,9 +138,9 @@ class Trace:
         self.dropped = 0
 
     def __iter__(self) -> Iterator[Operations]:
-        """Yield operations. Raises LogError, after what can be read of a cut log, OSError."""
+        """Yield operations. Raises OSError, and LogError after the readable part of a cut log."""
         reading = _Reading(self._log.order, self._names, self._region.version)
-        trouble: LogError | None = None
+        failure: LogError | None = None
         try:
             for piece in self._log.inflate(self._region):
                 reading.feed(piece)
@@ -127,13 +148,13 @@ class Trace:
                     yield self._usable(reading.take())
             reading.end()
         except LogError as error:
-            trouble = error
+            failure = error
         self.hosts |= reading.hosts
         self.layout = reading.layout
         if reading.rows:
             yield self._usable(reading.take())
-        if trouble is not None:
-            raise trouble
+        if failure is not None:
+            raise failure
 
     def _usable(self, operations: Operations) -> Operations:
         good = operations.usable()
@@ -142,7 +163,7 @@ class Trace:
 
 
 class _Reading:
-    """Cuts bytes into records and operations."""
+    """Splits decompressed bytes into records and operations."""
 
     def __init__(self, order: str, names: Collection[int], version: int) -> None:
         self.rows = 0
@@ -157,10 +178,10 @@ class _Reading:
         self._ended = False
         self._file = self._rank = 0
         self._writes = self._reads = 0
-        self._runs: list[tuple[int, int, bool, npt.NDArray[np.void]]] = []
+        self._chunks: list[tuple[int, int, bool, npt.NDArray[np.void]]] = []
 
     def feed(self, piece: bytes) -> None:
-        """Take bytes. Raises LogError."""
+        """Add bytes. Raises LogError."""
         self._taken += len(piece)
         if self._taken > _MAX_BYTES:
             raise LogError(f"has more than {_MAX_BYTES >> 30} GiB of traces")
@@ -170,14 +191,14 @@ class _Reading:
         self._cut()
 
     def end(self) -> None:
-        """Say that there is no more. Raises LogError if that is too early."""
+        """Mark the end of the bytes. Raises LogError if they end in the middle of a record."""
         self._ended = True
         self._cut()
         if self._data or self._writes or self._reads:
             raise LogError("has traces that are cut")
 
     def _cut(self) -> None:
-        """Cut what there is into records and operations. Raises LogError."""
+        """Split the buffered bytes into records and operations. Raises LogError."""
         if self.layout is None:
             self.layout = self._recognise()
         dtype = self.layout.dtype(self._order)
@@ -189,7 +210,7 @@ class _Reading:
                 if not n:
                     break
                 rows = np.frombuffer(data, dtype, n, position)
-                self._runs.append((self._file, self._rank, write, rows))
+                self._chunks.append((self._file, self._rank, write, rows))
                 self.rows += n
                 position += n * size
                 if write:
@@ -204,20 +225,20 @@ class _Reading:
         self._data = data[position:]
 
     def take(self) -> Operations:
-        """Return what was read."""
-        runs, self._runs, self.rows = self._runs, [], 0
-        lengths = [len(rows) for *_, rows in runs]
-        every = np.concatenate([rows for *_, rows in runs])
+        """Return the operations read since the last call."""
+        chunks, self._chunks, self.rows = self._chunks, [], 0
+        lengths = [len(rows) for *_, rows in chunks]
+        joined = np.concatenate([rows for *_, rows in chunks])
 
         native = {
-            name: every[name].astype(every[name].dtype.newbyteorder("="))
+            name: joined[name].astype(joined[name].dtype.newbyteorder("="))
             for name in ("offset", "length", "start", "stop")
         }
         return Operations(
-            file=np.repeat(np.array([f for f, *_ in runs], np.uint64), lengths),
-            rank=np.repeat(np.array([r for _, r, *_ in runs], np.int64), lengths),
-            write=np.repeat(np.array([w for _, _, w, _ in runs], np.bool_), lengths),
-            thread=_threads(every),
+            file=np.repeat(np.array([f for f, *_ in chunks], np.uint64), lengths),
+            rank=np.repeat(np.array([r for _, r, *_ in chunks], np.int64), lengths),
+            write=np.repeat(np.array([w for _, _, w, _ in chunks], np.bool_), lengths),
+            thread=_threads(joined),
             **native,
         )
 
@@ -231,12 +252,12 @@ class _Reading:
             self.hosts.add(name)
 
     def _recognise(self) -> Layout:
-        """Return the first layout in which all records are of files that have a name."""
+        """Return the first layout in which the log names the files of all records."""
         known = (THREADS, RELEASE) if self._version > 1 else (RELEASE, THREADS)
         for layout in (BRANCH, *known):
             if self._fits(layout):
                 return layout
-        if self._ended:  # too early, in any layout
+        if self._ended:  # cut: accept a layout that fits as far as the bytes reach
             self._ended = False
             return self._recognise()
         raise LogError("has traces of an unknown layout, or damaged ones")
@@ -269,9 +290,9 @@ def _threads(rows: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
         found: npt.NDArray[np.int64] = column.astype(np.uint64).view(np.int64)
         return found
     number = np.zeros(len(rows), np.int64)
-    going = np.ones(len(rows), bool)
+    in_number = np.ones(len(rows), bool)
     for i in range(len(_TEXT), len(_TEXT) + 19):
         digit = column[:, i] - np.uint8(ord("0"))
-        going &= digit <= 9  # noqa: PLR2004  what is no digit has wrapped around
-        number = np.where(going, number * 10 + digit, number)
+        in_number &= digit <= 9  # noqa: PLR2004  other characters wrap around to larger numbers
+        number = np.where(in_number, number * 10 + digit, number)
     return number

@@ -1,8 +1,8 @@
-"""Darshan's log files: header, job, names of files, and regions of compressed bytes.
+"""Read Darshan's log files: header, job, names of files, and regions of compressed bytes.
 
-A log is a header, then regions that each are compressed on their own: the job, the names, and
-one for each module that has records. Nothing in a file is believed before it was checked, and
-no region is held in memory whole, however large it says it is.
+A log is a header and then regions, each compressed on its own: the job, the names, and one for
+each module with records. Every number of a file is checked before it is used, and regions are
+decompressed piece by piece, because their stated size may be wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 _MAGIC = 6567223
 
-#: The modules by their number in the log. One was split in two, twice.
+#: Names of the modules by their number in the log; formats 3.20 and 3.41 each added one.
 _MODULES_3_41 = (
     *("NULL", "POSIX", "MPI-IO", "H5F", "H5D", "PNETCDF_FILE", "PNETCDF_VAR", "BG/Q", "LUSTRE"),
     *("STDIO", "DXT_POSIX", "DXT_MPIIO", "MDHIM", "APXC", "APMPI", "HEATMAP", "DFS", "DAOS"),
@@ -28,10 +28,14 @@ _MODULES_3_10 = tuple(name for name in _MODULES_3_20 if name != "H5D")
 
 @dataclass(frozen=True)
 class _Format:
-    """What differs between formats: modules, room for them, 64-bit flags and nanoseconds."""
+    """A version of the log format.
+
+    ``slots`` is the number of regions in the header. ``wide`` formats have 64-bit flags, and
+    nanoseconds in the job's times.
+    """
 
     modules: tuple[str, ...]
-    room: int = 16
+    slots: int = 16
     wide: bool = False
 
     def name(self, number: int) -> str:
@@ -51,23 +55,22 @@ DXT = ("DXT_POSIX", "DXT_MPIIO")
 _PIECE = 1 << 18
 _INFLATED_PIECE = 4 << 20
 
-#: What the job and the names of one log may take at most; Darshan's own limits are lower.
+#: Largest decompressed size of the job and of the names of a log; Darshan's own limits are lower.
 _MAX_JOB_BYTES = 1 << 20
 _MAX_NAMES_BYTES = 256 << 20
 
 
-#: Times of a job are before this, the year 2100: what is later is damage, and nanoseconds since
-#: the epoch end in 2262.
+#: The year 2100. A job with a later time is damaged; nanoseconds since the epoch end in 2262.
 _LATEST_SECONDS = 4_102_444_800
 
 
 class LogError(Exception):
-    """A log, or a part of one, cannot be read; the text says why."""
+    """A log, or a part of one, cannot be read; the text is the reason, without a subject."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """Where a region is in the file, and the version of the module that wrote it."""
+    """Offset and length of a region in bytes, and the version of the module that wrote it."""
 
     offset: int
     length: int
@@ -76,18 +79,38 @@ class Region:
 
 @dataclass(frozen=True)
 class DarshanLog:
-    """What the beginning of a log says. Times are nanoseconds since the epoch.
+    """Header and job of a log.
 
     Attributes
     ----------
+    path : Path
+        The log.
+    size : int
+        Its size in bytes.
+    version : str
+        Version of its format.
+    order : str
+        Byte order: ``<`` or ``>``.
+    compression : int
+        Darshan's number of the compression.
+    names : Region
+        The names of files.
     modules : mapping of str to Region
-        Modules that have records in it, also those that lie behind the end of a cut file.
+        Modules with records, including modules behind the end of a cut file.
     partial : tuple of str
-        Modules that Darshan had no room for all records of.
+        Modules whose records Darshan could not all keep, for lack of memory.
+    uid : int
+        User id.
+    start, stop : int
+        Nanoseconds since the epoch.
+    nprocs : int
+        Number of processes of the job.
+    jobid : int
+        Id from a batch system, or the process id.
     exe : str
         The whole command line.
     metadata : mapping of str to str
-        What else Darshan says: version of its library, hints.
+        Other facts that Darshan records, such as the version of its library.
     """
 
     path: Path
@@ -111,11 +134,11 @@ class DarshanLog:
         return region.offset + region.length > self.size
 
     def inflate(self, region: Region) -> Iterator[bytes]:
-        """Yield a region's bytes, in pieces of a bounded size. Raises LogError, OSError."""
+        """Yield a region's decompressed bytes in bounded pieces. Raises LogError, OSError."""
         yield from _inflate(self.path, region, self.compression)
 
     def read_names(self) -> dict[int, str]:
-        """Return the names by record id. Raises LogError, OSError."""
+        """Return the names of files by record id. Raises LogError, OSError."""
         data = _at_most(self.inflate(self.names), _MAX_NAMES_BYTES, "the names of files")
         names: dict[int, str] = {}
         position = 0
@@ -130,12 +153,17 @@ class DarshanLog:
 
 
 def open_log(path: Path) -> DarshanLog:
-    """Read the beginning of a log.
+    """Read the header and the job of a log.
+
+    Parameters
+    ----------
+    path : Path
+        The log.
 
     Raises
     ------
     LogError
-        It is no log of Darshan's, of an unknown version, or damaged.
+        The file is no Darshan log, has an unknown version, or is damaged.
     OSError
         The file cannot be read.
     """
@@ -146,14 +174,14 @@ def open_log(path: Path) -> DarshanLog:
         raise LogError("is empty")
     version, order = _identify(head)
     form = _FORMATS[version]
-    room = form.room
+    slots = form.slots
     flags, begin = ("Q", 24) if form.wide else ("I", 20)
-    layout = struct.Struct(f"{order}{flags}{2 * (room + 1)}Q{room}I")
+    layout = struct.Struct(f"{order}{flags}{2 * (slots + 1)}Q{slots}I")
     first = begin + layout.size
     if len(head) < first:
         raise LogError("is cut in its header")
     partial, *rest = layout.unpack_from(head, begin)
-    places, versions = rest[: 2 * (room + 1)], rest[2 * (room + 1) :]
+    places, versions = rest[: 2 * (slots + 1)], rest[2 * (slots + 1) :]
     regions = [Region(o, n) for o, n in zip(places[::2], places[1::2], strict=True)]
     if regions[0].offset < first or regions[0].offset > 1 << 40:
         raise LogError("has a header that makes no sense")
@@ -176,24 +204,28 @@ def open_log(path: Path) -> DarshanLog:
         compression=compression,
         names=regions[0],
         modules=modules,
-        partial=tuple(form.name(i) for i in range(room) if partial >> i & 1),
+        partial=tuple(form.name(i) for i in range(slots) if partial >> i & 1),
         **_job(job, order, wide=form.wide),
     )
 
 
 def is_log(head: bytes) -> bool:
-    """Return whether a file that begins so is a log of Darshan's."""
+    r"""Return whether the first bytes of a file are those of a Darshan log.
+
+    >>> is_log(b"3.41\0\0\0\0" + (6567223).to_bytes(8, "little")), is_log(b"PAR1")
+    (True, False)
+    """
     return head[8:16] in {struct.pack(f"{order}q", _MAGIC) for order in "<>"}
 
 
 def _identify(head: bytes) -> tuple[str, str]:
-    """Return the version of a log's format, and the order of its bytes."""
+    """Return the version of a log's format, and its byte order."""
     for order in "<>":
         if head[8:16] == struct.pack(f"{order}q", _MAGIC):
             version = head[:8].rstrip(b"\0").decode("ascii", "replace")
             if version not in _FORMATS:
                 raise LogError(
-                    f"is of Darshan's log format {version}; known are {', '.join(_FORMATS)}"
+                    f"has Darshan's log format {version}; supported are {', '.join(_FORMATS)}"
                 )
             return version, order
     raise LogError("is no Darshan log" if len(head) >= 16 else "is cut in its header")  # noqa: PLR2004
@@ -246,18 +278,18 @@ def _pieces(path: Path, region: Region) -> Iterator[bytes]:
 
 def _inflate(path: Path, region: Region, compression: int) -> Iterator[bytes]:
     pieces = _pieces(path, region)
-    if compression == 2:  # noqa: PLR2004  Darshan's number of none at all
+    if compression == 2:  # noqa: PLR2004  Darshan's number of uncompressed regions
         yield from pieces
     elif compression == 1:
         yield from _streams(pieces, bz2.BZ2Decompressor)
     elif compression == 0:
         yield from _streams(pieces, _Zlib)
     else:
-        raise LogError(f"has the compression {compression}, which Darshan does not know")
+        raise LogError(f"has the compression {compression}, which does not exist in Darshan")
 
 
 class _Zlib:
-    """A stream of zlib's with the interface that the one of bz2 has."""
+    """A zlib stream with the interface of `bz2.BZ2Decompressor`."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj()
@@ -279,7 +311,7 @@ class _Zlib:
 
 
 def _streams(pieces: Iterator[bytes], make: Any) -> Iterator[bytes]:
-    """Yield what is in streams that follow each other: each rank of a job wrote its own."""
+    """Yield the contents of consecutive streams: each rank of a job writes a stream of its own."""
     stream = None
     for piece in pieces:
         data = piece

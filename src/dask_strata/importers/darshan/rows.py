@@ -1,4 +1,4 @@
-"""What was read of a log of Darshan's, as rows of tables."""
+"""Rows of the ``darshan_*`` tables, from the facts and operations of a log."""
 
 from __future__ import annotations
 
@@ -14,10 +14,20 @@ from dask_strata.importers.darshan.survey import Survey
 from dask_strata.importers.process_match import ProcessMatch
 
 
-def log_row(found: Survey, tied: ProcessMatch | None, shift: Shift | None) -> dict[str, Any]:
-    """Return the row of `darshan_logs`."""
+def log_row(found: Survey, matched: ProcessMatch | None, shift: Shift | None) -> dict[str, Any]:
+    """Return the row of ``darshan_logs`` of a log.
+
+    Parameters
+    ----------
+    found : Survey
+        The facts of the log.
+    matched : ProcessMatch or None
+        The process that wrote it, if the run has that process.
+    shift : Shift or None
+        The shift of its clock, if it could be estimated.
+    """
     log, facts = found.log, found.facts
-    process = tied.process if tied else None
+    process = matched.process if matched else None
     row: dict[str, Any] = {
         "log": found.id,
         "file": found.path.name,
@@ -39,8 +49,8 @@ def log_row(found: Survey, tied: ProcessMatch | None, shift: Shift | None) -> di
         "main_thread": found.first[1] or None,
         "seq": 0,
     }
-    if tied is not None:
-        row |= {"worker": tied.worker, "tied_by": ", ".join(tied.by)}
+    if matched is not None:
+        row |= {"worker": matched.worker, "tied_by": ", ".join(matched.by)}
         row |= {"role": process.role if process else "worker"}
         row["process"] = process.process if process else None
     if shift is not None:
@@ -51,7 +61,7 @@ def log_row(found: Survey, tied: ProcessMatch | None, shift: Shift | None) -> di
 
 
 def program(exe: str) -> str:
-    """Return what ran, in short.
+    """Return a short name of the program that a command line runs.
 
     >>> program("/usr/bin/python3 -B -c from multiprocessing.resource_tracker import main")
     'resource_tracker'
@@ -74,7 +84,21 @@ def program(exe: str) -> str:
 def segment_rows(
     operations: Operations, found: Survey, module: str, uri: pa.Array, seq: int
 ) -> pa.Table:
-    """Return rows of `darshan_segments`, numbered from `seq`."""
+    """Return rows of ``darshan_segments``.
+
+    Parameters
+    ----------
+    operations : Operations
+        The reads and writes.
+    found : Survey
+        The facts of their log.
+    module : str
+        Trace module that they are from.
+    uri : pyarrow.Array
+        Name of the file of each operation.
+    seq : int
+        Number of the first row.
+    """
     n = len(operations)
     start = found.log.start
     threads = operations.thread
@@ -107,7 +131,7 @@ def _constant(text: str, n: int) -> pa.Array:
 
 
 def counter_rows(counters: pa.Table, log: str) -> pa.Table:
-    """Return rows of `darshan_counters`."""
+    """Return rows of ``darshan_counters``, from counters of the log with the id `log`."""
     n = len(counters)
     return counters.append_column("log", _constant(log, n)).append_column(
         "seq", pa.array(np.arange(n))

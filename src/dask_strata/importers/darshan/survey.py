@@ -1,29 +1,60 @@
-"""A first look at a log of Darshan's: what it says of the process that it is of."""
+"""Read the facts of a Darshan log that match it to a process and that fit its clock."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_strata.importers.darshan.clock_fit import Sample
 from dask_strata.importers.darshan.dxt import Operations, Trace
 from dask_strata.importers.darshan.log import DXT, DarshanLog, LogError, open_log
 from dask_strata.importers.process_match import LogFacts, pid_of
 
-#: Operations of each log that its clock is compared by, at most some times as many.
+#: Operations sampled from the first pieces of a log to fit its clock. Later pieces get fewer, so
+#: that a whole log yields a small multiple of this number.
 _SAMPLE = 4000
 
-#: So much of the SHA-256 of a log is its id.
+#: The id of a log is this many characters of its SHA-256.
 ID_CHARACTERS = 16
 
 
 @dataclass
 class Survey:
-    """What a first look at a log found."""
+    """The facts that one pass over a log collects.
+
+    Attributes
+    ----------
+    path : Path
+        The log.
+    sha256 : str
+        Digest of its bytes.
+    log : DarshanLog
+        Its header and job.
+    names : dict of int to str
+        Names of its files by record id.
+    traces : list of str
+        Its trace modules.
+    hosts : set of str
+        Hosts that the traces name.
+    threads : set of int
+        Threads that the traces name; 0 stands for unknown.
+    first : tuple of float and int
+        Start of the first operation, in seconds since the process began, and its thread.
+    times : list of tuple of array
+        Sampled operations of each piece: middle in seconds since the process began, and thread.
+    segments : int
+        Number of operations.
+    operation_bytes : int or None
+        Bytes of one operation in the log, which identify the layout.
+    last : float
+        End of the last operation, in seconds since the process began.
+    problems : list of str
+        Parts that could not be read, each with the reason.
+    """
 
     path: Path
     sha256: str
@@ -32,13 +63,12 @@ class Survey:
     traces: list[str] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
     threads: set[int] = field(default_factory=set)
-    #: When the first operation began, and in which thread.
     first: tuple[float, int] = (math.inf, 0)
-    times: list[tuple[Any, Any]] = field(default_factory=list)
+    times: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]] = field(default_factory=list)
     segments: int = 0
     operation_bytes: int | None = None
     last: float = 0.0
-    troubles: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     @property
     def id(self) -> str:
@@ -47,7 +77,7 @@ class Survey:
 
     @property
     def facts(self) -> LogFacts:
-        """What ties it to a process."""
+        """The facts that match the log to a process."""
         return LogFacts(
             self.path.name,
             pid_of(self.path.name, self.log.jobid),
@@ -60,7 +90,7 @@ class Survey:
 
     @property
     def sample(self) -> Sample:
-        """Some of its operations."""
+        """The sampled operations, with times in nanoseconds since the epoch."""
         if not self.times:
             return Sample(np.zeros(0, np.int64), np.zeros(0, np.int64))
         seconds, threads = (np.concatenate(column) for column in zip(*self.times, strict=True))
@@ -68,35 +98,50 @@ class Survey:
 
 
 def survey(path: Path, sha256: str) -> Survey:
-    """Look at a log. Raises LogError if nothing of it can be read, OSError."""
+    """Survey a log.
+
+    Parameters
+    ----------
+    path : Path
+        The log.
+    sha256 : str
+        Digest of its bytes.
+
+    Raises
+    ------
+    LogError
+        No part of the log can be read.
+    OSError
+        The file cannot be read.
+    """
     log = open_log(path)
     found = Survey(path, sha256, log, log.read_names())
     for module, region in log.modules.items():
         if log.cut(region):
-            found.troubles.append(f"{module} is cut")
+            found.problems.append(f"{module} is cut")
     for module in DXT:
         if module in log.modules:
             found.traces.append(module)
             trace = Trace(log, module, found.names)
             try:
                 for operations in trace:
-                    _look_at(found, operations)
+                    _add_operations(found, operations)
             except LogError as error:
-                found.troubles.append(f"{module} {error}")
+                found.problems.append(f"{module} {error}")
             if trace.dropped:
-                found.troubles.append(_left_out(module, trace.dropped))
+                found.problems.append(_dropped(module, trace.dropped))
             found.hosts |= trace.hosts
             if trace.layout is not None:
                 found.operation_bytes = trace.layout.size
     return found
 
 
-def _left_out(module: str, n: int) -> str:
-    what = "1 operation" if n == 1 else f"{n:,} operations"
-    return f"{module}: {what} with impossible numbers {'is' if n == 1 else 'are'} left out"
+def _dropped(module: str, n: int) -> str:
+    operations = "1 operation" if n == 1 else f"{n:,} operations"
+    return f"{module}: {operations} with impossible numbers {'is' if n == 1 else 'are'} left out"
 
 
-def _look_at(found: Survey, operations: Operations) -> None:
+def _add_operations(found: Survey, operations: Operations) -> None:
     n = len(operations)
     if not n:
         return
@@ -106,7 +151,7 @@ def _look_at(found: Survey, operations: Operations) -> None:
     found.first = min(found.first, began)
     found.threads |= set(np.unique(operations.thread).tolist())
     found.last = max(found.last, float(operations.stop.max()))
-    # A few of each piece, so that a long log is known from its beginning to its end.
-    every = max(1, n // max(1, _SAMPLE >> (len(found.times) // 2)))
+    # Sample every piece, so that the sample spans the log from beginning to end.
+    step = max(1, n // max(1, _SAMPLE >> (len(found.times) // 2)))
     middle = (operations.start + operations.stop) / 2
-    found.times.append((middle[::every], operations.thread[::every]))
+    found.times.append((middle[::step], operations.thread[::step]))

@@ -1,1 +1,1 @@
-"""CSV files of the Mofka-Dask coupler, as a run."""
+"""Import the CSV files of the Mofka-Dask coupler as a run."""

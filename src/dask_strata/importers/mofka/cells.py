@@ -1,4 +1,4 @@
-"""What a cell of a CSV file may hold, and how its text becomes a value."""
+"""Convert cells of a CSV file to values: one cell in Python, or a whole column in Arrow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NANOSECONDS = 1_000_000_000
 _MAX = 1 << 63
 _TIME = pa.timestamp("ns", "UTC")
 
-#: Arrow types of the values. A time is Unix seconds in the file.
+#: Arrow types of the values. In the file, a time is in Unix seconds.
 ARROW: dict[Kind, pa.DataType] = {
     "time": _TIME,
     "int": pa.int64(),
@@ -31,7 +31,17 @@ ARROW: dict[Kind, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Field:
-    """A column that a file may have. A row without a value for a required one is set aside."""
+    """A column that a file may have.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the header.
+    kind : str
+        Kind of its values; ``long`` is text that may be megabytes long, such as a dict of keys.
+    required : bool
+        Whether a row without a value in it is set aside.
+    """
 
     name: str
     kind: Kind
@@ -39,20 +49,33 @@ class Field:
 
 
 def value(field: Field, text: str) -> Any:
-    """Return the value of a cell; null for an empty one.
+    """Return the value of a cell; None for an empty one. A time is integer nanoseconds.
+
+    Parameters
+    ----------
+    field : Field
+        Its column.
+    text : str
+        The cell.
 
     Raises
     ------
     ValueError
-        It has none, or no such value; the message is a reason for the user.
+        The cell is empty but required, or is not of the column's kind. The message is the
+        reason that is shown to the user.
+
+    Examples
+    --------
+    >>> value(Field("size", "int"), "8.0"), value(Field("time", "time"), "1713553304.5")
+    (8, 1713553304500000000)
     """
     if not text:
         if field.required:
             raise ValueError(f"{field.name} is empty")
         return None
-    # Python takes numbers that no CSV reader takes: 1_000, and digits of other scripts.
+    # Python accepts numbers that Arrow's CSV reader refuses: 1_000, and digits of other scripts.
     if field.kind in _NAMES and ("_" in text or not text.isascii()):
-        raise ValueError(f"{field.name} is no {_NAMES[field.kind]}")
+        raise ValueError(f"{field.name} is not a valid {_NAMES[field.kind]}")
     try:
         if field.kind == "time":
             return nanoseconds(text)
@@ -61,7 +84,7 @@ def value(field: Field, text: str) -> Any:
         if field.kind == "number":
             return float(text)
     except (ValueError, ArithmeticError):
-        raise ValueError(f"{field.name} is no {_NAMES[field.kind]}") from None
+        raise ValueError(f"{field.name} is not a valid {_NAMES[field.kind]}") from None
     return text
 
 
@@ -69,19 +92,29 @@ _NAMES = {"time": "time", "int": "integer", "number": "number"}
 
 
 def nanoseconds(text: str) -> int:
-    """Return the nanoseconds of a time in Unix seconds or ISO 8601 (UTC unless it says).
+    """Return a time in nanoseconds since the epoch.
+
+    Parameters
+    ----------
+    text : str
+        Unix seconds, or ISO 8601; in UTC if it has no zone.
 
     Raises
     ------
     ValueError, ArithmeticError
-        It is no time between 1970 and 2262.
+        The text is no time between 1970 and 2262.
+
+    Examples
+    --------
+    >>> nanoseconds("1.000000001"), nanoseconds("1970-01-01T00:00:01Z")
+    (1000000001, 1000000000)
     """
     try:
         seconds = Decimal(text)
     except InvalidOperation:
-        when = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
-        when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
-        since = when - datetime(1970, 1, 1, tzinfo=timezone.utc)
+        moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+        since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
         seconds = Decimal(since.days * 86400 + since.seconds) + Decimal(since.microseconds) / 10**6
     if not seconds.is_finite() or not 0 <= seconds <= _MAX // _NANOSECONDS + 1:
         raise ValueError(text)
@@ -99,9 +132,9 @@ def _integer(text: str) -> int:
 
 
 def parsed_as(field: Field) -> pa.DataType:
-    """Return the type that Arrow's CSV reader is to parse a column as.
+    """Return the type as which Arrow's CSV reader parses a column; `converted` does the rest.
 
-    Decimals keep every digit of a time and of an integer that was written as ``8.0``.
+    Decimals keep every digit of a time, and accept integers that are written as ``8.0``.
     """
     if field.kind == "time":
         return pa.decimal128(20, 9)
@@ -111,17 +144,24 @@ def parsed_as(field: Field) -> pa.DataType:
 
 
 def plain(field: Field) -> pa.DataType:
-    """Return the type that Python values of a field are made into first."""
+    """Return the Arrow type of the Python values of `value`, which is then cast to `ARROW`."""
     return {"time": pa.int64(), "text": pa.string()}.get(field.kind, ARROW[field.kind])
 
 
 def converted(field: Field, column: pa.Array) -> pa.Array:
-    """Return a column that Arrow parsed, as the type of its values.
+    """Convert a column that Arrow parsed as `parsed_as` to its type in `ARROW`.
+
+    Parameters
+    ----------
+    field : Field
+        The column.
+    column : pyarrow.Array
+        Its cells.
 
     Raises
     ------
     ValueError, pyarrow.ArrowException
-        Some cell of it has no such value, or a required one has none: see `value`.
+        `value` would refuse one of the cells.
     """
     if field.required and column.null_count:
         raise ValueError(f"{field.name} is empty")
@@ -133,7 +173,7 @@ def converted(field: Field, column: pa.Array) -> pa.Array:
 
 
 def _unscaled(column: pa.Array) -> pa.Array:
-    """Return decimals with nine digits behind the point as nanoseconds, without arithmetic."""
+    """Return decimal seconds with nine decimal places as nanoseconds: their unscaled integers."""
     words = pa.Array.from_buffers(
         pa.int64(), 2 * (len(column) + column.offset), [None, column.buffers()[1]]
     )[2 * column.offset :]

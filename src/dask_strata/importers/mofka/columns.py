@@ -1,10 +1,10 @@
-"""The files of the Mofka-Dask coupler: their names, and the columns that they may have."""
+"""Names and columns of the files of the Mofka-Dask coupler."""
 
 from __future__ import annotations
 
 from dask_strata.importers.mofka.cells import Field
 
-#: Accepted names of each file, the usual one first.
+#: Accepted names of each file by role, the usual name first.
 NAMES: dict[str, tuple[str, ...]] = {
     "worker_transfer": ("worker_transfer.csv",),
     "scheduler_transition": ("scheduler_transition.csv",),
@@ -15,7 +15,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "consumer": ("consumer.o",),
 }
 
-#: Files without which a record is not whole.
+#: Files of a complete record; a missing file is a loss.
 EXPECTED = (
     "scheduler_transition",
     "worker_transition",
@@ -25,9 +25,10 @@ EXPECTED = (
     "graph",
 )
 
-#: Our names of the two ends of a transfer.
+#: Names of the two ends of a transfer in the file, and in ``transfer_ends``.
 TRANSFER_ENDS = {"incoming_transfer": "incoming", "outgoing_transfer": "outgoing"}
 
+#: Columns of each file by role.
 FIELDS: dict[str, tuple[Field, ...]] = {
     "scheduler_transition": (
         Field("key", "key", required=True),

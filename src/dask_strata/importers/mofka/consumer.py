@@ -1,8 +1,7 @@
-"""Events that were damaged on their way, as the coupler's consumer printed them.
+"""Read the damaged events that the coupler's consumer printed to ``consumer.o``.
 
-A line has one or several ``data failure:``, each followed by the text of a Python dict of
-which the end, or more, was overwritten. An event that lacks nothing but last digits of its
-time is put together again.
+A line contains one or more ``data failure:``, each followed by the text of a Python dict whose end,
+or more, was overwritten. An event is restored if it lacks only the last digits of its time.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from dask_strata.importers.mofka.literals import sizes
 
 _MARK = b"data failure:"
 
-#: A line may be so long; the rest of it is not looked at.
+#: Bytes of a line that are read together; a longer line is read as several lines.
 _MAX_LINE = 4 << 20
 
-#: One item: its name, and a text, a number, a tuple or dict without others in it, or nothing.
+#: One item: its name, and a string, a number, a tuple or dict without nested ones, or no value.
 _ITEM = re.compile(
     r"""\s*['"](?P<name>\w+)['"]:\s*(?:"""
     r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
@@ -32,16 +31,24 @@ _ITEM = re.compile(
     r"""|None|nan|null)\s*(?P<end>[,}])?"""
 )
 
-#: Seconds with all digits before the point.
+#: Unix seconds with all digits before the decimal point.
 _WHOLE_SECONDS = re.compile(r"[0-9]{10,}\.[0-9]+")
 
 
 @dataclass(frozen=True)
-class Damaged:
+class DamagedEvent:
     """A damaged event.
 
-    ``role`` is the file that it belongs to, with its values by column, if it can be put
-    together; else `kind` says what it seems to have been.
+    Attributes
+    ----------
+    line : int
+        Its line in ``consumer.o``.
+    kind : str
+        Its probable kind: a role of `columns.FIELDS`, fragment, log_event or unknown.
+    role : str or None
+        If it can be restored, the role of the file that it belongs to.
+    values : dict
+        If it can be restored, its values by column.
     """
 
     line: int
@@ -50,7 +57,7 @@ class Damaged:
     values: dict[str, Any] = field(default_factory=dict)
 
 
-def read_consumer(path: Path) -> Iterator[Damaged]:
+def read_consumer(path: Path) -> Iterator[DamagedEvent]:
     """Yield the damaged events of a consumer's output. Raises OSError."""
     with path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), 1):
@@ -58,28 +65,28 @@ def read_consumer(path: Path) -> Iterator[Damaged]:
                 yield _damaged(number, part.decode("utf-8", "replace").strip())
 
 
-def _damaged(line: int, text: str) -> Damaged:
+def _damaged(line: int, text: str) -> DamagedEvent:
     if not text.startswith("{"):
-        return Damaged(line, "fragment")
+        return DamagedEvent(line, "fragment")
     cells = _cells(text)
     role = _role(cells)
     if role is None:
-        return Damaged(line, "log_event" if text.startswith("{'topic'") else "unknown")
+        return DamagedEvent(line, "log_event" if text.startswith("{'topic'") else "unknown")
     kind = role
     if not _WHOLE_SECONDS.match(cells.get("time", "")):
-        return Damaged(line, kind)
+        return DamagedEvent(line, kind)
     try:
         row = {f.name: value(f, cells.get(f.name, "")) for f in FIELDS[role]}
         "".join(cells.values()).encode()
         if role == "worker_transfer" and not (sizes(row["keys"]) and row["type"] in TRANSFER_ENDS):
-            return Damaged(line, kind)
+            return DamagedEvent(line, kind)
     except ValueError:
-        return Damaged(line, kind)
-    return Damaged(line, kind, role, row)
+        return DamagedEvent(line, kind)
+    return DamagedEvent(line, kind, role, row)
 
 
 def _cells(text: str) -> dict[str, str]:
-    """Return the items of a dict's text, up to where it can no longer be read, as cells."""
+    """Return the readable items at the beginning of a dict's text, as cells by name."""
     found: dict[str, str] = {}
     position = 1
     while item := _ITEM.match(text, position):
@@ -98,21 +105,21 @@ def _unquoted(text: str) -> str:
         return text[1:-1]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes that Python does not know
+            warnings.simplefilter("ignore")  # about invalid escapes
             return str(ast.literal_eval(text))
     except (ValueError, SyntaxError):
         return text[1:-1]
 
 
 def _role(cells: dict[str, str]) -> str | None:
-    """Tell which file an event belongs to by the columns that only that file has."""
-    for role, names in _TELLING.items():
+    """Return the role of the file that an event belongs to, by its characteristic columns."""
+    for role, names in _CHARACTERISTIC.items():
         if names <= cells.keys():
             return role
     return None
 
 
-_TELLING = {
+_CHARACTERISTIC = {
     "worker_transfer": {"start", "stop", "keys", "type"},
     "scheduler_transition": {"key", "start", "finish", "stimulus_id"},
     "worker_transition": {"key", "start", "finish"},

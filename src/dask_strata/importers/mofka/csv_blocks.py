@@ -1,8 +1,8 @@
-"""Rows of a large CSV file, block by block, with the line of each.
+"""Read the rows of a large CSV file, block by block, with the line of each.
 
-A block is read by Arrow at once. Where Arrow finds anything odd in it, or finds another
-number of rows than there are lines, that block is read row by row: what can be understood
-is the same, and what cannot is set aside with its line and the reason.
+Arrow reads a block at once. If Arrow reports an error, or another number of rows than the block has
+lines, the block is read again row by row. Valid rows have the same values either way. Invalid
+rows are set aside with their line and the reason.
 """
 
 from __future__ import annotations
@@ -21,23 +21,36 @@ import pyarrow.csv
 
 from dask_strata.importers.mofka.cells import ARROW, Field, converted, parsed_as, plain, value
 
+#: Bytes that are read at a time.
 BLOCK_BYTES = 8 << 20
 
-#: A row without an end may be so long; it is set aside then.
+#: Bytes without an end of a row that are held in memory; beyond, the block is cut there.
 MAX_ROW_BYTES = 256 << 20
 
-#: A quoted cell may go over so many lines.
+#: Lines that one quoted cell may span.
 MAX_LINES = 1000
 
 _BOM = b"\xef\xbb\xbf"
 
-#: A row that its file ends in may lack digits. A time before this (in 2001) lacks some for sure.
+#: Year 2001, in nanoseconds. If a file ends within a row, an earlier time in it lacks digits.
 _TEN_DIGITS = 1_000_000_000 * 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Aside:
-    """A row that could not be understood: where it is, why not, and its bytes."""
+    """A row that could not be understood.
+
+    Attributes
+    ----------
+    line : int
+        Its first line in the file.
+    lines : int
+        Number of its lines.
+    reason : str
+        Why it was set aside.
+    data : bytes
+        The row as it is in the file.
+    """
 
     line: int
     lines: int
@@ -52,14 +65,16 @@ class Block:
     Attributes
     ----------
     table : pyarrow.Table
-        One column a field that the file has, `line`, and `cut`: whether the file ends in the
-        middle of this row, or at least without an end of line.
+        A column for each known field of the file, `line`, and `cut`: whether the file ends
+        within this row or without a line end after it.
     aside : list of Aside
         Rows that could not be understood.
     data : bytes
-        The part of the file that these rows are, which begins at line `first_line`.
+        The part of the file with these rows.
+    first_line : int
+        Line at which `data` begins.
     width : int, optional
-        How many cells a row has.
+        Number of cells in a row.
     """
 
     table: pa.Table
@@ -69,7 +84,7 @@ class Block:
     width: int | None = None
 
     def without(self, reasons: dict[int, str]) -> Block:
-        """Return the block with some more rows set aside: the reason by line."""
+        """Return the block with more rows set aside, given as reasons by line."""
         if not reasons:
             return self
         lines = pa.array(reasons.keys(), pa.int64())
@@ -90,19 +105,23 @@ class CsvFile:
     path : Path
         The file.
     fields : sequence of Field
-        Columns that are wanted; they may be in any order, and others between them.
+        The known columns. The file may have them in any order, and others between them.
 
     Attributes
     ----------
     names : list of str
-        The columns in their order.
-    missing, unknown : list of str
-        Required fields that the file has not; columns that nobody asked for.
+        All columns of the file, in order.
+    fields : list of Field
+        The known columns that the file has, in its order.
+    missing : list of str
+        Required columns that the file lacks.
+    unknown : list of str
+        Columns that are not read: names that are not known, and repeated names.
 
     Raises
     ------
     OSError
-        It cannot be read.
+        The file cannot be read.
     """
 
     def __init__(self, path: Path, fields: Sequence[Field]) -> None:
@@ -111,15 +130,15 @@ class CsvFile:
             header = file.readline(MAX_ROW_BYTES)
         self._start = len(header)
         self.names = _names(header)
-        wanted = {field.name: field for field in fields}
-        self.fields = [wanted[n] for n in dict.fromkeys(self.names) if n in wanted]
+        known = {field.name: field for field in fields}
+        self.fields = [known[n] for n in dict.fromkeys(self.names) if n in known]
         self.missing = [f.name for f in fields if f.required and f.name not in self.names]
-        again = (n for i, n in enumerate(self.names) if n in self.names[:i])
-        self.unknown = [n for n in self.names if n and n not in wanted]
-        self.unknown += [n for n in again if n in wanted]
+        repeated = (n for i, n in enumerate(self.names) if n in self.names[:i])
+        self.unknown = [n for n in self.names if n and n not in known]
+        self.unknown += [n for n in repeated if n in known]
 
     def blocks(self) -> Iterator[Block]:
-        """Yield all rows, in their order. Raises OSError."""
+        """Yield all rows in order. Raises OSError."""
         line = 2
         with self.path.open("rb") as file:
             file.seek(self._start)
@@ -129,18 +148,18 @@ class CsvFile:
                 line += n
 
     def _block(self, piece: bytes, line: int, n: int) -> Block:
-        table = None if self.missing else self._clean(piece, line, n)
+        table = None if self.missing else self._by_arrow(piece, line, n)
         if table is not None:
             return Block(table, [], piece, line, len(self.names))
         rows, aside = self._row_by_row(piece, line)
         return Block(rows, aside, piece, line, len(self.names))
 
-    def _clean(self, piece: bytes, line: int, n: int) -> pa.Table | None:
-        """Return the rows of a block of n lines in which nothing is odd; else null."""
+    def _by_arrow(self, piece: bytes, line: int, n: int) -> pa.Table | None:
+        """Return the rows of a block of n lines; None if it has to be read row by row."""
         if not piece.endswith(b"\n") or b"\0" in piece:
             return None
         if b"\r" in piece and piece.count(b"\r") != piece.count(b"\r\n"):
-            return None  # Arrow takes these for ends of rows
+            return None  # Arrow ends a row at a lone carriage return
         names = [f"{i} {name}" for i, name in enumerate(self.names)]
         chosen = [names[self.names.index(field.name)] for field in self.fields]
         try:
@@ -174,34 +193,32 @@ class CsvFile:
     def _row_by_row(self, piece: bytes, line: int) -> tuple[pa.Table, list[Aside]]:
         at = [self.names.index(field.name) for field in self.fields]
         rows: list[list[Any]] = []
-        places: list[int] = []
+        lines: list[int] = []
         aside = []
         cut = False
         for number, n, data, cells in _records(piece, len(self.names)):
             last = not data.endswith(b"\n")
             row = self._values(cells, at, last=last)
             if isinstance(row, str):
-                reason = "the file ends in the middle of it" if last else row
+                reason = "the file ends in the middle of this row" if last else row
                 aside.append(Aside(line + number, n, reason, data))
                 continue
             cut = last
             rows.append(row)
-            places.append(line + number)
+            lines.append(line + number)
         columns = [
             pa.array([row[k] for row in rows], plain(field)).cast(ARROW[field.kind])
             for k, field in enumerate(self.fields)
         ]
-        marks = [False] * len(rows)
+        cuts = [False] * len(rows)
         if cut:
-            marks[-1] = True
-        return self._table(
-            columns, pa.array(places, pa.int64()), pa.array(marks, pa.bool_())
-        ), aside
+            cuts[-1] = True
+        return self._table(columns, pa.array(lines, pa.int64()), pa.array(cuts, pa.bool_())), aside
 
     def _values(self, cells: list[str] | str, at: list[int], *, last: bool) -> list[Any] | str:
-        """Return the values of a row, or why it has none."""
+        """Return the values of a row, or the reason to set it aside."""
         if self.missing:
-            return f"its file has no column {', '.join(self.missing)}"
+            return f"the file has no column {', '.join(self.missing)}"
         if isinstance(cells, str):
             return cells
         chosen = [cells[k] for k in at]
@@ -209,12 +226,12 @@ class CsvFile:
             "".join(chosen).encode()
             row = [value(f, cell) for f, cell in zip(self.fields, chosen, strict=True)]
         except UnicodeEncodeError:
-            return "it is not UTF-8"
+            return "not UTF-8"
         except ValueError as error:
             return str(error)
         for field, found in zip(self.fields, row, strict=True):
             if last and field.kind == "time" and found is not None and found < _TEN_DIGITS:
-                return f"{field.name} is cut"
+                return f"{field.name} lacks digits"
         return row
 
     def _table(self, columns: list[Any], line: pa.Array, cut: pa.Array) -> pa.Table:
@@ -223,7 +240,7 @@ class CsvFile:
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the file in pieces that end where a row ends."""
+    """Yield the file in pieces of whole rows."""
     rest = b""
     while data := file.read(BLOCK_BYTES):
         piece = rest + data
@@ -238,7 +255,7 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _names(header: bytes) -> list[str]:
-    """Return the names in a header; none, if it is no row of CSV."""
+    """Return the names in a header; an empty list if it is no CSV row."""
     text = header.removeprefix(_BOM).decode("utf-8", "replace").rstrip("\r\n")
     try:
         return [name.strip() for name in next(csv.reader([text]), [])]
@@ -247,13 +264,13 @@ def _names(header: bytes) -> list[str]:
 
 
 def _end_of_rows(piece: bytes) -> int:
-    """Return where the last row ends that is whole; a quoted cell may have line ends in it."""
+    """Return the position after the last complete row; a quoted cell may contain line ends."""
     last = end = piece.rfind(b"\n") + 1
-    odd = piece.count(b'"', 0, end) % 2
+    in_quotes = piece.count(b'"', 0, end) % 2
     lines = 0
-    while odd:
+    while in_quotes:
         start = piece.rfind(b"\n", 0, piece.rfind(b'"', 0, end)) + 1
-        odd ^= piece.count(b'"', start, end) % 2
+        in_quotes ^= piece.count(b'"', start, end) % 2
         lines += piece.count(b"\n", start, end)
         if lines > MAX_LINES:
             return last
@@ -262,9 +279,9 @@ def _end_of_rows(piece: bytes) -> int:
 
 
 def _records(piece: bytes, width: int | None) -> Iterator[tuple[int, int, bytes, list[str] | str]]:
-    """Yield the rows of a piece: first line, lines, bytes, and the cells or why there are none.
+    """Yield the rows of a piece: line, number of lines, bytes, and cells or the reason for none.
 
-    A row that cannot be read is one line, so that the rows behind a stray quote are not lost.
+    A row that cannot be read is taken as one line, so that a stray quote costs only its own row.
     """
     lines = io.BytesIO(piece).readlines()
     limit = csv.field_size_limit(MAX_ROW_BYTES)
@@ -280,27 +297,27 @@ def _records(piece: bytes, width: int | None) -> Iterator[tuple[int, int, bytes,
 
 
 def _record(lines: list[bytes], i: int, width: int | None) -> tuple[int, list[str] | str | None]:
-    """Return how many lines the row at line i is, and its cells; null for an empty line."""
+    """Return the number of lines of the row at line i, and its cells; None for an empty line."""
     if not lines[i].strip(b"\r\n"):
         return 1, None
-    for most in (1, MAX_LINES):
-        some = lines[i : i + most]
-        # Rows that two stray quotes seem to make one of are told by what follows the second.
+    for limit in (1, MAX_LINES):
+        candidates = lines[i : i + limit]
+        # Two stray quotes could join several rows: strict reading refuses text after a quote.
         reader = csv.reader(
-            chain((line.decode("utf-8", "surrogateescape") for line in some), [""]),
-            strict=most > 1,
+            chain((line.decode("utf-8", "surrogateescape") for line in candidates), [""]),
+            strict=limit > 1,
         )
         try:
             cells = next(reader)
         except (csv.Error, StopIteration):
-            return 1, "it is no row of CSV" if most == 1 else "a quote is not closed"
+            return 1, "not a CSV row" if limit == 1 else "a quote is not closed"
         n = reader.line_num
-        if n <= len(some):
+        if n <= len(candidates):
             break
     else:
         return 1, "a quote is not closed"
     if b"\0" in lines[i] or (n > 1 and any("\0" in cell for cell in cells)):
-        return 1, "it has NUL bytes"
+        return 1, "contains NUL bytes"
     if width is not None and len(cells) != width:
-        return 1, f"it has {len(cells)} cells, the header {width}"
+        return 1, f"has {len(cells)} cells, but the header has {width}"
     return n, cells

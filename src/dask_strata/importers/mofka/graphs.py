@@ -1,4 +1,4 @@
-"""Graphs of the coupler's file as rows of our tables."""
+"""Convert the graphs in the coupler's file to rows of ``submissions`` and ``graph_*``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,20 @@ def _columns(names: tuple[str, ...]) -> dict[str, list[Any]]:
 
 
 @dataclass
-class Graphs:
-    """Graphs that were read and are not written yet; of each its row in the file.
+class GraphRows:
+    """Rows of graphs that are not written yet.
 
     Attributes
     ----------
     submissions, tasks, edges : dict of str to list
-        Columns of `submissions`, `graph_tasks` and `graph_edges`.
+        Columns of ``submissions``, ``graph_tasks`` and ``graph_edges``.
+
+    Examples
+    --------
+    >>> graphs = GraphRows()
+    >>> graphs.add({"line": 2, "time": 0}, ["b"], {"a": [], "b": ["a"]})
+    >>> len(graphs), graphs.tables()["graph_edges"]["dependency"].to_pylist()
+    (4, ['a'])
     """
 
     submissions: dict[str, list[Any]] = field(default_factory=lambda: _columns(_SUBMISSIONS))
@@ -35,36 +42,38 @@ class Graphs:
     def __len__(self) -> int:
         return len(self.submissions["line"]) + len(self.tasks["key"]) + len(self.edges["key"])
 
-    def add(self, row: dict[str, Any], wanted: list[str], needs: dict[str, list[str]]) -> None:
+    def add(
+        self, row: dict[str, Any], requested: list[str], dependencies: dict[str, list[str]]
+    ) -> None:
         """Add a graph.
 
         Parameters
         ----------
         row : dict
-            The row of the file; its time in integer nanoseconds.
-        wanted : list of str
-            Keys that the client asked for.
-        needs : dict of str to list of str
-            Each key of the graph, and the keys that it needs.
+            The row of the file; its time is in nanoseconds since the epoch.
+        requested : list of str
+            Keys that the client requested.
+        dependencies : dict of str to list of str
+            Each key of the graph, and its dependencies.
         """
         submission = f"graph-{row['line']}"
         for name in ("time", "client", "file", "line", "cut"):
             self.submissions[name].append(row.get(name))
         self.submissions["submission"].append(submission)
-        self.submissions["n_tasks"].append(len(needs))
-        self.submissions["n_keys"].append(len(wanted))
-        requested = set(wanted)
-        for key, found in needs.items():
+        self.submissions["n_tasks"].append(len(dependencies))
+        self.submissions["n_keys"].append(len(requested))
+        requested_keys = set(requested)
+        for key, needed in dependencies.items():
             self.tasks["submission"].append(submission)
             self.tasks["key"].append(key)
-            self.tasks["requested"].append(key in requested)
-            for dependency in found:
+            self.tasks["requested"].append(key in requested_keys)
+            for dependency in needed:
                 self.edges["submission"].append(submission)
                 self.edges["key"].append(key)
                 self.edges["dependency"].append(dependency)
 
     def tables(self) -> dict[str, pa.Table]:
-        """Return the rows of all tables on graphs, by table."""
+        """Return the rows by table."""
         submissions = {name: pa.array(values) for name, values in self.submissions.items()}
         tasks, edges = (
             {name: pa.chunked_array([values], pa.string()) for name, values in columns.items()}

@@ -1,8 +1,8 @@
-"""Cells that hold the text of a Python set or dict of keys: read, never evaluated.
+"""Read cells with the text of a Python set or dict of keys, without evaluating them.
 
-A cell is cut into tokens; a token that is not part of a plain literal ends it. Only the
-text of a single key that is not in its usual form goes to `ast.literal_eval`, after it has
-passed the tokens, with limits on size and depth.
+A cell is split into tokens; a token that is not part of a plain literal is an error. Only a single
+key in an unusual form is passed to `ast.literal_eval`, after it was split into tokens, with
+limits on its size and depth.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 import warnings
 from collections.abc import Iterator
 
-#: A single key that has to be read by `ast.literal_eval` may have so many characters.
+#: Most characters of a key that is passed to `ast.literal_eval`.
 MAX_KEY_CHARACTERS = 1 << 16
 
-#: Brackets within brackets, at most.
+#: Most levels of nested brackets.
 MAX_DEPTH = 20
 
-_PLAIN = r"'[ !-&(-\[\]-~]*'"  # printable ASCII without quote or backslash: it is its own repr
+_PLAIN = r"'[ !-&(-\[\]-~]*'"  # printable ASCII without quote or backslash, equal to its own repr
 _INT = r"(?:0|-?[1-9][0-9]*)"
 _TOKEN = re.compile(
     rf"(?P<space>\s+)|(?P<key>{_PLAIN}(?!\s*['\"])|\({_PLAIN}(?:,|(?:, (?:{_INT}|{_PLAIN}))+)\))"
@@ -32,9 +32,9 @@ _USUAL_KEY = rf"(?:'(?P<text>[ !-&(-\[\]-~]*)'|(?P<pair>\({_PLAIN}(?:,|(?:, {_IN
 _USUAL_ITEM = rf"{_USUAL_KEY}: (?P<nbytes>[0-9]{{1,18}})"
 _BARE_ITEM = re.sub(r"\(\?P<\w+>", "(?:", _USUAL_ITEM)
 
-#: The text of a dict of usual keys, of one or of several. These are for engines of regular
-#: expressions that take columns at once, too: in a match of the first, `text` or `pair` is the
-#: key, and `nbytes` its size.
+#: Regular expressions for the text of a dict with one usual key, and with one or more. Arrow's
+#: engine applies them to whole columns, too. In a match of `ONE_KEY`, the group `text` or `pair`
+#: is the key, and `nbytes` its size.
 ONE_KEY = rf"^\{{{_USUAL_ITEM}\}}$"
 USUAL = rf"^\{{{_BARE_ITEM}(?:, {_BARE_ITEM})*\}}$"
 
@@ -43,15 +43,15 @@ _usual_item = re.compile(_USUAL_ITEM)
 
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _MAX_BYTES = 1 << 63
-_DIGITS = re.compile("[0-9]{1,30}")  # Python refuses to read an integer of thousands
+_DIGITS = re.compile("[0-9]{1,30}")  # Python raises an error for thousands of digits
 
 
 class LiteralError(ValueError):
-    """The cell is not what it should be; the message says why."""
+    """A cell is not the expected text; the message is the reason."""
 
 
 def sizes(cell: str) -> list[tuple[str, int]]:
-    """Return key and bytes of each item of a dict's text.
+    """Return the keys and sizes in bytes in the text of a dict.
 
     >>> sizes("{('x', 0): 8, 'y': 16}")
     [("('x', 0)", 8), ('y', 16)]
@@ -59,14 +59,14 @@ def sizes(cell: str) -> list[tuple[str, int]]:
     Raises
     ------
     LiteralError
-        It is no such text.
+        The cell is no text of a dict of keys to bytes.
     """
     if _usual.fullmatch(cell):
         return list({text or pair: int(n) for text, pair, n in _usual_item.findall(cell)}.items())
     found: dict[str, int] = {}
     for key, value in _items(cell, "{"):
         if value is None or not _DIGITS.fullmatch(value) or int(value) >= _MAX_BYTES:
-            raise LiteralError("keys is no mapping of key to bytes")
+            raise LiteralError("keys is not a dict of keys to bytes")
         found[_key(key)] = int(value)
     if not found:
         raise LiteralError("keys is empty")
@@ -74,7 +74,7 @@ def sizes(cell: str) -> list[tuple[str, int]]:
 
 
 def keys(cell: str) -> list[str]:
-    """Return the keys in the text of a set, list or tuple.
+    """Return the distinct keys in the text of a set, list or tuple.
 
     >>> keys("{'a', ('b', 1)}")
     ['a', "('b', 1)"]
@@ -82,27 +82,32 @@ def keys(cell: str) -> list[str]:
     Raises
     ------
     LiteralError
-        It is no such text.
+        The cell is no text of a set, list or tuple of keys.
     """
     found = []
     for key, value in _items(cell, "{[("):
         if value is not None:
-            raise LiteralError("a mapping where keys alone should be")
+            raise LiteralError("a dict instead of a set of keys")
         found.append(_key(key))
     return list(dict.fromkeys(found))
 
 
 def dependencies(cell: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each key of a graph with the keys that it needs, from the text of a dict of sets.
+    """Yield each key of a graph with its dependencies, from the text of a dict of sets.
 
     Raises
     ------
     LiteralError
-        It is no such text; what was yielded before must not be used.
+        The cell is no such text; discard the keys that were yielded before.
+
+    Examples
+    --------
+    >>> dict(dependencies("{'a': set(), 'b': {'a'}}"))
+    {'a': [], 'b': ['a']}
     """
     for key, value in _items(cell, "{"):
         if value is None:
-            raise LiteralError("dependencies is no mapping of key to keys")
+            raise LiteralError("dependencies is not a dict of keys to sets of keys")
         yield _key(key), keys(value)
 
 
@@ -130,13 +135,13 @@ def _items(cell: str, brackets: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _marks(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the commas and colons of the outermost bracket, and its end, with their places."""
+    """Yield commas, colons and end of the outermost bracket: the mark, its start and its end."""
     stack = [_PAIRS[text[0]]]
     position = 1
     while stack:
         token = _TOKEN.match(text, position)
         if token is None:
-            raise LiteralError(f"unexpected {text[position : position + 20]!r} in it")
+            raise LiteralError(f"unexpected {text[position : position + 20]!r}")
         kind, at, position = token.lastgroup, position, token.end()
         if kind == "open":
             stack.append(_PAIRS[token[0]])
@@ -158,7 +163,7 @@ def _key(raw: str) -> str:
     if len(raw) > MAX_KEY_CHARACTERS:
         raise LiteralError("a key is too long")
     if "np." in raw and any(t.lastgroup == "numpy" for t in _TOKEN.finditer(raw)):
-        return raw  # NumPy's numbers are no literals: such a key is taken as it is shown
+        return raw  # NumPy's numbers are no Python literals: keep the text of such a key
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes that Python does not know
@@ -166,7 +171,7 @@ def _key(raw: str) -> str:
         text = str(value)
         text.encode()
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        raise LiteralError("a key is no literal") from None
+        raise LiteralError("a key is not a literal") from None
     if isinstance(value, (dict, list, set)):
         raise LiteralError("a key is a collection")
     return text

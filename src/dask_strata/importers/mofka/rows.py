@@ -1,4 +1,4 @@
-"""Rows of the coupler's files as rows of our tables."""
+"""Convert rows of the coupler's files to rows of a run's tables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dask_strata.importers.mofka.literals import ONE_KEY, sizes
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _TIME = pa.timestamp("ns", "UTC")
 
-#: An interval and a transfer that begin so close to each other are the same.
+#: An interval and a transfer of one worker are the same if they begin within this many nanoseconds.
 _SAME_START_NS = 10_000
 
 
-class Incoming:
-    """When the incoming transfers of each worker began, and where they came from."""
+class IncomingTransfers:
+    """Start and peer of the incoming transfers of each worker."""
 
     def __init__(self) -> None:
         self._starts: dict[str, array[int]] = {}
@@ -27,13 +27,29 @@ class Incoming:
         self._sorted = False
 
     def add(self, worker: str, start: int, peer: str | None) -> None:
-        """Take note of one."""
+        """Add a transfer.
+
+        Parameters
+        ----------
+        worker : str
+            Address of the receiving worker.
+        start : int
+            Nanoseconds since the epoch.
+        peer : str or None
+            Address of the sender.
+        """
         self._starts.setdefault(worker, array("q")).append(start)
         self._peers.setdefault(worker, []).append(peer)
         self._sorted = False
 
     def source(self, worker: str | None, start: int) -> tuple[bool, str | None]:
-        """Return whether a transfer to the worker began then, and from where."""
+        """Return whether an incoming transfer of a worker began at a time, and its sender.
+
+        >>> incoming = IncomingTransfers()
+        >>> incoming.add("tcp://a:1", 1_000_000, "tcp://b:1")
+        >>> incoming.source("tcp://a:1", 1_000_400), incoming.source("tcp://a:1", 2_000_000)
+        ((True, 'tcp://b:1'), (False, None))
+        """
         if not self._sorted:
             self._sort()
         starts = self._starts.get(worker or "")
@@ -53,8 +69,16 @@ class Incoming:
         self._sorted = True
 
 
-def scheduler_transitions(rows: pa.Table, incoming: Incoming) -> pa.Table:
-    """Return rows of `scheduler_transitions`."""
+def scheduler_transitions(rows: pa.Table, incoming: IncomingTransfers) -> pa.Table:
+    """Return rows of ``scheduler_transitions``.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        Rows of the file.
+    incoming : IncomingTransfers
+        All incoming transfers, to recognise intervals that are fetches.
+    """
     return table(
         time=rows["time"],
         **key_columns(rows["key"]),
@@ -73,7 +97,7 @@ def scheduler_transitions(rows: pa.Table, incoming: Incoming) -> pa.Table:
 
 
 def worker_transitions(rows: pa.Table) -> pa.Table:
-    """Return rows of `worker_transitions`."""
+    """Return rows of ``worker_transitions``."""
     return table(
         time=rows["time"],
         worker=_maybe(rows, "called_from"),
@@ -86,7 +110,7 @@ def worker_transitions(rows: pa.Table) -> pa.Table:
 
 
 def worker_events(rows: pa.Table) -> pa.Table:
-    """Return rows of `worker_events`, as the scheduler saw them."""
+    """Return rows of ``worker_events``, all from the scheduler."""
     return table(
         time=rows["time"],
         worker=_maybe(rows, "worker"),
@@ -98,7 +122,7 @@ def worker_events(rows: pa.Table) -> pa.Table:
 
 
 def clients(rows: pa.Table) -> pa.Table:
-    """Return rows of `clients`."""
+    """Return rows of ``clients``."""
     names = {
         "add": "connect",
         "add_client": "connect",
@@ -115,19 +139,19 @@ def clients(rows: pa.Table) -> pa.Table:
 
 
 def transfer_tables(rows: pa.Table) -> dict[str, pa.Table]:
-    """Return the rows of all tables on transfers, by table.
+    """Return the rows of all tables about transfers, by table.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        With the columns of the file, `number` (of this row among all) and `first` (number of
-        the first row that is equal in all but its time).
+        The columns of the file, and `number` (of this row among all) and `first` (number of
+        the first row that is equal in everything except `time`).
     """
-    again = pc.not_equal(rows["number"], rows["first"])
-    new, old = rows.filter(pc.invert(again)), rows.filter(again)
-    keys, n_keys = _transfer_keys(new)
+    resent = pc.not_equal(rows["number"], rows["first"])
+    first, duplicates = rows.filter(pc.invert(resent)), rows.filter(resent)
+    keys, n_keys = _transfer_keys(first)
     return {
-        "transfer_ends": _transfer_ends(new, n_keys),
+        "transfer_ends": _transfer_ends(first, n_keys),
         "transfer_end_keys": table(
             number=keys["number"],
             **key_columns(keys["key"]),
@@ -135,17 +159,17 @@ def transfer_tables(rows: pa.Table) -> dict[str, pa.Table]:
             process=processes("worker", keys),
         ),
         "transfer_resends": table(
-            number=old["first"],
-            time=old["time"],
-            process=processes("worker", old),
-            **origin(old),
+            number=duplicates["first"],
+            time=duplicates["time"],
+            process=processes("worker", duplicates),
+            **origin(duplicates),
         ),
-        "clock_offsets": _clock_offsets(new),
+        "clock_offsets": _clock_offsets(first),
     }
 
 
 def _transfer_keys(rows: pa.Table) -> tuple[pa.Table, pa.Array]:
-    """Return number, called_from, key and nbytes of each key of each transfer; and how many."""
+    """Return number, called_from, key and nbytes of each key, and the keys per transfer."""
     rows = rows.select(["number", "called_from", "keys"])
     one = pc.extract_regex(rows["keys"], ONE_KEY)
     odd = one.is_null().combine_chunks()
@@ -161,12 +185,12 @@ def _transfer_keys(rows: pa.Table) -> tuple[pa.Table, pa.Array]:
             positions.append(position)
             keys.append(key)
             sizes_found.append(n)
-    # Without its cell, which would be copied for each of its keys.
+    # Drop the cells first: `take` would copy a cell once for each of its keys.
     repeated = several.drop_columns(["keys"]).take(pa.array(positions, pa.int64()))
     n_keys = pc.replace_with_mask(
         pa.repeat(pa.scalar(1, pa.int64()), len(rows)), odd, pa.array(counts, pa.int64())
     )
-    together = pa.concat_tables(
+    all_keys = pa.concat_tables(
         [
             table(
                 number=usual["number"],
@@ -182,7 +206,7 @@ def _transfer_keys(rows: pa.Table) -> tuple[pa.Table, pa.Array]:
             ),
         ]
     )
-    return together, n_keys
+    return all_keys, n_keys
 
 
 def _transfer_ends(rows: pa.Table, n_keys: pa.ChunkedArray) -> pa.Table:
@@ -206,33 +230,33 @@ def _transfer_ends(rows: pa.Table, n_keys: pa.ChunkedArray) -> pa.Table:
 
 
 def _clock_offsets(rows: pa.Table) -> pa.Table:
-    """Measure clocks: a worker shifts start and stop of what it sends, and not the middle."""
+    """Return clock offsets: a sender shifts start and stop by its offset, but not the middle."""
     sent = rows.filter(
         pc.and_(pc.equal(rows["type"], "outgoing_transfer"), pc.is_valid(rows["middle"]))
     )
     start, stop, middle = (sent[name].cast(pa.int64()) for name in ("start", "stop", "middle"))
-    both = (pc.subtract(end, middle).cast(pa.float64(), safe=False) for end in (start, stop))
+    differences = (pc.subtract(end, middle).cast(pa.float64(), safe=False) for end in (start, stop))
     return table(
         time=sent["time"],
-        offset_seconds=pc.divide(pc.add(*both), 2e9),
+        offset_seconds=pc.divide(pc.add(*differences), 2e9),
         process=processes("worker", sent),
         seq=sent["line"],
     )
 
 
 def key_types(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the type that keys seem to have: a file has their text only."""
+    """Guess the type of each key from its text: the files do not contain it."""
     looks = pc.match_substring_regex(keys, r"^\(['\"(0-9-].*,.*\)$")
     return pc.if_else(looks, "tuple", "str")
 
 
 def processes(role: str, rows: pa.Table) -> pa.ChunkedArray:
-    """Return the process of each row: its role, and the address that it gives."""
+    """Return the process id of each row: the role, and the address in ``called_from`` if any."""
     return _named(role, _maybe(rows, "called_from"))
 
 
 def _named(role: str, addresses: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Put the role before each of few distinct addresses."""
+    """Return process ids from addresses, formatted once for each distinct address."""
     if pa.types.is_null(addresses.type):
         return constant(role, len(addresses))
     coded = addresses if pa.types.is_dictionary(addresses.type) else addresses.dictionary_encode()
@@ -248,14 +272,14 @@ def _named(role: str, addresses: pa.ChunkedArray) -> pa.ChunkedArray:
     )
 
 
-def _startstops(rows: pa.Table, incoming: Incoming) -> pa.Array:
-    """Return begins and ends as an interval; of a task that fetched, they are of the fetch."""
+def _startstops(rows: pa.Table, incoming: IncomingTransfers) -> pa.Array:
+    """Return ``begins`` and ``ends`` as one interval: of the task, or of the fetch before it."""
     begins, ends = _maybe(rows, "begins"), _maybe(rows, "ends")
     valid = pc.and_(begins.is_valid(), ends.is_valid())
-    told = rows.filter(valid)
+    timed = rows.filter(valid)
     actions, sources = [], []
-    workers = _maybe(told, "worker").to_pylist()
-    starts = _maybe(told, "begins").cast(pa.int64()).to_pylist()
+    workers = _maybe(timed, "worker").to_pylist()
+    starts = _maybe(timed, "begins").cast(pa.int64()).to_pylist()
     for worker, start in zip(workers, starts, strict=True):
         fetched, source = incoming.source(worker, start)
         actions.append("transfer" if fetched else "compute")
@@ -263,7 +287,7 @@ def _startstops(rows: pa.Table, incoming: Incoming) -> pa.Array:
     values = pa.StructArray.from_arrays(
         [
             pa.array(actions, pa.string()),
-            *(_maybe(told, name).cast(_TIME).combine_chunks() for name in ("begins", "ends")),
+            *(_maybe(timed, name).cast(_TIME).combine_chunks() for name in ("begins", "ends")),
             pa.array(sources, pa.string()),
         ],
         names=["action", "start", "stop", "source"],
@@ -274,12 +298,12 @@ def _startstops(rows: pa.Table, incoming: Incoming) -> pa.Array:
 
 
 def key_columns(keys: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
-    """Return the two columns of a key."""
+    """Return the columns ``key`` and ``key_type`` of keys."""
     return {"key": keys, "key_type": key_types(keys)}
 
 
 def origin(rows: pa.Table | dict[str, pa.Array]) -> dict[str, pa.ChunkedArray]:
-    """Return the columns that say where a row is from."""
+    """Return the columns with the file and the line of each row."""
     return {
         "file": rows["file"],
         "line": rows["line"],
@@ -289,14 +313,14 @@ def origin(rows: pa.Table | dict[str, pa.Array]) -> dict[str, pa.ChunkedArray]:
 
 
 def _maybe(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column, or nulls where the file has none."""
+    """Return a column, or nulls if the file lacks it."""
     if name in rows.column_names:
         return rows[name]
     return pa.chunked_array([pa.nulls(len(rows))])
 
 
 def _replaced(column: pa.ChunkedArray, names: dict[str, str]) -> pa.ChunkedArray:
-    """Give some values other names; the others stay."""
+    """Replace some values of a column, given as old and new text."""
     if pa.types.is_null(column.type):
         return column
     plain = column.cast(pa.string())
@@ -306,10 +330,10 @@ def _replaced(column: pa.ChunkedArray, names: dict[str, str]) -> pa.ChunkedArray
 
 
 def constant(value: str, n: int) -> pa.ChunkedArray:
-    """Return a column of one value."""
+    """Return a column with the same value n times."""
     return pa.chunked_array([pa.repeat(value, n)])
 
 
 def table(**columns: pa.ChunkedArray | pa.Array) -> pa.Table:
-    """Return a table of these columns."""
+    """Return a table with columns given by keyword."""
     return pa.table(columns)

@@ -1,4 +1,4 @@
-"""Transfers of the coupler's file, which must all be known before the resent ones can be told."""
+"""Buffer the coupler's transfers on disk: duplicates can be found only among all of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from dask_strata.importers.mofka.cells import ARROW
 from dask_strata.importers.mofka.columns import FIELDS
 
 _MEMORY_LIMIT = "200MB"
+
+#: Rows that are read back together.
 _BATCH = 1 << 15
 
 _SCHEMA = pa.schema(
@@ -27,7 +29,7 @@ _SCHEMA = pa.schema(
 
 
 def bounded_duckdb(folder: Path) -> duckdb.DuckDBPyConnection:
-    """Return a connection that takes little memory, and room in a folder beyond that."""
+    """Return a connection that uses at most 200 MB of memory, and then files in a folder."""
     connection = duckdb.connect(
         config={"memory_limit": _MEMORY_LIMIT, "temp_directory": str(folder / "tmp")}
     )
@@ -35,8 +37,8 @@ def bounded_duckdb(folder: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-class Waiting:
-    """Transfers that were read, in a file of their own until all are known.
+class TransferBuffer:
+    """A temporary Parquet file with all rows of the coupler's transfers.
 
     Parameters
     ----------
@@ -50,22 +52,24 @@ class Waiting:
         self._rows = 0
 
     def fill(self, tables: Iterable[pa.Table]) -> None:
-        """Take all transfers. Raises OSError."""
+        """Write all rows to the file. Raises OSError."""
         with pq.ParquetWriter(self._path, _SCHEMA, compression="lz4") as writer:
             for rows in tables:
                 numbers = pa.array(range(self._rows, self._rows + len(rows)), pa.int64())
                 self._rows += len(rows)
-                complete = [
+                columns = [
                     rows[f.name] if f.name in rows.column_names else pa.nulls(len(rows), f.type)
                     for f in _SCHEMA
                     if f.name != "number"
                 ]
-                writer.write_table(pa.table([*complete, numbers], schema=_SCHEMA))
+                writer.write_table(pa.table([*columns, numbers], schema=_SCHEMA))
 
     def addresses(self) -> dict[str, str]:
-        """Return the addresses of workers that told of transfers by another name.
+        """Return the addresses of workers whose rows contain another name.
 
-        What one end tells by its name, the other end tells of its address.
+        Both ends report a transfer: a row contains the name of its own worker in ``called_from``
+        and the address of its peer in ``who``. The rows of both ends, matched by keys and time,
+        therefore pair names with addresses; the pairing of the majority counts.
         """
         query = """
             with ends as (
@@ -95,16 +99,19 @@ class Waiting:
             found = connection.execute(query, {"path": str(self._path)}).fetchall()
         return {name: address for name, address in found if name and "://" not in name}
 
-    def told_apart(self) -> Iterator[pa.Table]:
-        """Yield all in their order, with `first`: number of the first that is the same."""
-        # Cells of keys may be megabytes: beside equal times and sizes, 64 bits of them decide.
-        same = ", ".join(
+    def numbered(self) -> Iterator[pa.Table]:
+        """Yield all rows in order, with `first`: number of the first row of equal content.
+
+        Equal content means equal columns except ``time``, which differs when a row is resent.
+        """
+        # Cells of keys can be megabytes long, so their 64-bit hash is compared.
+        compared = ", ".join(
             "hash(keys)" if f.name == "keys" else f'"{f.name}"'
             for f in FIELDS["worker_transfer"]
             if f.name != "time"
         )
         query = (
-            f"select min(number) over (partition by {same}) as first "  # noqa: S608  names are ours
+            f"select min(number) over (partition by {compared}) as first "  # noqa: S608  the names are constants of dask-strata
             "from read_parquet($path) order by number"
         )
         with bounded_duckdb(self._folder) as connection:

@@ -1,1 +1,1 @@
-"""Profiles that Yappi and Python saved, added to a run."""
+"""Add profiles that Yappi or Python saved to a run."""

@@ -1,4 +1,4 @@
-"""Callgrind files as Yappi writes them: functions with their own time, and whom they called."""
+"""Read callgrind files as Yappi writes them: functions, their own time, and their calls."""
 
 from __future__ import annotations
 
@@ -15,24 +15,40 @@ _CALLS = re.compile(r"calls=(\d{1,18}) \d{1,18}\Z")
 #: Yappi's ticks in a second.
 _TICKS = 1e6
 
-#: Functions that a profile may have, and characters that are kept of a name: more is no profile
-#: of a program, but would take the memory of whoever reads it.
+#: Limits that no profile of a program reaches: functions, and characters kept of a name. They
+#: bound the memory for reading a file.
 MOST_FUNCTIONS, LONGEST_NAME = 200_000, 512
 
-#: Characters that a line may have.
+#: Longest accepted line, in characters.
 _LONGEST_LINE = 64 * 2**10
 
-#: What is looked at of the lines at the beginning.
+#: Lines of the header that are read.
 _HEADER = ("creator", "events")
 
 
 class CallgrindError(ValueError):
-    """The file is not as Yappi writes it; the text says where."""
+    """The file is not in Yappi's format; the text contains the reason and the line."""
 
 
 @dataclass
 class Function:
-    """A function of the profile; times in seconds, calls None if nobody is seen to call it."""
+    """A function of the profile.
+
+    Attributes
+    ----------
+    file, name : str
+        Its file and its name.
+    line : int or None
+        Its first line.
+    own : float
+        Seconds in the function itself.
+    total : float or None
+        Seconds in the function and the functions it calls; None if it calls itself.
+    calls : int or None
+        Number of calls; None if the profile has no call of it.
+    measured : bool
+        Whether the profile has its own time.
+    """
 
     file: str
     name: str
@@ -44,14 +60,19 @@ class Function:
 
 
 def read_callgrind(path: Path) -> list[Function]:
-    """Return the functions of a file that Yappi wrote.
+    """Return the functions of a callgrind file of Yappi's.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
 
     Raises
     ------
     CallgrindError
-        It is empty, cut, or was written by another program.
+        The file is empty, cut, or was written by another program.
     OSError
-        It cannot be read.
+        The file cannot be read.
     """
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         return _Reader(path.name).read(_lines(file))
@@ -74,8 +95,9 @@ class _Reader:
         self._files: dict[str, str] = {}
         self._functions: dict[str, Function] = {}
         self._header: dict[str, str] = {}
-        self._present: str | None = None
-        self._called: tuple[str, int] | None = None
+        self._current: str | None = None
+        self._callee: tuple[str, int] | None = None
+        #: The kind of line that must follow, for an error about a cut file.
         self._pending: str | None = None
 
     def read(self, lines: Iterator[str]) -> list[Function]:
@@ -125,21 +147,21 @@ class _Reader:
         elif number not in self._functions:
             raise CallgrindError(f"function {number} is not defined")
         elif kind == "fn":
-            self._present, self._called = number, None
+            self._current, self._callee = number, None
             self._pending = "its cost"
         elif kind == "cfn":
-            if self._present is None:
+            if self._current is None:
                 raise CallgrindError("a call from no function")
-            self._called = (number, 0)
+            self._callee = (number, 0)
             self._pending = "the number of calls"
 
     def _define(self, number: str, text: str) -> None:
-        """Take a definition: name, file and line; the file is known from before."""
+        """Store the name and line of a function, whose file was defined before."""
         file = self._files.get(number)
         if file is None:
             raise CallgrindError(f"function {number} has no file")
-        name, found, line = text.rpartition(f" {file}:")
-        if not found or not re.fullmatch(r"\d{1,18}", line):
+        name, separator, line = text.rpartition(f" {file}:")
+        if not separator or not re.fullmatch(r"\d{1,18}", line):
             raise CallgrindError(f"function {number} has no line")
         self._functions[number] = Function(file[:LONGEST_NAME], name[:LONGEST_NAME], int(line))
         if len(self._functions) > MOST_FUNCTIONS:
@@ -147,26 +169,26 @@ class _Reader:
 
     def _calls(self, line: str) -> None:
         found = _CALLS.match(line)
-        if found is None or self._called is None:
+        if found is None or self._callee is None:
             raise CallgrindError("calls of no function")
-        number, _ = self._called
-        self._called = number, int(found[1])
+        number, _ = self._callee
+        self._callee = number, int(found[1])
         function = self._functions[number]
         function.calls = (function.calls or 0) + int(found[1])
         self._pending = "the cost of the calls"
 
     def _cost(self, line: str) -> None:
         found = _COST.match(line)
-        if found is None or self._present is None:
-            raise CallgrindError(f"not understood: {line[:60]!r}")
-        function, seconds = self._functions[self._present], int(found[2]) / _TICKS
+        if found is None or self._current is None:
+            raise CallgrindError(f"unexpected {line[:60]!r}")
+        function, seconds = self._functions[self._current], int(found[2]) / _TICKS
         self._pending = None
-        if self._called is None:
+        if self._callee is None:
             function.own += seconds
             function.measured = True
             if function.total is not None:
                 function.total += seconds
-        elif self._called[0] == self._present:
-            function.total = None  # it calls itself: what is its own is in the call, too
+        elif self._callee[0] == self._current:
+            function.total = None  # it calls itself: the call's time contains its own time again
         elif function.total is not None:
             function.total += seconds

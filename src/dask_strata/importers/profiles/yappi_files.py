@@ -1,7 +1,8 @@
-"""Profiles that Yappi or Python saved, as rows of `functions`: pstat and callgrind files.
+"""Read profiles that Yappi or Python saved, pstat and callgrind files, as rows of ``functions``.
 
-A pstat file is marshal data, which can crash the interpreter that reads it: that is a child's,
-with limits, and what comes back is JSON. A ystat file is a pickle, and is not read at all.
+A pstat file is marshal data, which can crash the interpreter that reads it. A child process with
+limits on memory and time reads it and prints JSON. A ystat file is a pickle, which can run code;
+it is refused.
 """
 
 from __future__ import annotations
@@ -31,47 +32,47 @@ _FORMS = {
     ".ystat": "ystat",
 }
 
-#: Endings of the names of profiles; a ystat file is refused when it is read, with the reason.
+#: Endings of the names of profiles. They include ystat, so that it is refused with a reason.
 ENDINGS = tuple(_FORMS)
 
-#: Bytes that tell what a file is.
+#: Bytes from which a file is recognised.
 _HEAD = 4096
 
-#: Marshal: a dictionary with a tuple of three as its first key, or with none; flags left out.
+#: Marshal data, without flags: a dictionary whose first key is a tuple of three, or an empty one.
 _MARSHALLED = (b"{)\x03", b"{0")
 
-#: Limits of the child that reads marshal data: bytes of memory, seconds of CPU and of waiting.
+#: Limits of the child that reads marshal data: bytes of memory, CPU seconds, seconds in total.
 _MEMORY, _CPU_SECONDS, _SECONDS = 2 * 2**30, 60, 120
 
-#: Bytes that a profile may have, and that the child may write of one: names that many functions
-#: share are in the file once.
+#: Largest profile, and largest output of the child, in bytes. The output can be larger than the
+#: file, which contains a name once even if many functions share it.
 _LARGEST, _MOST_WRITTEN = 256 * 2**20, 64 * 2**20
 
-#: What the child says of more than that.
+#: Begins the child's last error line if a limit on functions or output is exceeded.
 _TOO_LARGE = "OverflowError: "
 
 _CHILD = """
 import json, marshal, resource, sys
 memory, seconds, longest, most, most_written = map(int, sys.argv[2:])
-def limit(what, wanted):
-    _, hard = resource.getrlimit(what)
+def limit(kind, value):
+    _, hard = resource.getrlimit(kind)
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    resource.setrlimit(what, (wanted, wanted))
+        value = min(value, hard)
+    resource.setrlimit(kind, (value, value))
 limit(resource.RLIMIT_AS, memory)
 limit(resource.RLIMIT_CPU, seconds)
 limit(resource.RLIMIT_CORE, 0)
 with open(sys.argv[1], "rb") as file:
     stats = marshal.load(file)
 if type(stats) is not dict:
-    raise ValueError("it holds no statistics")
+    raise ValueError("it has no statistics")
 def whole(n):
     if type(n) is not int or not 0 <= n < 2**63:
-        raise ValueError("a number of calls or a line is none")
+        raise ValueError("a number of calls or a line is no such number")
     return n
 def real(x):
     if type(x) not in (int, float) or not abs(x) < 1e15:
-        raise ValueError("a time is none")
+        raise ValueError("a time is no number of seconds")
     return float(x)
 def text(t):
     if type(t) is not str:
@@ -82,36 +83,45 @@ if len(stats) > most:
 written = 0
 for key, value in stats.items():
     if type(key) is not tuple or len(key) != 3 or type(value) is not tuple or len(value) != 5:
-        raise ValueError("it holds other things than statistics of functions")
+        raise ValueError("it has data other than statistics of functions")
     file, line, name = key
     calls = [whole(n) for n in value[:2]]
     row = [text(file), whole(line), text(name), max(calls), min(calls), *map(real, value[2:4])]
     written += sys.stdout.write(json.dumps(row) + "\\n")
     if written > most_written:
-        raise OverflowError(f"what it says of functions has more than {most_written:,} bytes")
+        raise OverflowError(f"its functions take more than {most_written:,} bytes")
 sys.stdout.write("end\\n")
 """
 
 
 def is_profile_head(head: bytes) -> bool:
-    """Tell whether a file that begins so is a profile."""
+    r"""Return whether the first bytes of a file are those of a profile.
+
+    >>> is_profile_head(b"{\xa9\x03"), is_profile_head(b"PAR1")
+    (True, False)
+    """
     return _form_of(head) is not None
 
 
 def is_profile(path: Path) -> bool:
-    """Tell whether a file is, or calls itself, a profile that Yappi or Python saved."""
+    """Return whether a file's name or contents are those of a saved profile."""
     return path.is_file() and _form(path) is not None
 
 
 def check_size(path: Path) -> None:
-    """Refuse a file that is too large, or too small, for a profile: before any of it is read.
+    """Refuse a file whose size no profile has, before reading it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
 
     Raises
     ------
     ImportedDataError
-        It is.
+        The file is empty, or larger than 256 MiB.
     OSError
-        It cannot be told.
+        Its size cannot be read.
     """
     size = path.stat().st_size
     if not size:
@@ -121,7 +131,7 @@ def check_size(path: Path) -> None:
 
 
 def read_profile(path: Path) -> list[dict[str, Any]]:
-    """Return the functions of a profile, as rows of `functions` without process and time.
+    """Return the functions of a profile, as rows of ``functions`` without process and time.
 
     Parameters
     ----------
@@ -131,7 +141,7 @@ def read_profile(path: Path) -> list[dict[str, Any]]:
     Raises
     ------
     ImportedDataError
-        It cannot be read; the text says why.
+        The file cannot be read; the text contains the reason.
     """
     try:
         form = _form(path)
@@ -170,7 +180,7 @@ def _form(path: Path) -> str | None:
 def _form_of(head: bytes) -> str | None:
     if b"\nevents:" in head:
         return "callgrind"
-    plain = bytes(b & 0x7F if i < 2 else b for i, b in enumerate(head[:3]))  # noqa: PLR2004  flagged
+    plain = bytes(b & 0x7F if i < 2 else b for i, b in enumerate(head[:3]))  # noqa: PLR2004  the two type bytes carry flags
     return "pstat" if plain.startswith(_MARSHALLED) else None
 
 
@@ -205,7 +215,7 @@ def _of_pstat(path: Path) -> Iterator[dict[str, Any]]:
 def _in_child(path: Path) -> list[str]:
     limits = (_MEMORY, _CPU_SECONDS, LONGEST_NAME, MOST_FUNCTIONS, _MOST_WRITTEN)
     try:
-        done = subprocess.run(  # noqa: S603  this very Python, and a text of our own
+        done = subprocess.run(  # noqa: S603  this Python, and a program of dask-strata
             [sys.executable, "-I", "-S", "-c", _CHILD, str(path.absolute()), *map(str, limits)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -219,15 +229,15 @@ def _in_child(path: Path) -> list[str]:
         return lines[:-2]
     if done.returncode < 0:
         raise ImportedDataError(
-            f"{path} is no pstat file: what reads it was killed by signal {-done.returncode}."
+            f"{path} is no pstat file: its reader was killed by signal {-done.returncode}."
         )
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    if said and said[-1].startswith(_TOO_LARGE):
+    errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    if errors and errors[-1].startswith(_TOO_LARGE):
         raise ImportedDataError(
-            f"{path} is too large for a profile: {said[-1].removeprefix(_TOO_LARGE)}."
+            f"{path} is too large for a profile: {errors[-1].removeprefix(_TOO_LARGE)}."
         )
-    why = said[-1].partition(": ")[2] or said[-1] if said else "no reason was given"
-    raise ImportedDataError(f"{path} is no pstat file, or a part of one: {why}.")
+    reason = errors[-1].partition(": ")[2] or errors[-1] if errors else "no reason was given"
+    raise ImportedDataError(f"{path} is no pstat file, or is cut: {reason}.")
 
 
 def _row(path: Path, module: str, line: int | None, name: str, **numbers: Any) -> dict[str, Any]:

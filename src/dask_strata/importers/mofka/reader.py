@@ -1,10 +1,10 @@
-"""Rows of the coupler's files as they come in: counted, and set aside where they are no use."""
+"""Read and count the rows of the coupler's files, and set invalid rows aside."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,41 +15,62 @@ import pyarrow.compute as pc
 from dask_strata.errors import ImportedDataError
 from dask_strata.importers.mofka.cells import ARROW, plain
 from dask_strata.importers.mofka.columns import EXPECTED, FIELDS, NAMES, TRANSFER_ENDS
-from dask_strata.importers.mofka.consumer import Damaged, read_consumer
+from dask_strata.importers.mofka.consumer import DamagedEvent, read_consumer
 from dask_strata.importers.mofka.csv_blocks import Aside, Block, CsvFile
 from dask_strata.importers.mofka.literals import USUAL, LiteralError, sizes
+from dask_strata.importers.results import Progress
 from dask_strata.store.bulk_writer import BulkRun
-
-#: Called with the bytes that were read, and those that there are.
-Progress = Callable[[int, int], None]
 
 
 @dataclass
-class Source:
-    """One file, and what became of its rows."""
+class SourceFile:
+    """One of the coupler's files, and the counts of its rows.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    columns : list of str
+        All its columns.
+    unknown : list of str
+        The columns that are not read.
+    counts : Counter of str
+        Number of rows read, resent, salvaged and set_aside.
+    problem : str or None
+        Why no row of it can be read.
+    """
 
     path: Path
     columns: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    trouble: str | None = None
+    problem: str | None = None
 
 
-class Intake:
-    """The coupler's files, and a run that gets what cannot be used of them.
+class CouplerReader:
+    """Reads the coupler's files, and writes the rows that it sets aside to a run.
 
     Parameters
     ----------
     files : mapping of str to Path
         The files by role.
     run : BulkRun
-        Its folder `aside` gets rows that cannot be understood.
+        Receives the rows that cannot be understood, in its folder `aside`.
     strict : bool
         Whether such a row is an error.
     salvage : bool
-        Whether damaged events are put together again where that is possible.
+        Whether to restore damaged events where possible.
     progress : Progress
-        Told how far the reading is.
+        Called with the bytes read so far and the bytes in total.
+
+    Attributes
+    ----------
+    sources : dict of str to SourceFile
+        The files by role, with their counts.
+    lost : Counter of str
+        Damaged events that could not be restored, by kind.
+    first_ns : int or None
+        Earliest time of a row so far, in nanoseconds since the epoch.
 
     Raises
     ------
@@ -66,7 +87,7 @@ class Intake:
         salvage: bool,
         progress: Progress,
     ) -> None:
-        self.sources = {role: Source(path) for role, path in files.items()}
+        self.sources = {role: SourceFile(path) for role, path in files.items()}
         self.lost: Counter[str] = Counter()
         self.first_ns: int | None = None
         self._run = run
@@ -74,29 +95,29 @@ class Intake:
         self._progress = progress
         self._total = sum(path.stat().st_size for path in files.values())
         self._read = 0
-        self._salvaged: dict[str, list[Damaged]] = {}
+        self._salvaged: dict[str, list[DamagedEvent]] = {}
         if "consumer" in files:
             self._read_consumer(self.sources["consumer"], salvage=salvage)
 
     def blocks(self, role: str) -> Iterator[Block]:
-        """Yield the rows of a file, then those of its events that were salvaged.
+        """Yield the rows of a file, then the restored events that belong to it.
 
-        The tables have the columns of the file that are known, with `file`, `line`, and `cut`:
-        whether a row may lack some digits.
+        The tables have the known columns of the file, and `file`, `line` and `cut`: whether the
+        time of a row may lack some digits.
         """
         source = self.sources.get(role)
         if source is not None:
             file = CsvFile(source.path, FIELDS[role])
             source.columns, source.unknown = file.names, file.unknown
             if file.missing:
-                source.trouble = f"has no column {', '.join(file.missing)}"
+                source.problem = f"has no column {', '.join(file.missing)}"
             if not file.names:
                 empty = not source.path.stat().st_size
-                source.trouble = "is empty" if empty else "has no header that can be read"
+                source.problem = "is empty" if empty else "has no readable header"
             for block in file.blocks():
                 source.counts["rows"] += len(block.table) + len(block.aside)
                 source.counts["salvaged"] += _cut(block.table)
-                yield self._usable(role, source, block)
+                yield self._checked(role, source, block)
                 self._advance(len(block.data))
         if role in self._salvaged:
             rows = self._salvaged_rows(role)
@@ -104,13 +125,13 @@ class Intake:
             yield Block(rows, [])
 
     def rows(self, role: str) -> Iterator[pa.Table]:
-        """Yield the rows of `blocks` that can be used."""
+        """Yield the valid rows of `blocks`."""
         for block in self.blocks(role):
             if len(block.table):
                 yield block.table
 
     def refuse(self, role: str, block: Block, reasons: dict[int, str]) -> pa.Table:
-        """Set some rows of a block aside, and return the others."""
+        """Set rows of a block aside, given as reasons by line, and return the others."""
         kept = block.without(reasons)
         if reasons:
             source = self.sources[role]
@@ -119,13 +140,13 @@ class Intake:
         return kept.table
 
     def note_resent(self, files: pa.ChunkedArray) -> None:
-        """Take note of the files of some rows that told again of a transfer."""
+        """Count duplicate transfers, given as the names of their files."""
         for name, n in Counter(files.cast(pa.string()).to_pylist()).items():
             for source in self.sources.values():
                 if source.path.name == name:
                     source.counts["resent"] += n
 
-    def _usable(self, role: str, source: Source, block: Block) -> Block:
+    def _checked(self, role: str, source: SourceFile, block: Block) -> Block:
         self._set_aside(source, block.aside)
         if role == "worker_transfer" and len(block.table):
             block = replace(block, table=self.refuse(role, block, _bad_transfers(block.table)))
@@ -136,7 +157,7 @@ class Intake:
         self._note_time(table)
         return replace(block, table=table, aside=[])
 
-    def _set_aside(self, source: Source, rows: list[Aside]) -> None:
+    def _set_aside(self, source: SourceFile, rows: list[Aside]) -> None:
         if not rows:
             return
         name = source.path.name
@@ -147,7 +168,7 @@ class Intake:
             )
         source.counts["set_aside"] += len(rows)
         for row in rows:
-            self._run.aside(name, row.data if row.data.endswith(b"\n") else row.data + b"\n")
+            self._run.set_aside(name, row.data if row.data.endswith(b"\n") else row.data + b"\n")
         self._run.write_rows(
             "set_aside",
             [
@@ -162,7 +183,7 @@ class Intake:
             ],
         )
 
-    def _read_consumer(self, source: Source, *, salvage: bool) -> None:
+    def _read_consumer(self, source: SourceFile, *, salvage: bool) -> None:
         for event in read_consumer(source.path):
             source.counts["rows"] += 1
             if salvage and event.role is not None:
@@ -194,32 +215,32 @@ class Intake:
         self._progress(min(self._read, self._total), self._total)
 
     def losses(self, folder: Path) -> Iterator[dict[str, Any]]:
-        """Yield a row of `losses` for each thing that is missing."""
+        """Yield a row of ``losses`` for each missing file, unread column and kind of lost event."""
         for role in EXPECTED:
             if role not in self.sources:
                 names = " or ".join(NAMES[role])
-                yield {"what": names, "reason": "there is no such file", "where": str(folder)}
+                yield {"what": names, "reason": "the file does not exist", "where": str(folder)}
         for source in self.sources.values():
             where = str(source.path)
-            if source.trouble:
-                yield {"what": source.path.name, "reason": source.trouble, "where": where}
+            if source.problem:
+                yield {"what": source.path.name, "reason": source.problem, "where": where}
             for column in source.unknown:
                 yield {
                     "what": f"column {column} of {source.path.name}",
                     "count": source.counts["rows"],
-                    "reason": "its meaning is not known, it was left out",
+                    "reason": "left out: its meaning is unknown",
                     "where": where,
                 }
         for kind, count in sorted(self.lost.items()):
             yield {
                 "what": f"{_KINDS.get(kind, kind)} of consumer.o",
                 "count": count,
-                "reason": "lost on the way to the files",
+                "reason": "damaged before the coupler wrote them",
                 "where": str(self.sources["consumer"].path),
             }
 
     def imports(self) -> Iterator[dict[str, Any]]:
-        """Yield a row of `imports` for each file."""
+        """Yield a row of ``imports`` for each file."""
         for source in self.sources.values():
             counts = source.counts
             lost = sum(self.lost.values()) if source is self.sources.get("consumer") else 0
@@ -247,18 +268,18 @@ _KINDS = {
 
 
 def _cut(rows: pa.Table) -> int:
-    """Return how many rows are cut."""
+    """Return the number of rows that may lack digits."""
     return pc.sum(rows["cut"]).as_py() or 0
 
 
 def _bad_transfers(rows: pa.Table) -> dict[int, str]:
-    """Return why some transfers are no use, by line."""
+    """Return the reasons to set transfers aside, by line."""
     reasons: dict[int, str] = {}
     known = pc.is_in(rows["type"].cast(pa.string()), pa.array(TRANSFER_ENDS))
     for line in rows["line"].filter(pc.invert(known)).to_pylist():
         reasons[line] = "type is neither incoming_transfer nor outgoing_transfer"
-    odd = rows.filter(pc.invert(pc.match_substring_regex(rows["keys"], USUAL)))
-    for line, cell in zip(odd["line"].to_pylist(), odd["keys"].to_pylist(), strict=True):
+    unusual = rows.filter(pc.invert(pc.match_substring_regex(rows["keys"], USUAL)))
+    for line, cell in zip(unusual["line"].to_pylist(), unusual["keys"].to_pylist(), strict=True):
         try:
             sizes(cell)
         except LiteralError as error:

@@ -1,4 +1,4 @@
-"""Events made from rows of Arrow tables, many at a time."""
+"""Create events from rows of Arrow tables, many at a time."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from dask_strata.capture.states import TaskState, TransferTypeEnum
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
-#: Texts of a column are kept as Python objects if there are at most so many different ones.
+#: The texts of a column are kept as Python objects if it has at most this many distinct ones.
 _FEW = 65_536
 
-Column = Callable[[pa.Array], list[Any]]
+#: Returns the values of a column in some rows.
+ColumnReader = Callable[[pa.Array], list[Any]]
 
 
-class Maker:
-    """Makes events from an index.
+class EventFactory:
+    """Creates events from the tables of an index.
 
     Parameters
     ----------
     index : Index
-        Tables and their rows.
+        The tables.
     zone : tzinfo
-        Zone of the times.
+        Zone of all times.
     """
 
     def __init__(self, index: Index, zone: tzinfo) -> None:
         self._index = index
         self._zone = None if zone is timezone.utc else zone
-        self._columns: dict[tuple[int, str], Column] = {}
+        self._columns: dict[tuple[int, str], ColumnReader] = {}
 
     def events(self, rows: Rows) -> list[Event]:
-        """Return events in the order of their rows."""
-        made: tuple[Iterator[Event], ...] = (
+        """Return the events of some rows, in the same order."""
+        by_kind: tuple[Iterator[Event], ...] = (
             self._scheduler(rows.of(SCHEDULER)),
             self._worker(rows.of(WORKER)),
             self._transfers(rows.of(TRANSFER)),
         )
-        return [next(made[kind]) for kind in rows.kind.to_pylist()]
+        return [next(by_kind[kind]) for kind in rows.kind.to_pylist()]
 
     def _scheduler(self, rows: pa.Array) -> Iterator[Event]:
         get = self._getter(SCHEDULER, rows)
@@ -103,18 +104,18 @@ class Maker:
         return get
 
     def _times(self, nanoseconds: list[int | None]) -> list[datetime | None]:
-        """Return nanoseconds as times; to the nearest microsecond, as Python makes them."""
-        made = [
+        """Return times from nanoseconds, rounded to the nearest microsecond."""
+        times = [
             None if ns is None else _EPOCH + timedelta(0, 0, (ns + 500) // 1000)
             for ns in nanoseconds
         ]
         if self._zone is None:
-            return made
-        return [None if t is None else t.astimezone(self._zone) for t in made]
+            return times
+        return [None if t is None else t.astimezone(self._zone) for t in times]
 
 
-def _column(column: pa.ChunkedArray) -> Column:
-    """Return what gives the values of some rows of a column."""
+def _column(column: pa.ChunkedArray) -> ColumnReader:
+    """Return a function that returns the values of a column in some rows."""
     if pa.types.is_dictionary(column.type):
         whole = column.unify_dictionaries().combine_chunks()
         if len(whole.dictionary) <= _FEW:
@@ -127,8 +128,8 @@ def _column(column: pa.ChunkedArray) -> Column:
 
 
 def _states(texts: list[str | None]) -> list[TaskState | str]:
-    of = TaskState.of
-    return [of(text or "") for text in texts]
+    state = TaskState.of
+    return [state(text or "") for text in texts]
 
 
 def _contents(keys: list[str] | None, sizes: list[int | None] | None) -> dict[str, int | None]:
