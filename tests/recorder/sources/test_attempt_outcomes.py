@@ -98,13 +98,15 @@ def test_a_story_has_the_measures(client: Client, runs: Path, tmp_path: Path) ->
         assert client.submit(write_and_fail, str(path), key="fails").exception()
     (copied,) = story_of(run, "copies")
     assert copied == (
-        "run finished: ran _, CPU _, read 1,000 bytes in 3 calls, wrote 1,000 bytes in 2 calls, "
-        "opened 2 files"
+        "execution finished: ran _, CPU _, read 1,000 bytes in 3 calls, "
+        "wrote 1,000 bytes in 2 calls, opened 2 files"
     )
-    assert story_of(run, "rests") == ["run finished: ran _, CPU _"]
+    assert story_of(run, "rests") == ["execution finished: ran _, CPU _"]
     assert story_of(run, "pauses") == ["coroutine finished: ran _, opened 1 file"]
     (failed,) = story_of(run, "fails")
-    assert failed.startswith("run erred: ran _, CPU _, wrote 770 bytes in 10 calls, opened 1 file")
+    assert failed.startswith(
+        "execution erred: ran _, CPU _, wrote 770 bytes in 10 calls, opened 1 file"
+    )
     assert "on purpose" in failed
 
 
