@@ -13,7 +13,7 @@ import dask_strata
 from dask_strata.schema import DERIVED, TABLES
 from dask_strata.store.compact import compact
 
-RECORDED_BY_0_1 = Path(__file__).parents[1] / "fixtures" / "version_0_1"
+RECORDED_BY_0_1 = Path(__file__).parents[1] / "data" / "version_0_1"
 
 
 def as_then(table: pa.Table, then: pa.Table) -> pa.Table:

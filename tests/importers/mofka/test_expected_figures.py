@@ -1,6 +1,6 @@
-"""Every figure that two other tools computed for real files comes out of the imported runs.
+"""Imported runs yield every figure that two other tools computed for the same files.
 
-The queries are those of `docs/figures.md`: what users are told to ask is what is tested.
+The queries are read from `docs/figures.md`, so that the tests cover exactly the documented ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -18,12 +17,11 @@ import pyarrow as pa
 import pytest
 
 from dask_strata import Run, open_run
+from tests.support.shared_fixtures import FIXTURES, ROOT
 from tests.support.synthetic import small_run
 
-ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT.parent / "shared" / "fixtures"
 EXPECTED = FIXTURES / "expected.json"
-_ABSENT = f"no real files: {EXPECTED} is absent"
+_ABSENT = f"NOT TESTED: the shared fixtures lack {EXPECTED}"
 
 #: Figures that a run cannot answer, each with its reason.
 UNANSWERABLE: dict[str, str] = {}
@@ -38,18 +36,18 @@ _COMMENT = {"sql": "--", "python": "#"}
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of the page: what it means and the query, or expression, that answers it."""
+    """One figure of the page: its definition, and the query or expression that computes it."""
 
     path: str
     definition: str
     language: str
     query: str
 
-    def ask(self, run: Run) -> pa.Table:
-        """Return the answer as a table."""
+    def compute(self, run: Run) -> pa.Table:
+        """Return the result as a table."""
         if self.language == "sql":
             return run.sql(self.query).to_arrow()
-        value = eval(self.query, {"run": run, "pd": pd})  # the page is ours
+        value = eval(self.query, {"run": run, "pd": pd})  # the page is part of this repository
         return pa.table({"value": [int(value)]})
 
 
@@ -71,10 +69,10 @@ FIGURES = {figure.path: figure for figure in PAGE}
 
 
 def parts(expected: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what is to be compared, by dotted path.
+    """Yield the values to compare, by dotted path.
 
-    A mapping for which there is a figure (counts by state, by worker) is compared at once;
-    any other is gone into. So each leaf is in exactly one of them.
+    A mapping with a figure of its own (counts by state, by worker) is one value; any other mapping
+    is split. So each leaf belongs to exactly one value.
     """
     inner = any(known.startswith(f"{path}.") for known in FIGURES)
     if isinstance(expected, dict) and expected and (inner or path not in FIGURES):
@@ -85,15 +83,15 @@ def parts(expected: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def leaves(expected: Any) -> int:
-    """Return how many figures there are in a part."""
+    """Return the number of figures in a value."""
     if isinstance(expected, dict) and expected:
         return sum(leaves(value) for value in expected.values())
     return 1
 
 
 def answer(run: Run, figure: Figure, expected: Any) -> Any:
-    """Return the answer to a figure in the form of what is expected: mapping, list or value."""
-    table = figure.ask(run)
+    """Return the result of a figure in the form of the expected value: mapping, list or scalar."""
+    table = figure.compute(run)
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     if isinstance(expected, dict):
         found = {first: list(rest) if len(rest) > 1 else rest[0] for first, *rest in rows}
@@ -106,7 +104,7 @@ def answer(run: Run, figure: Figure, expected: Any) -> Any:
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Tell whether an answer is what is expected; only what is no integer has a tolerance."""
+    """Return whether a result equals the expected value; all but integers have a tolerance."""
     if isinstance(expected, dict):
         return found.keys() == expected.keys() and all(
             same(found[name], value) for name, value in expected.items()
@@ -134,7 +132,7 @@ def groups() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, Any]:
-    """What is expected, by folder."""
+    """The expected figures, by folder."""
     if not EXPECTED.exists():
         pytest.skip(_ABSENT)
     return json.loads(EXPECTED.read_text(encoding="utf-8"))
@@ -142,17 +140,17 @@ def expected() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """Import a folder of real files, once, and return the run with all times as in the files."""
+    """Return a function that imports a folder of real files once, and opens it unaligned."""
     from dask_strata.importers.mofka.importer import find_files, import_files
 
     runs: dict[str, Run] = {}
 
     def get(folder: str) -> Run:
         if folder not in runs:
-            made = import_files(
+            result = import_files(
                 find_files(FIXTURES / folder), tmp_path_factory.mktemp("runs"), name=folder
             )
-            runs[folder] = open_run(made.path, align=False)
+            runs[folder] = open_run(result.path, align=False)
         return runs[folder]
 
     return get
@@ -162,7 +160,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
 def test_figures(
     folder: str, group: str, expected: dict[str, Any], imported: Callable[[str], Run]
 ) -> None:
-    """Every figure of a group is answered by its query, and equal to what is expected."""
+    """The query of every figure of a group returns the expected value."""
     wrong, compared = [], 0
     for path, value in parts({group: expected[folder][group]}):
         if path in UNANSWERABLE:
@@ -178,20 +176,20 @@ def test_figures(
     assert compared, f"nothing of {group} was compared"
 
 
-def test_each_worker_is_one_row_and_on_record_if_it_reported(
+def test_each_worker_is_one_row_with_a_process_if_it_reported(
     expected: dict[str, Any], imported: Callable[[str], Run]
 ) -> None:
-    """The table of workers agrees with the figures: who is there once, and who was silent."""
-    told = {
+    """`workers` agrees with the figures: each declared worker once, silent ones without process."""
+    by_folder = {
         folder: figures["workers"] for folder, figures in expected.items() if "workers" in figures
     }
-    for folder, figures in told.items():
+    for folder, figures in by_folder.items():
         rows = imported(folder).sql("select worker, process from workers").to_arrow().to_pylist()
         assert len(rows) == figures["declared"], folder
         assert sorted(r["worker"] for r in rows if r["process"] is None) == figures["silent"], (
             folder
         )
-    assert told
+    assert by_folder
 
 
 def test_most_figures_are_answered_and_none_is_idle(expected: dict[str, Any]) -> None:
@@ -217,14 +215,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("figure", PAGE, ids=lambda figure: figure.path)
-def test_queries_can_be_asked_of_any_run(figure: Figure, recorded: Run) -> None:
-    """Each query of the page is understood by a run that was recorded, too."""
-    table = figure.ask(recorded)
+def test_queries_work_on_recorded_runs(figure: Figure, recorded: Run) -> None:
+    """Each query of the page also works on a recorded run."""
+    table = figure.compute(recorded)
     assert 1 <= table.num_columns <= 4
 
 
 def test_a_wrong_answer_is_noticed() -> None:
-    """What is compared is told apart: integers exactly, times and seconds to microseconds."""
+    """Integers are compared exactly, times and seconds to microseconds."""
     assert same({"a": [0.5, 1.0]}, {"a": [0.500001, 1.0]})
     assert not same({"a": [0.5, 1.0]}, {"a": [0.50001, 1.0]})
     assert not same({"a": 1, "b": 2}, {"a": 1})

@@ -20,7 +20,7 @@ from distributed import Client
 from dask_strata import Run, open_run
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 #: The documentation guarantees all rows that are older than this when a process dies.
 GUARANTEED_SECONDS = 1.0
