@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserW
 
 
 class Schema(NanoAODSchema):
-    """NanoAOD without the warnings on what our files have not."""
+    """NanoAOD without warnings about branches that the test files lack."""
 
     warn_missing_crossrefs = False
 
@@ -55,12 +55,12 @@ class Muons(processor.ProcessorABC):
         }
 
     def postprocess(self, accumulator: Any) -> Any:
-        """Return what is there."""
+        """Return the argument."""
         return accumulator
 
 
 class TrackedMuons(Muons):
-    """The same, with a look inside."""
+    """The same processor with sections and counters."""
 
     @dask_strata.track_metrics
     def process(self, events: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class TrackedMuons(Muons):
 
 
 class Failing(Muons):
-    """Fails on the last chunk of a file, as often as it is told to."""
+    """Fails on the last chunk of a file, a given number of times."""
 
     def __init__(self, folder: Path, times: int) -> None:
         self.folder, self.times = folder, times
@@ -213,7 +213,7 @@ def test_a_chunk_has_its_place_and_its_phases(worked: Callable[[str], Worked], w
 def test_results_are_the_same_bytes_with_and_without_a_recording(
     worked: Callable[[str], Worked], client: Client, files: dict[str, list[str]]
 ) -> None:
-    """What the Runner returns pickles to the same bytes, whether anyone records or not."""
+    """The Runner's result pickles to the same bytes with and without a recording."""
     for way in ("class", "callable, no compression", "inside"):
         what, options = WAYS[way]
         output, report = runner(client, **options)(files, what, treename="Events")
@@ -236,7 +236,7 @@ def failure(client: Client, function: Callable[..., Any], *arguments: Any) -> st
 def test_tracebacks_are_the_same_with_and_without_a_recording(
     client: Client, files: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    """No frame of ours is in the traceback of a task whose file is damaged or has gone."""
+    """The traceback for a damaged or missing file has no frame of dask-strata."""
     cut = tmp_path / "cut.root"
     cut.write_bytes(Path(files["signal"][0]).read_bytes()[:20_000])
     late = tmp_path / "late.root"
@@ -417,7 +417,7 @@ def test_a_retried_chunk_is_done_with_its_exception(
 def test_a_failed_chunk_is_in_the_fileset_to_run_again(
     client: Client, files: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    """A chunk that never works has failed, and is the one to run again."""
+    """A chunk that always fails is in the fileset to run again."""
     marks = tmp_path / "marks"
     marks.mkdir()
     with (
@@ -438,7 +438,7 @@ def test_skipped_chunks_are_found_and_can_be_run_again(
     tmp_path: Path,
     strata: Callable[..., Any],
 ) -> None:
-    """Chunks that `skipbadfiles` loses are on record, with why, and can be run again."""
+    """Chunks that `skipbadfiles` skips are on record with the reason and can be run again."""
     here = {
         name: [str(shutil.copy(path, tmp_path)) for path in paths] for name, paths in files.items()
     }
@@ -478,10 +478,10 @@ def test_skipped_chunks_are_found_and_can_be_run_again(
     assert set(second["out"]) == {"signal"}
 
 
-def test_a_file_that_cannot_be_looked_into_is_told_of(
+def test_a_file_that_cannot_be_opened_is_reported(
     client: Client, files: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    """A truncated file that the Runner leaves out before there are chunks is named, with why."""
+    """A truncated file that the Runner leaves out before it has chunks is named with the reason."""
     bad = tmp_path / "bad.root"
     bad.write_bytes(Path(files["signal"][0]).read_bytes()[:1000])
     with dask_strata.record(tmp_path / "runs", client=client) as run:
@@ -538,7 +538,7 @@ def test_sections_counters_and_columns_of_the_inside(worked: Callable[[str], Wor
 
 
 def placed() -> list[str]:
-    """Return what of ours is in uproot and coffea, in this process."""
+    """Return the probes in uproot and coffea in this process."""
     import coffea.nanoevents.factory
     import coffea.processor.executor
     import uproot
@@ -562,7 +562,7 @@ def placed() -> list[str]:
 def test_nothing_is_left_in_the_libraries(
     client: Client, files: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    """Probes are in uproot and coffea while one of two recordings goes on, and gone behind."""
+    """Probes are in uproot and coffea until the last of two recordings ends."""
     with dask_strata.record(tmp_path / "one", client=client):
         with dask_strata.record(tmp_path / "two", client=client):
             client.submit(from_root, files["signal"][0], 0, 10, pure=False).result()
@@ -570,7 +570,7 @@ def test_nothing_is_left_in_the_libraries(
     assert set(map(tuple, client.run(placed).values())) == {()}
 
 
-def test_the_command_tells_of_chunks(
+def test_the_command_shows_chunks(
     worked: Callable[[str], Worked], tmp_path: Path, strata: Callable[..., Any]
 ) -> None:
     """The command shows the screen, rows in every format, and the comparison with coffea."""
@@ -597,10 +597,10 @@ def test_the_command_tells_of_chunks(
     assert (wrong.returncode, "not a report of coffea's" in wrong.stderr) == (2, True)
 
 
-def test_a_run_without_chunks_says_so(
+def test_a_run_without_chunks_is_one_sentence(
     client: Client, tmp_path: Path, strata: Callable[..., Any]
 ) -> None:
-    """Where no task processes a range of entries, the command says that, and has no rows."""
+    """Without chunks, the command prints one sentence and has no rows."""
     with dask_strata.record(tmp_path / "runs", client=client) as run:
         assert client.submit(abs, -1).result() == 1
     told = strata("chunks", run.path, check=True)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserW
 
 
 class Schema(NanoAODSchema):
-    """NanoAOD without the warnings on what our files have not."""
+    """NanoAOD without warnings about branches that the test files lack."""
 
     warn_missing_crossrefs = False
 

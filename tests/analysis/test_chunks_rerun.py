@@ -1,4 +1,4 @@
-"""The fileset of what has to run again: what it has, and what it says that it leaves out."""
+"""The fileset of chunks to run again, and the chunks that it leaves out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def chunk(uri: str | None, first: int | None, state: str = "failed") -> dict[str
 
 
 def chunks(troubled: list[dict[str, Any]], begun: set[str], lost: tuple[Any, ...] = ()) -> Chunks:
-    """Return an answer with these troubles; of the files in `begun` something is done."""
+    """Return chunks with these troubled rows; files in `begun` have a finished chunk."""
     return Chunks(
         total=Share("all", 0, 0, None, None, 0.0, 0, 0),
         states={},
@@ -34,7 +34,7 @@ def chunks(troubled: list[dict[str, Any]], begun: set[str], lost: tuple[Any, ...
 
 
 def test_entries_that_are_known_are_steps() -> None:
-    """Only what gave no result runs again, each range once."""
+    """Only chunks without a result run again, each range once."""
     rows = [chunk("/a", 100), chunk("/a", 0, "lost"), chunk("/a", 100), chunk("/a", 200, "retried")]
     again = fileset_to_run_again(chunks(rows, {"/a"}))
     spec = {"object_path": "Events", "steps": [[0, 100], [100, 200]]}
@@ -43,14 +43,14 @@ def test_entries_that_are_known_are_steps() -> None:
 
 
 def test_a_file_of_which_nothing_is_done_runs_as_a_whole() -> None:
-    """Where entries are unknown the whole file is right, if no part of it was done."""
+    """A file with unknown entries is run as a whole if none of its chunks is done."""
     again = fileset_to_run_again(chunks([chunk("/a", None), chunk("/a", 0)], set()))
     assert again.fileset == {"d": {"files": {"/a": {"object_path": "Events"}}}}
     assert again.left_out == []
 
 
 def test_unknown_entries_of_a_file_that_is_done_in_part_are_left_out_and_said() -> None:
-    """The whole file would do again what has been done."""
+    """A file with a finished chunk is not run as a whole."""
     unknown = chunk("/a", None)
     again = fileset_to_run_again(chunks([unknown, chunk("/a", 0)], {"/a"}))
     spec = {"object_path": "Events", "steps": [[0, 100]]}
@@ -59,7 +59,7 @@ def test_unknown_entries_of_a_file_that_is_done_in_part_are_left_out_and_said() 
 
 
 def test_what_cannot_be_opened_by_its_record_is_left_out_and_said() -> None:
-    """A file that is not known, or whose address had a secret, cannot be run again from here."""
+    """A file that is unknown or has a redacted address is left out."""
     rows = [chunk(None, 0), chunk("https://***@host/a", 0), chunk("https://h/a?k=(redacted)", 0)]
     again = fileset_to_run_again(chunks(rows, set()))
     assert again.fileset == {}
@@ -67,7 +67,7 @@ def test_what_cannot_be_opened_by_its_record_is_left_out_and_said() -> None:
 
 
 def test_files_that_were_never_looked_into_run_as_a_whole() -> None:
-    """They have no chunks at all."""
+    """Files without any chunk are run as a whole."""
     lost = {"dataset": "d", "uri": "/b", "tree": "Events", "key": "k", "exception": None}
     again = fileset_to_run_again(chunks([], set(), (lost,)))
     assert again.fileset == {"d": {"files": {"/b": {"object_path": "Events"}}}}

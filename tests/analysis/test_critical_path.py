@@ -1,4 +1,4 @@
-"""The critical path, idleness and findings, on synthetic runs whose answer is known."""
+"""The critical path, idle time and insights of synthetic runs, for which they are known."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def intervals(*parts: tuple[str, float, float]) -> list[list]:
 
 
 def task(key: str, times: tuple[float, float, float], worker: str, *parts) -> list[dict]:
-    """Return the transitions of a task: when it came, was assigned, was done; its phases."""
+    """Return the transitions of a task: submitted, assigned, finished; with its phases."""
     submitted, start, stop = times
     return moves(
         key,
@@ -101,7 +101,7 @@ def test_a_chain_of_two_tasks_is_its_phases_and_what_is_between(tmp_path: Path) 
 
 
 def test_of_several_dependencies_the_last_result_counts(tmp_path: Path) -> None:
-    """A path goes through the dependency that came last, on whatever worker."""
+    """The path goes through the dependency that arrived last, on any worker."""
     rows = [
         *task("a-1", (1, 1, 2), W, ("compute", 1, 2)),
         *task("b-1", (1, 1, 5), V, ("compute", 1, 5)),
@@ -115,7 +115,7 @@ def test_of_several_dependencies_the_last_result_counts(tmp_path: Path) -> None:
 
 
 def test_a_task_behind_others_waits_for_a_worker(tmp_path: Path) -> None:
-    """What is assigned to a full worker, or queued, waits for a worker and not the scheduler."""
+    """A task that is queued, or assigned to a full worker, waits for a worker."""
     rows = [
         *task("a-1", (1, 1, 4), W, ("compute", 1, 4)),
         *task("b-1", (1, 1, 6), W, ("compute", 4, 6)),
@@ -140,7 +140,7 @@ def test_a_task_behind_others_waits_for_a_worker(tmp_path: Path) -> None:
 
 
 def test_between_submissions_it_is_the_client_or_nobody(tmp_path: Path) -> None:
-    """With nothing under way nothing is submitted; else, and once it has sent, the client."""
+    """Without unfinished tasks the cause is that nothing is submitted; otherwise the client."""
     rows = [
         *task("a-1", (1, 1, 2), W, ("compute", 1, 2)),
         *task("slow-1", (1, 1, 3), V, ("compute", 1, 3)),
@@ -181,7 +181,7 @@ def test_clocks_that_disagree_leave_no_gap(tmp_path: Path) -> None:
 
 
 def test_runs_without_results_have_no_path(tmp_path: Path) -> None:
-    """An empty run, and one whose only task never ended, have a makespan of nothing."""
+    """An empty run, and one whose only task never ended, have no makespan."""
     for name, rows in (("e", []), ("r", task("a-1", (1, 1, 2), W)[:2])):
         path = critical_path(open_run(made(tmp_path / name, rows)))
         assert path == CriticalPath((), {})
@@ -189,7 +189,7 @@ def test_runs_without_results_have_no_path(tmp_path: Path) -> None:
 
 
 def test_shares_of_prefixes_add_up_to_the_whole(tmp_path: Path) -> None:
-    """Worker-seconds of the prefixes and of idleness are threads times duration."""
+    """Thread-seconds of prefixes and idle time add up to threads times duration."""
     rows = [
         *task("a-1", (1, 1, 6), W, ("transfer", 1, 3), ("compute", 3, 6)),
         *task("b-1", (1, 1, 7), W, ("transfer", 1, 4), ("compute", 4, 7)),
@@ -206,7 +206,7 @@ def test_shares_of_prefixes_add_up_to_the_whole(tmp_path: Path) -> None:
 
 
 def test_idle_threads_have_a_reason(tmp_path: Path) -> None:
-    """Before and after all tasks nothing is submitted; beside one long task there is too little."""
+    """Idle threads have no submitted work before and after all tasks, and too few beside one."""
     rows = task("a-1", (2, 2, 6), W, ("compute", 2, 6)) + task(
         "b-1", (2, 2, 8), W, ("compute", 6, 8)
     )
@@ -221,15 +221,15 @@ def test_idle_threads_have_a_reason(tmp_path: Path) -> None:
     assert found[0].idle_seconds == pytest.approx(10)
 
 
-def test_findings_are_ranked_by_what_they_cost(tmp_path: Path) -> None:
-    """Each finding has its evidence and a command, and the dearer comes first."""
+def test_insights_are_ranked_by_cost(tmp_path: Path) -> None:
+    """Each insight has evidence and a command, and the most expensive is first."""
     rows = [r for n in range(5) for r in task(f"a-{n}", (0, n / 10, n / 10 + 0.1), W,
                                              ("compute", n / 10, n / 10 + 0.1))]  # fmt: skip
     rows += task("a-9", (0, 1, 9), W, ("compute", 1, 9))
     run = open_run(made(tmp_path / "r", rows, workers={W: 2}))
     late = stragglers(run)
     assert [(s.key, s.seconds, s.median_seconds) for s in late] == [("a-9", 8, 0.1)]
-    found = summarize(run).findings
+    found = summarize(run).insights
     straggler = next(f for f in found if "times the median" in f.text)
     assert straggler.seconds == pytest.approx(7.9)
     assert "a-9" in straggler.evidence
@@ -260,7 +260,7 @@ _TASKS = st.lists(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tasks=_TASKS, edges=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8))
 def test_segments_tile_the_makespan_whatever_the_record_says(tasks, edges) -> None:
-    """No gap, no overlap, from the first submission to the last result, even of nonsense."""
+    """Segments have no gap and no overlap, even for arbitrary transitions."""
     rows = [
         row
         for n, (times, worker, parts, done) in enumerate(tasks)
@@ -281,7 +281,7 @@ def test_segments_tile_the_makespan_whatever_the_record_says(tasks, edges) -> No
 
 
 def test_opening_a_file_is_io_where_it_is_known(tmp_path: Path) -> None:
-    """Of the chunk's task, what the library measured of opening its file is not compute."""
+    """The time in which a chunk's task opened its file is I/O, not compute."""
     rows = task("a-1", (1, 1, 4), W, ("compute", 1, 4))
     rows[-1]["run_id"] = 1
     folder = made(tmp_path / "r", rows)
@@ -301,7 +301,7 @@ def test_opening_a_file_is_io_where_it_is_known(tmp_path: Path) -> None:
 
 
 def test_crowded_is_when_every_worker_that_is_there_is_full_or_none_is_there() -> None:
-    """Two workers, one of which comes later: what is full of one alone is not crowded."""
+    """With two connected workers, one full worker is not crowded; with one it is."""
     at = np.array
     found = crowded(at([10, 20]), at([90, 90]), at([15, 25, 40]), at([30, 35, 50]))
     ends = np.iinfo(np.int64)
@@ -312,7 +312,7 @@ def test_crowded_is_when_every_worker_that_is_there_is_full_or_none_is_there() -
 
 
 def test_queued_while_a_thread_is_free_is_not_waiting_for_one(tmp_path: Path) -> None:
-    """What is queued while the only worker does nothing yet waits for the scheduler's side."""
+    """A task that is queued while the only worker is idle waits for the scheduler."""
     rows = [
         *moves("x", (1, "released", "waiting"), (1, "waiting", "queued")),
         *moves(

@@ -1,4 +1,4 @@
-"""What a profile says: shares by owner, waiting left out, sums over threads and intervals."""
+"""Profiles: shares by owner without waiting, and sums over threads and intervals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def function(name: str, own: float, owner: str | None, **more: Any) -> dict[str,
 
 @pytest.fixture
 def profiled(tmp_path: Path) -> Path:
-    """A run whose two workers were profiled; by hand, so that each number is known."""
+    """Return a synthetic run with profiles of two workers."""
     folder = new_run(tmp_path / "profiled")
     for number in (1, 2):
         worker = Process(folder, f"worker-{number}", address=f"tcp://w:{number}", name=f"w{number}")
@@ -44,7 +44,7 @@ def profiled(tmp_path: Path) -> Path:
 
 
 def test_shares_are_by_owner_without_waiting(profiled: Path) -> None:
-    """The user's, each library's and Dask's part of the time; what waits is told apart."""
+    """Shares are of the user, each library and Dask; waiting is a separate number."""
     summary = summarize_profile(open_run(profiled))
     assert summary is not None
     assert (summary.clock, summary.n_processes, summary.seconds) == ("cpu", 2, 10.0)
@@ -68,7 +68,7 @@ def test_the_first_screen_has_it_in_two_lines(profiled: Path) -> None:
 
 
 def test_rows_add_up_over_threads_intervals_and_processes(profiled: Path) -> None:
-    """By function, module, owner, thread; of one process; in any order; waiting on demand."""
+    """Rows by function, module, owner and thread; of one process; sorted; with waiting."""
     run = open_run(profiled)
     rows = select_profile(run).rows.to_pylist()
     assert [(r["name"], r["ncall"], r["own_seconds"]) for r in rows][:2] == [
@@ -83,8 +83,8 @@ def test_rows_add_up_over_threads_intervals_and_processes(profiled: Path) -> Non
     assert select_profile(run, sort="-own_seconds", limit=1).rows["own_seconds"][0].as_py() == 1.0
 
 
-def test_what_is_not_there_is_said(profiled: Path, tmp_path: Path) -> None:
-    """No such process, column or kind; and no profile at all."""
+def test_unknown_names_are_errors(profiled: Path, tmp_path: Path) -> None:
+    """An unknown process, column or kind is an error, and so is a run without a profile."""
     run = open_run(profiled)
     for wrong in ({"process": "w9"}, {"sort": "size"}, {"by": "colour"}):
         with pytest.raises(UsageError):

@@ -24,7 +24,7 @@ NASTY = 'a,"b"\n\x00\x1b[31m é🦑'
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A small run that is whole."""
+    """Return a small complete run."""
     return small_run(tmp_path / "runs" / "r")
 
 
@@ -46,7 +46,7 @@ def test_show_is_one_screen(run: Path) -> None:
 def test_show_names_compact_where_segments_are_large(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only where there is much to gain, and not again when it is done."""
+    """Large segments lead to the command `compact`; a compact run does not."""
     assert "dask-strata compact" not in call("show", run).stdout
     monkeypatch.setattr("dask_strata.report.summary._LARGE_BYTES", 0)
     assert f"dask-strata compact {run}" in call("show", run).stdout
@@ -56,12 +56,12 @@ def test_show_names_compact_where_segments_are_large(
 
 @pytest.mark.parametrize("verb", ["show", "map", "check"])
 def test_json_of_answers_is_json(run: Path, verb: str) -> None:
-    """What is asked for as JSON can be parsed."""
+    """Output with --format json can be parsed."""
     assert json.loads(call(verb, run, "--format", "json").stdout)
 
 
 def test_check_exits_by_its_verdict(run: Path) -> None:
-    """A whole record exits 0; with a segment cut it exits 1 and says what is missing."""
+    """A complete record gives status 0; a cut segment gives status 1 and a finding."""
     done = call("check", run)
     assert (done.exit_code, "The record is complete." in done.stdout) == (0, True)
     segment = run / "segments" / "scheduler-1.seg"
@@ -136,7 +136,7 @@ def test_odd_keys_are_exact_in_data_and_harmless_on_a_terminal(tmp_path: Path) -
         "with x as (select 1) delete from tasks",
     ],
 )
-def test_sql_that_is_wrong_or_does_more_than_read_is_refused(run: Path, sql: str) -> None:
+def test_sql_that_is_wrong_or_not_read_only_is_refused(run: Path, sql: str) -> None:
     """SQL that is wrong, writes, reads files or loads extensions is refused in one line or two."""
     done = call("query", run, sql)
     assert done.exit_code == 1, done.output
@@ -150,7 +150,7 @@ def test_sql_that_is_wrong_or_does_more_than_read_is_refused(run: Path, sql: str
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         (["show", "nowhere"], 1, "nowhere is not a run"),
         (["show"], 2, "Missing argument"),
@@ -168,13 +168,13 @@ def test_sql_that_is_wrong_or_does_more_than_read_is_refused(run: Path, sql: str
         (["compact", "nowhere"], 1, "is not a run"),
     ],
 )
-def test_errors_say_what_is_wrong_in_two_lines(
-    run: Path, arguments: list[str], status: int, said: str
+def test_errors_are_two_lines_with_the_reason(
+    run: Path, arguments: list[str], status: int, message: str
 ) -> None:
     """Each mistake ends with its exit status and a sentence, never a traceback."""
     done = call(*(run if a == "RUN" else a for a in arguments))
     assert done.exit_code == status, done.output
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.output
     assert not isinstance(done.exception, BaseException) or isinstance(done.exception, SystemExit)
 
@@ -191,7 +191,7 @@ def test_a_reader_that_stops_early_is_no_error(run: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_list_shows_runs_and_what_is_wrong_with_others(run: Path) -> None:
+def test_list_shows_runs_and_why_others_are_unreadable(run: Path) -> None:
     """A list has a row for each run, and the reason where one cannot be read."""
     broken = run.parent / "broken"
     broken.mkdir()
@@ -202,8 +202,8 @@ def test_list_shows_runs_and_what_is_wrong_with_others(run: Path) -> None:
     assert "damaged" in rows["broken"]["problem"]
 
 
-def test_errors_never_steer_the_terminal(tmp_path: Path) -> None:
-    """Text of the record in an error is spelled out, as everywhere else."""
+def test_errors_contain_no_control_characters(tmp_path: Path) -> None:
+    """Control characters of the record are escapes in an error."""
     folder = new_run(tmp_path / "r")
     scheduler = Process(folder, "scheduler-1")
     scheduler.write("scheduler_transitions", life("evil\x1b]0;owned\x07-1", 1, 2, "tcp://w:1"))
@@ -215,6 +215,6 @@ def test_errors_never_steer_the_terminal(tmp_path: Path) -> None:
 
 
 def test_explaining_a_query_is_reading(run: Path) -> None:
-    """A plan, and a description of a table, can be asked for."""
+    """Plans of queries and descriptions of tables are allowed."""
     for sql in ("explain select * from tasks", "describe tasks", "explain analyze select 1"):
         assert len(open_run(run).sql(sql)) > 0

@@ -1,4 +1,4 @@
-"""Looking at a run while it is recorded: on a terminal, and in Dask's own dashboard."""
+"""A run while it is recorded: on a terminal, and in Dask's own dashboard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTILE = "<img src=x>"
 
 
 def page_of(client: Client) -> str:
-    """Return our page in Dask's dashboard."""
+    """Return the text of the page in Dask's dashboard."""
     url = client.dashboard_link.replace("/status", "/strata")
     with urllib.request.urlopen(url, timeout=60) as answer:
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
@@ -27,7 +27,7 @@ def page_of(client: Client) -> str:
 
 
 def test_dasks_dashboard_has_a_page_while_a_run_is_recorded(runs: Path) -> None:
-    """It says where the record is and how to look at it, and goes when the recording ends."""
+    """The page has the run's folder and commands, and disappears when the recording ends."""
     with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
         with dask_strata.record(runs, client=client, name=HOSTILE) as run:
             client.submit(abs, -1).result()
@@ -45,7 +45,7 @@ def test_dasks_dashboard_has_a_page_while_a_run_is_recorded(runs: Path) -> None:
 
 
 def test_a_run_is_followed_to_its_end(runs: Path) -> None:
-    """Lines come as there is more on record, and the first screen when it is complete."""
+    """New rows print a line, and the end of the recording prints the first screen."""
     with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
         with dask_strata.record(runs, client=client) as run:
             client.submit(abs, -1).result()
@@ -65,7 +65,7 @@ def test_a_run_is_followed_to_its_end(runs: Path) -> None:
 def test_a_run_that_is_complete_is_shown_at_once(
     runs: Path, strata: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """There is nothing to wait for; JSON is not for following."""
+    """A complete run is shown without waiting; --follow excludes JSON."""
     with (
         Client(n_workers=1, threads_per_worker=1, dashboard_address=":0") as client,
         dask_strata.record(runs, client=client) as run,

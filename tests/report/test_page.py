@@ -36,7 +36,7 @@ def unpacked(container: Container) -> dict[str, tuple[dict, bytes]]:
 
 
 def ints(column: dict, data: bytes) -> list[int]:
-    """Do what the page's script does to a column of integers."""
+    """Decode a column of integers as the page's script does."""
     n, width = column["n"], column["width"]
     raw = [sum(data[p * n + i] << 8 * p for p in range(width)) for i in range(n)]
     values = [-(v + 1) // 2 if v % 2 else v // 2 for v in raw]
@@ -45,14 +45,14 @@ def ints(column: dict, data: bytes) -> list[int]:
 
 @given(st.lists(st.integers(-(2**50), 2**50), max_size=50), st.booleans())
 def test_integers_come_back(values: list[int], delta) -> None:
-    """Any integers that a page may have are the same after packing and unpacking."""
+    """Integers are equal after encoding and decoding."""
     made = Container()
     made.ints("x", np.array(values, np.int64), delta=delta)
     assert ints(*unpacked(made)["x"]) == values
 
 
 def test_tokens_are_kept_once_and_as_bytes() -> None:
-    """A key's hash is 16 bytes, however many keys have it."""
+    """A token is stored as 16 bytes, once for all keys that contain it."""
     token = "0123456789abcdef" * 2
     keys = [f"('x-{token}', {n})" for n in range(1000)]
     made = Container()
@@ -71,7 +71,7 @@ def test_colors_are_those_of_dasks_dashboard(prefix: str) -> None:
 
 
 def test_a_page_needs_nothing_else(tmp_path: Path) -> None:
-    """No address of anything but the W3C's name for SVG, and a policy that lets nothing load."""
+    """The only address is the namespace of SVG, and the policy forbids loading anything."""
     page = make_page(open_run(small_run(tmp_path / "r")))
     assert set(re.findall(r"https?://[^\"'\s)]+", page)) <= {"http://www.w3.org/2000/svg"}
     assert not re.search(r"<(link|img|iframe|object|embed)\b|\bsrc=|@import|url\(", page)
@@ -80,13 +80,13 @@ def test_a_page_needs_nothing_else(tmp_path: Path) -> None:
 
 
 def test_two_pages_of_a_run_are_the_same(tmp_path: Path) -> None:
-    """Nothing in a page depends on when it was made."""
+    """The page does not depend on the time of its creation."""
     run = open_run(small_run(tmp_path / "r"))
     assert make_page(run) == make_page(open_run(tmp_path / "r"))
 
 
 def test_the_command_writes_the_page(tmp_path: Path, strata) -> None:
-    """Where it is told to, or beside; a folder that is not there is an error in one sentence."""
+    """The page is written to the given file; a missing folder is an error in one sentence."""
     small_run(tmp_path / "r")
     done = strata("report", "r", check=True)
     assert (tmp_path / "r.html").read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -99,12 +99,12 @@ def test_the_command_writes_the_page(tmp_path: Path, strata) -> None:
 
 
 def test_a_page_starts_with_html(tmp_path: Path) -> None:
-    """Browsers go into their odd mode if anything comes before the doctype."""
+    """The page begins with its doctype: otherwise browsers use quirks mode."""
     assert make_page(open_run(small_run(tmp_path / "r"))).startswith("<!doctype html>")
 
 
 def test_the_timeline_is_in_rows_by_thread(tmp_path: Path) -> None:
-    """Attempts are in order of row and start; one that never ran is as long as its stay."""
+    """Bars are in order of row and start; one without an execution is as long as its attempt."""
     folder = new_run(tmp_path / "r")
     scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
     rows = [
@@ -125,7 +125,7 @@ def test_the_timeline_is_in_rows_by_thread(tmp_path: Path) -> None:
 
 
 def test_a_story_is_a_fragment_that_escapes(tmp_path: Path) -> None:
-    """What a task is called, and what it raised, is text."""
+    """Keys and exceptions of tasks are escaped as text."""
     folder = new_run(tmp_path / "r")
     scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
     bad = "<script>x</script>"
@@ -140,7 +140,7 @@ def test_a_story_is_a_fragment_that_escapes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["run", "task", "table", "query"])
 def test_notebooks_get_html(tmp_path: Path, what: str) -> None:
-    """A run, a task, a table and an answer each have HTML without script."""
+    """Runs, tasks and tables have HTML without scripts for notebooks."""
     run = open_run(small_run(tmp_path / "r"))
     shown = {
         "run": run,
@@ -160,7 +160,7 @@ def test_notebooks_get_html(tmp_path: Path, what: str) -> None:
 
 
 def test_a_notebook_shows_them(tmp_path: Path) -> None:
-    """In a real kernel, what a cell ends with is shown as HTML."""
+    """In a real kernel, the last value of a cell is shown as HTML."""
     nbformat = pytest.importorskip("nbformat")
     client = pytest.importorskip("nbclient")
     small_run(tmp_path / "r")
@@ -179,5 +179,5 @@ def test_a_notebook_shows_them(tmp_path: Path) -> None:
 
 
 def test_no_progress_bar_is_among_our_answers() -> None:
-    """DuckDB would draw one on standard output when a query takes long."""
+    """DuckDB's progress bar is off: it would print on standard output in a long query."""
     assert connect().execute("select current_setting('enable_progress_bar')").fetchone() == (False,)

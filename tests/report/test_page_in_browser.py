@@ -1,4 +1,4 @@
-"""The page, in a real browser: it shows what the record says, and nothing of it runs."""
+"""The page in a real browser: it shows the record, and no data of the run are executed."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def colors_of(page: Browser) -> int:
 
 
 def test_everything_is_there_and_nothing_complains(page: Browser) -> None:
-    """All sections in their order, no word on the console, nothing loaded from anywhere."""
+    """All sections are in order; the console is empty; the page loads nothing."""
     assert page.js("return [...document.querySelectorAll('section')].map((s) => s.id)") == SECTIONS
     assert page.errors() == []
     assert page.js("return performance.getEntriesByType('resource').length") == 0
@@ -182,7 +182,7 @@ def test_hovering_tells_about_an_attempt(page: Browser) -> None:
 
 
 def test_clicking_shows_the_story_and_the_lineage(page: Browser) -> None:
-    """A task's own panel, with what it needs: marked on the canvas, and a click away."""
+    """The panel of a task lists its dependencies, which are marked on the canvas and are links."""
     over(page, bar_of(page, "sum")).click().perform()
     assert "Depends on: 3" in page.text("#task")
     assert "dask-strata story" in page.text("#task")
@@ -194,7 +194,7 @@ def test_clicking_shows_the_story_and_the_lineage(page: Browser) -> None:
 
 
 def test_search_finds_keys(page: Browser) -> None:
-    """A part of a key is enough; one that is found alone is chosen."""
+    """Search finds parts of keys; a single result is selected."""
     box = page.driver.find_element(By.ID, "search")
     box.send_keys("LOAD-0123456789abcdef")
     assert "3 keys found" in page.text("#found")
@@ -221,7 +221,7 @@ def test_filters_and_tables_choose_what_is_drawn(page: Browser) -> None:
 
 
 def test_tables_sort_by_value(page: Browser) -> None:
-    """A head sorts by the number behind what is shown, falling first."""
+    """A click on a column's head sorts by its numbers, largest first."""
     first = "return document.querySelector('#prefixes tbody tr').innerText"
     heads = page.driver.find_elements(By.CSS_SELECTOR, "#prefixes th button.sort")
     head = next(h for h in heads if h.text.startswith("tasks"))
@@ -232,7 +232,7 @@ def test_tables_sort_by_value(page: Browser) -> None:
 
 
 def test_the_keyboard_is_enough(page: Browser) -> None:
-    """Tab gets to the canvas; keys move, zoom, step from attempt to attempt, and go back."""
+    """Tab focuses the canvas; keys move, zoom, select the next attempt, and clear the selection."""
     page.driver.find_element(By.ID, "fit").send_keys(Keys.TAB)
     assert page.js("return document.activeElement.id") in {"canvas", "canvas-box"}
     canvas = page.driver.find_element(By.ID, "canvas")
@@ -296,7 +296,7 @@ HOSTILE = (
 
 
 def test_nothing_that_came_as_data_runs(browser: Browser, tmp_path: Path) -> None:
-    """Keys, exceptions, paths, script, annotations, names: shown as text, spelled out if need be."""
+    """Keys, exceptions, paths, script, annotations and names are shown as text, with escapes."""
     folder = new_run(tmp_path / "r")
     scheduler = Process(folder, "scheduler-1", address=HOSTILE[0])
     hostile = [h for h in HOSTILE if h != "\ud800"]
@@ -364,7 +364,7 @@ def test_nothing_that_came_as_data_runs(browser: Browser, tmp_path: Path) -> Non
 
 
 def test_its_policy_lets_nothing_else_run(page: Browser) -> None:
-    """Even a script that somehow got into the page would not run, nor call home."""
+    """A script that is inserted into the page neither runs nor connects to a server."""
     page.js("const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s);"
             "const i = new Image(); i.src = 'http://127.0.0.1:1/x.png'; document.body.append(i)")  # fmt: skip
     assert page.js("return window.ran === undefined")
@@ -372,7 +372,7 @@ def test_its_policy_lets_nothing_else_run(page: Browser) -> None:
 
 
 def test_without_scripts_verdict_and_tables_are_there(browser: Browser, tmp_path: Path) -> None:
-    """What is not drawn by the script is in the HTML, and it is said what is missing."""
+    """Without scripts, the HTML has the verdict, the tables and a note about the timeline."""
     browser.show(pipeline(tmp_path / "r"))
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
@@ -381,12 +381,12 @@ def test_without_scripts_verdict_and_tables_are_there(browser: Browser, tmp_path
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     assert "1 task failed." in body
-    assert "The timeline needs scripts" in body
+    assert "The timeline needs JavaScript" in body
     assert "load" in body
 
 
 def odd_runs(folder: Path) -> Iterator[tuple[str, Path, int]]:
-    """Make runs that are odd in their own way: name, folder, bars."""
+    """Create unusual runs: name, folder, number of bars."""
     yield "empty", new_run(folder / "empty"), 0
 
     cut = new_run(folder / "cut")
@@ -419,7 +419,7 @@ def odd_runs(folder: Path) -> Iterator[tuple[str, Path, int]]:
 
 
 def test_odd_runs_have_a_page(browser: Browser, tmp_path: Path) -> None:
-    """Empty, cut off, imported without a scheduler, of one task, of a day beside microseconds."""
+    """Pages of runs that are empty, killed, imported, of one task, or of a day and microseconds."""
     for name, folder, bars in odd_runs(tmp_path):
         browser.show(folder)
         assert browser.errors() == [], name
@@ -465,7 +465,9 @@ def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     assert browser.errors() == []
 
 
-def test_it_says_what_the_command_line_says(browser: Browser, tmp_path: Path, strata) -> None:
+def test_the_verdict_has_the_numbers_of_the_command_line(
+    browser: Browser, tmp_path: Path, strata
+) -> None:
     """The numbers of the verdict are those of `show`."""
     folder = small_run(tmp_path / "r")
     shown = strata("show", folder, check=True).stdout

@@ -1,4 +1,4 @@
-"""The critical path and the page of runs that were really recorded."""
+"""The critical path and the page of recorded runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dask_strata.report.page.page import make_page
 
 
 def nap(seconds: float, *_needs: float) -> float:
-    """Sleep, and say for how long."""
+    """Sleep, and return the time slept."""
     time.sleep(seconds)
     return seconds
 
 
 def test_a_recorded_chain_is_its_naps(client: Client, runs: Path) -> None:
-    """Two naps in a row, a pause of the client, a nap: seconds go where they belong."""
+    """Two naps in a row, a pause of the client, a nap: each second has its cause."""
     with dask_strata.record(runs, client=client) as run:
         began = time.time()
         first = client.submit(nap, 0.6, key="first")
@@ -36,7 +36,7 @@ def test_a_recorded_chain_is_its_naps(client: Client, runs: Path) -> None:
     assert sum(path.seconds.values()) == pytest.approx(path.makespan_seconds, rel=0.01)
     assert path.makespan_seconds <= took
     assert path.makespan_seconds == pytest.approx(took, abs=0.3)
-    # Not to the tenth: Dask's estimate of a worker's clock is off by that where processes wait.
+    # Tolerate 0.1 s: Dask's estimate of a worker's clock is wrong by that on a loaded machine.
     assert 0.75 < path.seconds["compute"] < took - 0.6
     assert path.seconds["nothing submitted"] > 0.6
     for row in run.rows("select key, compute_seconds from attempts"):
@@ -53,7 +53,7 @@ def test_a_recorded_chain_is_its_naps(client: Client, runs: Path) -> None:
 
 
 def test_worker_seconds_of_a_recorded_run_add_up(client: Client, runs: Path) -> None:
-    """Prefixes and idleness together are threads times duration; compute is what was slept."""
+    """Prefixes and idle time add up to threads times duration; compute is the time slept."""
     with dask_strata.record(runs, client=client) as run:
         client.gather(client.map(nap, [0.2 + n / 1000 for n in range(8)]))
     spent = breakdown(run)
@@ -61,19 +61,19 @@ def test_worker_seconds_of_a_recorded_run_add_up(client: Client, runs: Path) -> 
     assert parts == pytest.approx(spent.total_seconds)
     [row] = run.rows("select sum(compute_seconds) as slept from attempts")
     assert row["slept"] == pytest.approx(1.6, abs=0.3)
-    # Less of it counts where Dask's estimate of a clock is off, as what is outside of its attempt.
+    # Time outside of its attempt does not count, where Dask's estimate of a clock is wrong.
     assert 0 < spent.seconds["compute"] <= row["slept"] + 0.001
     page = make_page(run)
     assert "All tasks succeeded." in page
     assert len(page) < 300_000
 
 
-def test_a_recording_ends_with_its_page_if_it_is_asked_to(
+def test_record_with_report_writes_the_page(
     strata: Callable[..., subprocess.CompletedProcess[str]],
     script: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
-    """`record --report` says where the page is; what the script returns is what counts."""
+    """`record --report` prints the page's path; the exit status is the script's."""
     path = script("""
         from distributed import Client
 

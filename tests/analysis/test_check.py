@@ -1,0 +1,38 @@
+"""Findings of `check` on a synthetic run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dask_strata import open_run
+from dask_strata.analysis.check.check import check
+from tests.analysis.one_worker import W
+from tests.support.synthetic import T0, Process, life, new_run
+
+
+def test_check_finds_each_kind_of_gap(tmp_path: Path) -> None:
+    """Counters that disagree, losses, workers without a record and cuts are all named."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1")
+    scheduler.write("worker_events", [{"time": T0, "worker": W, "name": "w", "action": "add"}])
+    scheduler.write("scheduler_transitions", life("a-1", 1, 2, W))
+    scheduler.write("submissions", [{"time": T0, "submission": "s", "n_tasks": 9_000}])
+    scheduler.write("graph_tasks", [{"submission": "s", "key": "a-1", "prefix": "a"}])
+    scheduler.write("counters", [
+        {"time": T0, "name": "scheduler.transitions", "value": 5, "recorded": 3, "final": True}
+    ])  # fmt: skip
+    scheduler.write("losses", [{"time": T0, "what": "rows", "count": 7, "reason": "disk full"}])
+    os.utime(folder / "segments" / "scheduler-1.seg", (0, 0))
+    found = check(open_run(folder))
+    assert not found.ok
+    text = "\n".join(f.text for f in found.missing)
+    for part in (
+        "counted 5",
+        "3 are on record",
+        "7 rows: disk full",
+        W,
+        "was killed",
+        "8,999 of 9,000",
+    ):
+        assert part in text
