@@ -82,7 +82,7 @@ async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
     recorder = SchedulerRecorder(settings, run_name(settings))
     try:
         await recorder.start(scheduler)
-    except Exception:  # the client must not attach again
+    except Exception:  # noted, so that the client does not attach again
         _failed.add(scheduler.address)
         raise
 
