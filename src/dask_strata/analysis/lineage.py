@@ -121,9 +121,9 @@ def lineage(task: Task) -> Lineage:
     for key, dependency in _edges(task.run):
         needs.setdefault(key, []).append(dependency)
     tasks = _reachable([start], needs)
-    place = {key: number for number, key in enumerate(tasks)}
-    found = [i for i in _inputs(task.run) if (i.key, i.key_type) in place]
-    found.sort(key=lambda i: place[i.key, i.key_type])
+    order = {key: number for number, key in enumerate(tasks)}
+    found = [i for i in _inputs(task.run) if (i.key, i.key_type) in order]
+    found.sort(key=lambda i: order[i.key, i.key_type])
     return Lineage(*start, tuple(tasks), tuple(dict.fromkeys(found)))
 
 

@@ -176,18 +176,18 @@ def _rows(run: Run, found: pa.Table) -> tuple[Row, ...]:
         r["worker"]: r["name"]
         for r in run.rows("select worker, any_value(name) as name from workers group by worker")
     }
-    there = found.select(["worker", "thread"]).take(pa.array(firsts, pa.int64())).to_pylist()
+    threads = found.select(["worker", "thread"]).take(pa.array(firsts, pa.int64())).to_pylist()
     return tuple(
-        Row(r["worker"] or "(unknown)", names.get(r["worker"]) or "", r["thread"]) for r in there
+        Row(r["worker"] or "(unknown)", names.get(r["worker"]) or "", r["thread"]) for r in threads
     )
 
 
 def _parts(others: pa.Table, attempt: Ints, origin: int) -> Parts:
     by_attempt = np.argsort(attempt, kind="stable")
     wanted = _ints(others["attempt"])
-    place = np.searchsorted(attempt[by_attempt], wanted)
-    known = place < len(attempt)
-    bar = by_attempt[place[known]]
+    index = np.searchsorted(attempt[by_attempt], wanted)
+    known = index < len(attempt)
+    bar = by_attempt[index[known]]
     order = np.argsort(bar, kind="stable")
     return Parts(
         bar=bar[order],
@@ -203,9 +203,9 @@ def _edges(run: Run, tasks: Ints, number: Ints) -> tuple[Ints, Ints]:
     known = np.ones(len(found), bool)
     for name in ("task", "dependency"):
         ids = _ints(found[name])
-        place = np.minimum(np.searchsorted(tasks, ids), max(len(tasks) - 1, 0))
-        known &= tasks[place] == ids if len(tasks) else False
-        ends.append(place)
+        index = np.minimum(np.searchsorted(tasks, ids), max(len(tasks) - 1, 0))
+        known &= tasks[index] == ids if len(tasks) else False
+        ends.append(index)
     needs, needed = (number[end[known]] for end in ends)
     order = np.lexsort((needed, needs))
     return needs[order], needed[order]

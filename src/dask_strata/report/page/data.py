@@ -124,8 +124,8 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         "path": _path(segments, drawn.origin),
         "series": {"step": moved.step_seconds * 1e6, **_rounded(moved)},
         "exceptions": {
-            str(where[place]): visible(text[:_EXCEPTION])
-            for place, text in list(drawn.exceptions.items())[: limits.exceptions]
+            str(where[index]): visible(text[:_EXCEPTION])
+            for index, text in list(drawn.exceptions.items())[: limits.exceptions]
         },
         "keys": with_keys,
         "edges": with_edges,

@@ -91,9 +91,9 @@ function showOnly(m, { prefix, worker, state }) {
   const outcome = m.facts.outcomes.indexOf(state);
   let count = 0;
   for (let row = 0; row < rows.length; row++) {
-    const here = worker === "" || rows[row][0] === worker;
+    const onWorker = worker === "" || rows[row][0] === worker;
     for (let i = m.first[row]; i < m.first[row + 1]; i++) {
-      const yes = here && (prefix === "" || m.prefix[i] === wanted) && (state === "" || m.outcome[i] === outcome);
+      const yes = onWorker && (prefix === "" || m.prefix[i] === wanted) && (state === "" || m.outcome[i] === outcome);
       m.shown[i] = yes ? 1 : 0;
       count += m.shown[i];
     }
