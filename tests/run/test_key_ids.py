@@ -1,4 +1,4 @@
-"""Numbers of keys: one for each text and type, the same in all tables, null for none."""
+"""Ids of keys: one for each text and type, the same in all tables, null for no key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def table(keys: list[tuple[str, str | None] | None], n_chunks: int) -> pa.Table:
-    """Return a table of keys, in several chunks with dictionaries of their own."""
+    """Return a table of keys in several chunks, each with a dictionary of its own."""
     size = -(-len(keys) // n_chunks) or 1
     columns = {
         name: pa.chunked_array(
@@ -35,28 +35,28 @@ def table(keys: list[tuple[str, str | None] | None], n_chunks: int) -> pa.Table:
 
 
 @given(st.lists(st.tuples(st.lists(KEYS), st.integers(1, 3)), max_size=4))
-def test_a_number_stands_for_one_text_and_type(
+def test_an_id_stands_for_one_text_and_type(
     tables: list[tuple[list[tuple[str, str | None] | None], int]],
 ) -> None:
-    """In all tables equal keys have equal numbers, others others; all keys can be named again."""
-    numbers = KeyIds()
+    """In all tables equal keys have equal ids, different keys different ids; ids lead to keys."""
+    ids = KeyIds()
     known: dict[tuple[str, str | None], int] = {}
     for keys, n_chunks in tables:
-        added = numbers.add_to(table(keys, n_chunks))
+        added = ids.add_to(table(keys, n_chunks))
         assert added["_row"].to_pylist() == list(range(len(keys)))
-        for key, number in zip(keys, added["_key"].to_pylist(), strict=True):
-            assert (number is None) == (key is None)
+        for key, key_id in zip(keys, added["_key"].to_pylist(), strict=True):
+            assert (key_id is None) == (key is None)
             if key is not None:
-                assert known.setdefault(key, number) == number
+                assert known.setdefault(key, key_id) == key_id
     assert len(set(known.values())) == len(known)
-    told = numbers.keys().to_pylist()
-    assert {(r["key"], r["key_type"]): r["_key"] for r in told} == known
-    assert len(told) == len(known)
+    listed = ids.keys().to_pylist()
+    assert {(r["key"], r["key_type"]): r["_key"] for r in listed} == known
+    assert len(listed) == len(known)
 
 
 @given(st.lists(st.text("a\x00(", max_size=6) | st.tuples(st.integers())))
-def test_keys_are_taken_apart_as_one_is(keys: list[str | tuple[int]]) -> None:
-    """What is done to all keys of a column at once is what `split_wire_key` does to each."""
+def test_a_column_of_keys_is_split_like_single_keys(keys: list[str | tuple[int]]) -> None:
+    """Splitting a whole column returns the results of `split_wire_key` for each key."""
     wires = [key if isinstance(key, str) else wire_key(key) for key in keys]
     texts, kinds = _split_keys(pa.array(wires, pa.string()))
     found = list(zip(texts.to_pylist(), kinds.to_pylist(), strict=True))
@@ -64,7 +64,7 @@ def test_keys_are_taken_apart_as_one_is(keys: list[str | tuple[int]]) -> None:
 
 
 def test_nulls_that_share_their_memory_are_nulls() -> None:
-    """They are those of Arrow's own, of every type that a column has, also among values."""
+    """They equal Arrow's own nulls for every type of a column, also next to values."""
     for kind in {f.type for t in RECORDED.values() for f in arrow_schema(t)}:
         for n in (0, 1, 70_000):
             found = nulls(kind, n)

@@ -1,4 +1,4 @@
-"""Many tasks, many workers: the benchmarks of it in a short form, with what must hold in any."""
+"""Short forms of the benchmarks with many tasks and many workers, and their invariants."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ def test_a_run_of_many_workers_is_the_same_before_and_after_compaction(many_work
     assert answers() == before
 
 
-def test_the_seconds_of_many_workers_who_do_the_same_at_the_same_time_add_up(many_workers):
+def test_seconds_of_many_workers_with_equal_work_add_up(many_workers):
     from dask_strata.analysis.breakdown import breakdown
 
     spent = breakdown(open_run(many_workers))
@@ -65,10 +65,10 @@ def test_the_seconds_of_many_workers_who_do_the_same_at_the_same_time_add_up(man
 @pytest.mark.parametrize("role", soak.ROLES)
 def test_descriptors_and_threads_are_flat_while_it_is_recorded(soaked, role):
     samples = soaked[0]
-    for what in ("fds", "threads"):
-        counts = [soak.largest(s, role, what) for s in samples]
-        # Connections between workers come and go: what leaks grows with each batch.
-        assert counts[-1] <= max(counts[: len(counts) // 2]) + 5, (what, counts)
+    for resource in ("fds", "threads"):
+        counts = [soak.largest(s, role, resource) for s in samples]
+        # Connections between workers are opened and closed; a leak grows with each batch.
+        assert counts[-1] <= max(counts[: len(counts) // 2]) + 5, (resource, counts)
 
 
 def test_a_soaked_run_is_whole_and_every_task_is_on_record(soaked):

@@ -1,4 +1,4 @@
-"""Where derived tables are made: memory, then disk, then more memory, then a clear error."""
+"""Derived tables use memory, then disk, then more memory; then a clear error follows."""
 
 import tempfile
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from dask_strata.errors import StrataError
 from dask_strata.run.workspace import Workspace
 
-#: More than 64 MiB, and it cannot be compressed.
+#: More than 64 MiB of values that cannot be compressed.
 LARGE = (
     "create or replace temp table t as select range as i, md5(range::text) as h from range(2000000)"
 )
@@ -24,9 +24,9 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_what_does_not_fit_into_memory_goes_to_a_folder_of_its_owner_that_ends_with_it(place):
+def test_data_that_exceeds_memory_is_in_a_private_folder_that_close_removes(place):
     workspace = Workspace(32 << 20)
-    workspace.connection.execute("set threads = 2")  # each takes memory of its own
+    workspace.connection.execute("set threads = 2")  # each thread needs memory of its own
     workspace.do(lambda: workspace.connection.execute(LARGE))
     (folder,) = folders(place)
     assert folder.stat().st_mode & 0o077 == 0
@@ -38,7 +38,7 @@ def test_what_does_not_fit_into_memory_goes_to_a_folder_of_its_owner_that_ends_w
     assert folders(place) == []
 
 
-def test_the_folder_also_goes_when_nobody_closes(place):
+def test_the_folder_is_removed_without_close(place):
     workspace = Workspace()
     assert folders(place)
     del workspace
@@ -61,7 +61,7 @@ def test_where_the_disk_is_too_small_more_memory_is_taken(place):
     workspace.close()
 
 
-def test_where_there_is_neither_memory_nor_disk_the_error_says_what_to_do(place, monkeypatch):
+def test_without_memory_and_disk_the_error_has_advice(place, monkeypatch):
     monkeypatch.setattr("dask_strata.run.workspace._physical_bytes", lambda: 16 << 20)
     workspace = Workspace(16 << 20)
     workspace.connection.execute("set max_temp_directory_size = '1MB'")

@@ -1,4 +1,4 @@
-"""The history server, asked over HTTP as a browser would, and as others would."""
+"""The history server over HTTP: requests of browsers, and hostile ones."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ import dask_strata
 from dask_strata import Run, open_run
 from tests.conftest import wait_until
 
-#: Would run, or would turn a line round, if it were not shown as text.
+#: Runs a script, or reverses a line, unless the page shows it as text.
 HOSTILE = "<img src=x onerror=alert(1)>\"'</script>\u202e&amp;"
 
 
 @dataclass
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -53,7 +53,7 @@ class Server:
     process: subprocess.Popen[str]
 
     def get(self, path: str, data: bytes | None = None, **headers: str) -> Answer:
-        """Ask for something."""
+        """Send a request."""
         request = urllib.request.Request(self.url + path, data, headers)
         try:
             with urllib.request.urlopen(request, timeout=120) as answer:
@@ -62,13 +62,13 @@ class Server:
             return Answer(error.code, error.headers, error.read())
 
     def ask(self, run: str, query: str) -> Answer:
-        """Ask in SQL."""
+        """Send a query in SQL."""
         return self.get(f"/runs/{run}/sql", urlencode({"query": query}).encode())
 
 
-def fail(what: str) -> None:
-    """Fail with a text."""
-    raise ValueError(what)
+def fail(message: str) -> None:
+    """Fail with a message."""
+    raise ValueError(message)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., Server]]:
-    """Start servers, which end with the test."""
+    """Start servers, which are stopped after the tests."""
     started: list[subprocess.Popen[str]] = []
 
     def start(runs: Path, *arguments: str) -> Server:
@@ -120,7 +120,7 @@ def runs(folder: Path) -> list[Run]:
 
 
 def test_the_list_has_each_run(server: Server, runs: list[Run]) -> None:
-    """The newest comes first, each with its numbers and a link; foreign text stays text."""
+    """The newest is first, each with its numbers and a link; foreign text stays text."""
     page = server.get("/")
     assert page.status == 200
     places = [page.text.index(f'href="/runs/{quote(run.path.name)}"') for run in runs[::-1]]
@@ -132,7 +132,7 @@ def test_the_list_has_each_run(server: Server, runs: list[Run]) -> None:
 
 
 def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
-    """Headline, page, state, story, SQL and side by side are there, and nothing in them runs."""
+    """Headline, page, state, story, SQL and comparison exist, and no foreign script is in them."""
     first, second = (run.path.name for run in runs)
     key = quote(f"abs-{HOSTILE}-3")
     paths = [
@@ -159,7 +159,7 @@ def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
 
 
 def test_a_query_is_answered(server: Server, runs: list[Run]) -> None:
-    """Rows come back as a table, at most so many of them."""
+    """The answer is a table, of at most 1,000 rows."""
     name = runs[0].path.name
     page = server.ask(name, "select count(*) as n, 'a<b' as odd from tasks")
     assert page.status == 200
@@ -184,7 +184,7 @@ def test_a_query_is_answered(server: Server, runs: list[Run]) -> None:
 def test_a_query_that_does_more_than_read_is_refused(
     server: Server, runs: list[Run], query: str
 ) -> None:
-    """The page says why, with the query still in its box."""
+    """The page states the reason."""
     page = server.ask(runs[0].path.name, query)
     assert page.status == 400
     assert "SQL" in page.text
@@ -192,8 +192,8 @@ def test_a_query_that_does_more_than_read_is_refused(
     assert "root:" not in page.text
 
 
-def test_huge_questions_are_refused(server: Server, runs: list[Run]) -> None:
-    """A query or an address that is too long gets a page that says so."""
+def test_huge_requests_are_refused(server: Server, runs: list[Run]) -> None:
+    """The page states that a query or an address is too long, or took too long."""
     name = runs[0].path.name
     page = server.ask(name, "select " + "1," * 50_000 + "1")
     assert (page.status, "too long" in page.text) == (413, True)
@@ -204,7 +204,7 @@ def test_huge_questions_are_refused(server: Server, runs: list[Run]) -> None:
     assert (page.status, "took more than" in page.text) == (400, True)
 
 
-def test_tables_and_run_can_be_taken_along(server: Server, runs: list[Run], tmp_path: Path) -> None:
+def test_tables_and_run_can_be_downloaded(server: Server, runs: list[Run], tmp_path: Path) -> None:
     """Each format holds the same rows, and the archive is a run."""
     name = runs[0].path.name
     base = f"/runs/{name}/tables/scheduler_transitions"
@@ -214,7 +214,7 @@ def test_tables_and_run_can_be_taken_along(server: Server, runs: list[Run], tmp_
     assert len(table) == n
     assert server.get(f"{base}.csv").text.splitlines()[0].split(",") == table.column_names
     with tarfile.open(fileobj=io.BytesIO(server.get(f"/runs/{name}/run.tar").body)) as archive:
-        archive.extractall(tmp_path)  # it is ours
+        archive.extractall(tmp_path)  # this server made it
     copy = open_run(tmp_path / name)
     assert copy.check().ok
     assert len(copy.scheduler_transitions) == n
@@ -238,8 +238,8 @@ def test_tables_and_run_can_be_taken_along(server: Server, runs: list[Run], tmp_
         "/compare?run=no-such-run&run=other",
     ],
 )
-def test_what_is_not_there_gets_a_page_that_says_so(server: Server, path: str) -> None:
-    """No address leads out of the folder, and none to a traceback."""
+def test_unknown_addresses_have_an_error_page(server: Server, path: str) -> None:
+    """No address leads out of the folder, and none shows a traceback."""
     page = server.get(path)
     assert page.status in (400, 404)
     assert "<h1>" in page.text
@@ -247,37 +247,37 @@ def test_what_is_not_there_gets_a_page_that_says_so(server: Server, path: str) -
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "says"),
+    ("path", "status", "message"),
     [
         ("story", 500, "No key was given"),
         ("story?key=no-such-key", 404, "no-such-key"),
         ("story?key=" + quote("<script>"), 404, "&lt;script&gt;"),
-        ("tables/no_such_table.csv", 404, "nothing at this address"),
-        ("tables/tasks.exe", 404, "nothing at this address"),
+        ("tables/no_such_table.csv", 404, "no page at this address"),
+        ("tables/tasks.exe", 404, "no page at this address"),
     ],
 )
-def test_wrong_questions_about_a_run(
-    server: Server, runs: list[Run], path: str, status: int, says: str
+def test_wrong_requests_about_a_run(
+    server: Server, runs: list[Run], path: str, status: int, message: str
 ) -> None:
-    """Each is told what is wrong."""
+    """Each has a page with the reason."""
     page = server.get(f"/runs/{runs[0].path.name}/{path}")
     assert page.status == (400 if status == 500 else status)
-    assert says in page.text
+    assert message in page.text
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
-def test_foreign_names_are_turned_away(server: Server, host: str) -> None:
-    """A page from elsewhere whose name leads here reads nothing."""
+def test_foreign_names_are_refused(server: Server, host: str) -> None:
+    """Another site whose name resolves to this machine reads nothing."""
     page = server.get("/", Host=host)
     assert page.status == 403
     assert "runs/" not in page.text
     assert server.get("/", Host="localhost:1").status == 200
 
 
-def test_a_token_is_asked_for_where_others_can_reach_the_server(
+def test_a_token_is_required_where_others_can_reach_the_server(
     folder: Path, serve: Callable[..., Server], strata: Callable[..., subprocess.CompletedProcess]
 ) -> None:
-    """Without one it does not start; with one, who does not know it sees nothing."""
+    """Without a token the server does not start; requests without the token read nothing."""
     refused = strata("serve", folder, "--host", "0.0.0.0")
     assert refused.returncode == 2
     assert "token" in refused.stderr
@@ -295,10 +295,10 @@ def test_a_token_is_asked_for_where_others_can_reach_the_server(
     assert "SameSite=Strict" in answer.headers["Set-Cookie"]
 
 
-def test_a_run_that_is_removed_while_it_is_looked_at(
+def test_a_run_that_is_removed_while_it_is_open(
     folder: Path, runs: list[Run], serve: Callable[..., Server], tmp_path: Path
 ) -> None:
-    """Its pages say that it is gone, and the list goes on."""
+    """Its pages state that there is no such run, and the list still works."""
     shutil.copytree(runs[0].path, tmp_path / "runs" / "gone")
     server = serve(tmp_path / "runs")
     assert server.get("/runs/gone").status == 200
@@ -312,7 +312,7 @@ def test_a_run_that_is_removed_while_it_is_looked_at(
 def test_a_run_that_cannot_be_read_is_in_the_list_with_its_problem(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:
-    """The others are not lost for it."""
+    """The list still shows the other runs."""
     bad = tmp_path / "runs" / "bad"
     bad.mkdir(parents=True)
     (bad / "run.json").write_text("{")
@@ -323,8 +323,8 @@ def test_a_run_that_cannot_be_read_is_in_the_list_with_its_problem(
     assert server.get("/runs/bad").status == 404
 
 
-def test_a_live_run_ticks(serve: Callable[..., Server], tmp_path: Path) -> None:
-    """While a run is recorded its state tells of more, and at last that it is complete."""
+def test_a_live_run_updates(serve: Callable[..., Server], tmp_path: Path) -> None:
+    """While a run is recorded its state follows the record, and is complete at the end."""
     (tmp_path / "runs").mkdir()
     server = serve(tmp_path / "runs")
     with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
@@ -344,8 +344,8 @@ def test_a_live_run_ticks(serve: Callable[..., Server], tmp_path: Path) -> None:
         wait_until(lambda: state()["state"] == "complete", what="the end")
 
 
-def test_questions_at_once(server: Server, runs: list[Run]) -> None:
-    """Many browsers get each its own answer."""
+def test_simultaneous_queries(server: Server, runs: list[Run]) -> None:
+    """Each of many browsers receives the answer to its own query."""
     found: list[int] = []
 
     def ask(i: int) -> None:
@@ -363,7 +363,7 @@ def test_questions_at_once(server: Server, runs: list[Run]) -> None:
 def test_a_port_that_is_taken(
     server: Server, folder: Path, strata: Callable[..., subprocess.CompletedProcess]
 ) -> None:
-    """It is said, with what to do."""
+    """The error has advice."""
     port = server.url.rpartition(":")[2]
     done = strata("serve", folder, "--port", port)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""The history server, in a real browser: lists tick, sort and filter, and nothing complains."""
+"""The history server in a real browser: lists update, sort and filter, without errors."""
 
 from __future__ import annotations
 
@@ -47,28 +47,30 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(browser: Browser, runs: Path) -> Iterator[str]:
-    """Where they are served."""
+    """The address of a server of the runs."""
     command = [sys.executable, "-m", "dask_strata", "serve", str(runs), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     found = re.search(r"http://\S+", process.stdout.readline())
     assert found
     yield found.group()
-    browser.driver.get("about:blank")  # no page asks a server that is gone
+    browser.driver.get("about:blank")  # no open page sends requests to a stopped server
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0
 
 
 def names(browser: Browser) -> list[str]:
-    """Return the names of the runs that are shown, in their order."""
+    """Return the names of the visible runs, in their order."""
     return browser.js(
         "return [...document.querySelectorAll('#runs tbody tr')].filter((r) => !r.hidden)"
         ".map((r) => r.cells[1].innerText)"
     )
 
 
-def test_the_list_is_sorted_filtered_and_ticks(browser: Browser, address: str, runs: Path) -> None:
-    """Newest first; by a column when it is asked for; a run that comes is there without a reload."""
+def test_the_list_is_sorted_filtered_and_updated(
+    browser: Browser, address: str, runs: Path
+) -> None:
+    """Newest first, or by a selected column; a new run appears without a reload."""
     browser.errors()
     browser.driver.get(address)
     assert names(browser) == ["2026-01-02-second", "2026-01-01-first"]
@@ -86,7 +88,7 @@ def test_the_list_is_sorted_filtered_and_ticks(browser: Browser, address: str, r
 
 
 def test_from_a_run_to_a_task_and_back(browser: Browser, address: str) -> None:
-    """The page is in its frame, the story of a task a form away, and SQL answers."""
+    """The page is in its frame, and the forms lead to the story of a task and to SQL."""
     browser.errors()
     browser.driver.get(address)
     browser.driver.find_element(By.LINK_TEXT, "2026-01-01-first").click()
@@ -104,13 +106,13 @@ def test_from_a_run_to_a_task_and_back(browser: Browser, address: str) -> None:
     browser.until("return document.querySelector('textarea') !== null")
     assert "prefix" in browser.text("table thead")
     assert browser.violations() == []
-    complaints = [text for text in browser.errors() if "404" not in text]
-    assert complaints == []
+    messages = [text for text in browser.errors() if "404" not in text]
+    assert messages == []
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_pages_are_readable_in_both_themes(browser: Browser, address: str, *, dark: bool) -> None:
-    """Contrast and labels hold in light and dark, side by side too."""
+    """Contrast and labels suffice in light and dark, in the comparison too."""
     browser.dark(on=dark)
     try:
         for path in ("", "compare?run=2026-01-01-first&run=2026-01-02-second", "no-such-page"):

@@ -78,7 +78,7 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def dark(self, *, on: bool) -> None:
-        """Choose the dark or the light theme."""
+        """Select the dark or the light theme."""
         value = "dark" if on else "light"
         features = [{"name": "prefers-color-scheme", "value": value}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})

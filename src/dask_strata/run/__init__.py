@@ -1,4 +1,4 @@
-"""A run: the one object that everything takes."""
+"""Runs: their tables, tasks and SQL; the input of all analyses."""
 
 from dask_strata.run.run import Run, open_run
 from dask_strata.run.table_view import TableView

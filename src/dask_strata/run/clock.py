@@ -12,10 +12,9 @@ _SIGNIFICANT = 1.0
 def clock_offsets(processes: pa.Table, measurements: pa.Table) -> dict[str, int]:
     """Return the nanoseconds to add to the times of each process on another host.
 
-    Processes on the scheduler's host share its clock and have no offset. Of all measurements
-    on another host, the one with the least uncertainty counts. Imported measurements have no
-    uncertainty: there the median of the host counts, and half of the range of the middle half
-    is its uncertainty.
+    Processes on the scheduler's host share its clock and have no offset. On another host, the
+    measurement with the least uncertainty counts. Imported measurements have no uncertainty: the
+    median of the host counts, with half of the interquartile range as its uncertainty.
 
     Parameters
     ----------
@@ -23,11 +22,20 @@ def clock_offsets(processes: pa.Table, measurements: pa.Table) -> dict[str, int]
         The table ``processes``.
     measurements : pyarrow.Table
         The table ``clock_offsets``, in seconds.
+
+    Returns
+    -------
+    dict of str to int
+        Nanoseconds by process; only offsets larger than their uncertainty.
     """
-    every = processes.select(["process", "role", "host"]).to_pylist()
-    known = [p for p in every if p["role"]]
-    home = {p["host"] for p in known if p["role"] == "scheduler" and p["host"]}
-    hosts = {p["process"]: p["host"] or p["process"] for p in known if p["host"] not in home}
+    rows = processes.select(["process", "role", "host"]).to_pylist()
+    declared = [p for p in rows if p["role"]]
+    scheduler_hosts = {p["host"] for p in declared if p["role"] == "scheduler" and p["host"]}
+    hosts = {
+        p["process"]: p["host"] or p["process"]
+        for p in declared
+        if p["host"] not in scheduler_hosts
+    }
     measured: dict[str, list[tuple[float, float | None]]] = {}
     columns = ["process", "offset_seconds", "uncertainty_seconds"]
     for row in measurements.select(columns).to_pylist():
@@ -45,7 +53,7 @@ def clock_offsets(processes: pa.Table, measurements: pa.Table) -> dict[str, int]
 
 
 def _best(measured: list[tuple[float, float | None]]) -> tuple[float, float]:
-    """Return the offset of a host and its uncertainty, in seconds."""
+    """Return the best offset of a host and its uncertainty, in seconds."""
     certain = [(u, offset) for offset, u in measured if u is not None]
     if certain:
         uncertainty, offset = min(certain)
@@ -58,7 +66,8 @@ def _best(measured: list[tuple[float, float | None]]) -> tuple[float, float]:
 def align(table: pa.Table, offsets: dict[str, int], *, imported: bool) -> pa.Table:
     """Return a table with the times of each process shifted by its offset.
 
-    Imported workers have already shifted all times but `time`, by their own estimate.
+    In imported runs only `time` is shifted: workers shifted the other times by their own estimate
+    before they reported them.
 
     Parameters
     ----------
@@ -69,12 +78,12 @@ def align(table: pa.Table, offsets: dict[str, int], *, imported: bool) -> pa.Tab
     imported : bool
         Whether the run was imported; then only the column ``time`` is shifted.
     """
-    moving = [
+    shifted = [
         i
         for i, column in enumerate(table.schema)
         if pa.types.is_timestamp(column.type) and (column.name == "time" or not imported)
     ]
-    if not moving or not offsets:
+    if not shifted or not offsets:
         return table
     processes = table["process"].cast(pa.string()).combine_chunks()
     if not set(pc.unique(processes).to_pylist()) & offsets.keys():
@@ -82,8 +91,8 @@ def align(table: pa.Table, offsets: dict[str, int], *, imported: bool) -> pa.Tab
     names = pa.array(offsets, pa.string())
     shifts = pa.array(offsets.values(), pa.int64())
     shift = pc.fill_null(shifts.take(pc.index_in(processes, names)), 0)
-    for i in moving:
+    for i in shifted:
         column = table.schema.field(i)
-        moved = pc.add(table[i].cast(pa.int64()), shift).cast(column.type)
-        table = table.set_column(i, column, moved)
+        times = pc.add(table[i].cast(pa.int64()), shift).cast(column.type)
+        table = table.set_column(i, column, times)
     return table

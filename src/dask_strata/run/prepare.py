@@ -1,4 +1,4 @@
-"""Prepare recorded tables for reading: one row a process, rows in time order, layers named."""
+"""Prepare recorded tables for reading: merge processes, order rows by time, name layers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,31 @@ from dask_strata.run.table_view import as_type
 
 
 def merge_processes(table: pa.Table) -> pa.Table:
-    """Make one row of what a process wrote at its start and at its end."""
+    """Return one row for each process, merged from the rows of its start and its end.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The table ``processes``; of several values of a column, the last one counts.
+    """
     merged: dict[str, dict[str, Any]] = {}
     schema = pa.schema(
         [f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in table.schema]
     )
     for row in table.cast(schema).to_pylist():
-        known = merged.setdefault(row["process"], row)
-        known.update({name: value for name, value in row.items() if value is not None})
+        process = merged.setdefault(row["process"], row)
+        process.update({name: value for name, value in row.items() if value is not None})
     return pa.Table.from_pylist(list(merged.values()), schema=table.schema)
 
 
 def order_by_time(table: pa.Table) -> pa.Table:
-    """Put imported rows in the order of their times, and number them so."""
+    """Return imported rows in the order of ``time``, and renumber ``seq`` in that order.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        A table with the columns ``time`` and ``seq``.
+    """
     times = table["time"].cast(pa.int64()).combine_chunks()
     if len(times) > 1 and pc.any(pc.less(times[1:], times[:-1])).as_py():
         table = table.take(pc.sort_indices(table, [("time", "ascending"), ("seq", "ascending")]))
@@ -34,7 +46,15 @@ def order_by_time(table: pa.Table) -> pa.Table:
 
 
 def name_layers(tasks: pa.Table, graph_layers: pa.Table) -> pa.Table:
-    """Fill in the layer of each task whose group is a layer that a client showed."""
+    """Return tasks with their group as their layer, where a client recorded a layer of that name.
+
+    Parameters
+    ----------
+    tasks : pyarrow.Table
+        The table ``graph_tasks``.
+    graph_layers : pyarrow.Table
+        The table ``graph_layers``; without rows, tasks are returned unchanged.
+    """
     layers = pc.unique(graph_layers["layer"].cast(pa.string()))
     if not len(layers):
         return tasks

@@ -1,4 +1,4 @@
-"""Tables in memory, and what Arrow needs to be told to hand them over."""
+"""Tables of a run in memory, with conversions between types of Arrow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _needs(package: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise StrataError(
-            f"This needs {package}, which is not installed here: {error}.",
+            f"This conversion needs {package}, which is not installed: {error}.",
             hint=f"pip install '{package}', or use .to_arrow()",
         ) from error
 
@@ -30,11 +30,16 @@ class TableView:
     Parameters
     ----------
     name : str
-        Its name in the schema.
+        Name of the table in the schema.
     load : callable
-        Returns its rows, a `pyarrow.Table`; called when they are looked at.
+        Returns the rows, a `pyarrow.Table`; called once, on first access.
     rows : int, optional
-        How many there are, where that is known without loading them.
+        Number of rows, if it is known without loading them.
+
+    Examples
+    --------
+    >>> TableView("query", lambda: pa.table({"n": [1, 2]}))
+    <query: 2 rows of n>
     """
 
     def __init__(self, name: str, load: Callable[[], pa.Table], rows: int | None = None) -> None:
@@ -56,7 +61,7 @@ class TableView:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema; each field's metadata has its meaning and unit."""
+        """The Arrow schema; the metadata of each field contains its meaning and unit."""
         return self._arrow.schema
 
     def to_arrow(self) -> pa.Table:
@@ -64,19 +69,42 @@ class TableView:
         return self._arrow
 
     def to_pandas(self) -> Any:
-        """Return the rows as a `pandas.DataFrame`; StrataError without pandas."""
+        """Return the rows as a `pandas.DataFrame`.
+
+        Raises
+        ------
+        StrataError
+            pandas is not installed.
+        """
         with _needs("pandas"):
             return self._arrow.to_pandas()
 
     def to_polars(self) -> Any:
-        """Return the rows as a `polars.DataFrame`; StrataError without polars."""
+        """Return the rows as a `polars.DataFrame`.
+
+        Raises
+        ------
+        StrataError
+            Polars is not installed.
+        """
         with _needs("polars"):
             import polars as pl
 
         return pl.from_arrow(self._arrow)
 
     def to_dask(self, npartitions: int = 1) -> Any:
-        """Return the rows as a Dask DataFrame; StrataError without ``dask[dataframe]``."""
+        """Return the rows as a Dask DataFrame.
+
+        Parameters
+        ----------
+        npartitions : int, optional
+            Number of partitions.
+
+        Raises
+        ------
+        StrataError
+            ``dask[dataframe]`` is not installed.
+        """
         with _needs("dask[dataframe]"):
             import dask.dataframe
 
@@ -84,7 +112,13 @@ class TableView:
 
 
 def as_type(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """Return a column as another type; text becomes a dictionary of text."""
+    """Return a column as another type; also text as a dictionary of text.
+
+    Examples
+    --------
+    >>> as_type(pa.chunked_array([["a", "a"]]), pa.dictionary(pa.int32(), pa.string())).type
+    DictionaryType(dictionary<values=string, indices=int32, ordered=0>)
+    """
     if column.type == target:
         return column
     if pa.types.is_dictionary(target):
@@ -93,7 +127,13 @@ def as_type(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 
 
 def microseconds(table: pa.Table) -> pa.Table:
-    """Return a table with times that Python has objects for: nanoseconds need pandas."""
+    """Return a table with times in microseconds: Python's datetime has no nanoseconds.
+
+    Examples
+    --------
+    >>> microseconds(pa.table({"t": pa.array([1999], pa.timestamp("ns"))}))["t"].type
+    TimestampType(timestamp[us])
+    """
     schema = pa.schema([f.with_type(_with_microseconds(f.type)) for f in table.schema])
     return table if schema == table.schema else table.cast(schema, safe=False)
 

@@ -1,7 +1,7 @@
-"""The server itself: who may ask, for what, and how it is answered.
+"""The HTTP server: access control, error pages, start and stop.
 
-Tornado serves it: it comes with Dask, and is kept well. Everything that takes time is done
-in threads, so that a slow question keeps no other waiting.
+Tornado serves the pages, as Dask depends on it anyway. Queries and files are processed in threads,
+so that a slow request does not delay the others.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 logger = logging.getLogger("dask_strata")
 
-#: Questions that are answered at the same time.
+#: Number of requests that are processed at the same time.
 _THREADS = 3
 
-#: The longest question, in characters.
+#: Length of the longest query and address, in characters.
 LONGEST = 20_000
 _LARGEST_BODY = 1 << 20
 
@@ -63,19 +63,23 @@ _STATUS: dict[type[StrataError], HTTPStatus] = {
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What all handlers share.
+    """The objects that all handlers share.
 
     Parameters
     ----------
-    shelf : RunCache
+    runs : RunCache
         The runs.
     hosts : frozenset of str
-        Names that the server may be called by; empty if any.
-    token : str, optional
-        What a browser must know.
+        Names that a request's `Host` header may contain; empty if any.
+    token : str or None
+        Secret that a browser must send; None if no secret is required.
+    threads : ThreadPoolExecutor
+        Threads that process requests.
+    templates : jinja2.Environment
+        Templates of the pages.
     """
 
-    shelf: RunCache
+    runs: RunCache
     hosts: frozenset[str]
     token: str | None
     threads: ThreadPoolExecutor
@@ -83,7 +87,7 @@ class ServerContext:
 
 
 def make_templates() -> jinja2.Environment:
-    """Return the templates; everything that is put into them is escaped."""
+    """Return the templates; they escape all values."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -101,14 +105,14 @@ def make_templates() -> jinja2.Environment:
 
 
 class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
-    """What every page has: who may see it, and what is said when something is wrong."""
+    """Base of all handlers: access control, headers and error pages."""
 
-    def initialize(self, house: ServerContext) -> None:
-        """Take what handlers share."""
-        self.house = house
+    def initialize(self, context: ServerContext) -> None:
+        """Store the objects that all handlers share."""
+        self.context = context
 
     def set_default_headers(self) -> None:
-        """Have the browser load nothing from elsewhere, and keep nothing."""
+        """Forbid the browser to load anything from other sites, and to cache pages."""
         self.set_header("Content-Security-Policy", _CSP)
         self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header("Referrer-Policy", "no-referrer")
@@ -116,50 +120,53 @@ class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
         self.clear_header("Server")
 
     def prepare(self) -> None:
-        """Turn away whoever calls us by another name, does not know the token, or asks at length.
+        """Refuse requests with a foreign name in `Host`, a too long address or no token.
 
-        A foreign name in `Host` means that a page from elsewhere had its name lead here.
+        A foreign name means that another site resolves its name to this machine, to read the
+        pages with its own scripts (DNS rebinding).
         """
-        hosts = self.house.hosts
+        hosts = self.context.hosts
         if hosts and _host(self.request.host) not in hosts:
-            self.refuse(HTTPStatus.FORBIDDEN, "This server is not called by that name.")
+            self.refuse(
+                HTTPStatus.FORBIDDEN, "This server does not accept requests under that name."
+            )
         elif len(self.request.uri or "") > LONGEST:
-            self.refuse(HTTPStatus.REQUEST_URI_TOO_LONG, "That is too long an address.")
-        elif self.house.token is not None:
-            self._check_token(self.house.token)
+            self.refuse(HTTPStatus.REQUEST_URI_TOO_LONG, "The address is too long.")
+        elif self.context.token is not None:
+            self._check_token(self.context.token)
 
     def _check_token(self, token: str) -> None:
         given = self.get_query_argument("token", None)
         if given is not None and _same(given, token):
             self.set_cookie(_COOKIE, token, httponly=True, samesite="Strict")
             rest = [(n, v) for n, v in parse_qsl(self.request.query) if n != "token"]
-            # Two slashes, or one the other way, would lead to another server.
+            # A path that begins with `//` or `/\` would redirect to another server.
             path = "/" + self.request.path.lstrip("/\\")
             self.redirect(path + (f"?{urlencode(rest)}" if rest else ""))
         elif not _same(self.get_cookie(_COOKIE) or "", token):
-            what = "This server asks for a token: open the address that it printed, with ?token=…"
-            self.refuse(HTTPStatus.UNAUTHORIZED, what)
+            message = "This server requires a token: open the address that it printed (?token=…)."
+            self.refuse(HTTPStatus.UNAUTHORIZED, message)
 
     def refuse(self, status: HTTPStatus, message: str, hint: str | None = None) -> None:
-        """Answer with a page that says what is wrong."""
+        """Respond with an error page."""
         self.clear()
         self.set_status(status)
         self.show("error.html", title=status.phrase, message=message, hint=hint)
 
     def show(self, template: str, **values: Any) -> None:
-        """Answer with a page."""
+        """Respond with a page from a template."""
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        # What is no text, such as half of a character, is shown as a mark.
-        page = self.house.templates.get_template(template).render(**values)
+        # Characters that UTF-8 cannot encode, such as lone surrogates, become question marks.
+        page = self.context.templates.get_template(template).render(**values)
         self.finish(page.encode("utf-8", "replace"))
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Do what takes time in a thread."""
+        """Return the result of a function that runs in a thread."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.house.threads, function, *args)
+        return await loop.run_in_executor(self.context.threads, function, *args)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Say what is wrong: our own errors as they are, others without what is inside."""
+        """Respond with an error page: full text of a StrataError, no details of other errors."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         if isinstance(error, StrataError):
             status = _STATUS.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -167,27 +174,27 @@ class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
             return
         status = HTTPStatus(status_code)
         texts = {
-            HTTPStatus.NOT_FOUND: "There is nothing at this address.",
-            HTTPStatus.METHOD_NOT_ALLOWED: "That cannot be done here.",
-            HTTPStatus.BAD_REQUEST: "This address is not understood.",
+            HTTPStatus.NOT_FOUND: "There is no page at this address.",
+            HTTPStatus.METHOD_NOT_ALLOWED: "This page does not accept that method.",
+            HTTPStatus.BAD_REQUEST: "The address is malformed.",
         }
-        mistake = "A mistake in dask-strata: the terminal that it was started in shows more."
-        self.refuse(status, texts.get(status, mistake))
+        bug = "This is a bug in dask-strata: the terminal of the server shows a traceback."
+        self.refuse(status, texts.get(status, bug))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Tell of mistakes only, not of what a user was told."""
+        """Log unexpected errors only: a StrataError is on the page."""
         if not isinstance(value, (StrataError, HTTPError)):
             logger.error(
                 "dask-strata serve failed at %r", self.request.path, exc_info=(typ, value, tb)
             )
 
 
-class Nowhere(Page):
-    """Any other address."""
+class NotFound(Page):
+    """The handler of unknown addresses."""
 
     def get(self) -> None:
-        """Say that there is nothing."""
-        self.refuse(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
+        """Respond with an error page."""
+        self.refuse(HTTPStatus.NOT_FOUND, "There is no page at this address.")
 
 
 def _host(header: str) -> str:
@@ -201,7 +208,13 @@ def _same(given: str, known: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a server that is bound to a host."""
+    """Return whether only this machine can reach a server that listens on a host.
+
+    Examples
+    --------
+    >>> is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("example.org")
+    (True, False, False)
+    """
     if host == "localhost":
         return True
     try:
@@ -211,29 +224,31 @@ def is_loopback(host: str) -> bool:
 
 
 def serve(
-    shelf: RunCache,
+    runs: RunCache,
     host: str,
     port: int,
     token: str | None,
     started: Callable[[int], None],
 ) -> None:
-    """Serve until the process is told to end.
+    """Serve until the process receives SIGINT or SIGTERM.
 
     Parameters
     ----------
-    shelf : RunCache
+    runs : RunCache
         The runs.
-    host, port : str, int
-        Where; port 0 for any that is free.
-    token : str, optional
-        What a browser must know.
+    host : str
+        Name or address of the interface to listen on.
+    port : int
+        Port to listen on; 0 for a free one.
+    token : str or None
+        Secret that a browser must send; None if no secret is required.
     started : callable
-        Is told the port, once anyone can ask.
+        Called with the port, once the server accepts requests.
 
     Raises
     ------
     OSError
-        The port is taken, or not ours to take.
+        The port is in use, or may not be used.
     """
     from dask_strata.server.handlers import routes
 
@@ -243,11 +258,11 @@ def serve(
             loop.add_signal_handler(number, stop.set)
         known = {"localhost", "127.0.0.1", "::1", host} if is_loopback(host) else ()
         with ThreadPoolExecutor(_THREADS, "dask-strata-serve") as threads:
-            house = ServerContext(shelf, frozenset(known), token, threads, make_templates())
+            context = ServerContext(runs, frozenset(known), token, threads, make_templates())
             application = Application(
-                routes(house),
-                default_handler_class=Nowhere,
-                default_handler_args={"house": house},
+                routes(context),
+                default_handler_class=NotFound,
+                default_handler_args={"context": context},
                 log_function=lambda _: None,
             )
             server = HTTPServer(application, max_body_size=_LARGEST_BODY)

@@ -1,4 +1,4 @@
-"""The pages: the list, a run, a task, two runs side by side, SQL, and files to take along."""
+"""The pages: the list of runs, a run, a task, two runs compared, SQL, and downloads."""
 
 from __future__ import annotations
 
@@ -26,20 +26,25 @@ from dask_strata.schema import TABLES
 from dask_strata.server.app import LONGEST, Page, ServerContext
 from dask_strata.server.tar import tar_of
 
-#: Rows of an answer that are shown, and how long a query may take.
+#: Number of rows of an answer that a page shows.
 _ROWS = 1_000
+
+#: Time limit of a query, in seconds.
 _SECONDS = 30
 
 #: Formats of a table that can be downloaded, by suffix.
 _FORMATS = {f.suffix: f for f in formats_of(pa.Table) if f.media_type is not None}
 _CHUNK = 1 << 20
 
+#: Number of runs that a comparison shows.
+_COMPARED = 2
+
 _EXAMPLE = "select prefix, count(*) as n, sum(compute_seconds) as seconds from tasks group by 1"
 
 
-def routes(house: ServerContext) -> list[Any]:
-    """Return what is at which address."""
-    arguments = {"house": house}
+def routes(context: ServerContext) -> list[Any]:
+    """Return the handler of each address, as a pattern."""
+    arguments = {"context": context}
     run = r"/runs/([^/]+)"
     pages: list[tuple[str, type[Page]]] = [
         (r"/", Runs),
@@ -57,24 +62,26 @@ def routes(house: ServerContext) -> list[Any]:
 
 
 class Runs(Page):
-    """The list of runs; a part of it alone, for the page to put in place of what it has."""
+    """The list of runs; with ``?part=…`` only its rows, with which a page updates its list."""
 
     async def get(self) -> None:
-        """Show the list."""
-        rows = await self.in_thread(self.house.shelf.rows)
+        """Respond with the list or its rows."""
+        rows = await self.in_thread(self.context.runs.rows)
         template = "rows.html" if self.get_query_argument("part", None) else "runs.html"
-        self.show(template, rows=rows, folder=str(self.house.shelf.folder))
+        self.show(template, rows=rows, folder=str(self.context.runs.folder))
 
 
 class OneRun(Page):
-    """A run: its headline, its page, and where to go from there."""
+    """A run: its headline, its page and links."""
 
     async def get(self, name: str) -> None:
-        """Show it."""
-        run = await self.in_thread(self.house.shelf.run, name)
+        """Respond with the page."""
+        run = await self.in_thread(self.context.runs.run, name)
         summary = await self.in_thread(summarize, run)
-        mark = await self.in_thread(self.house.shelf.mark, name)
-        others = [r["run"] for r in await self.in_thread(self.house.shelf.rows) if r["run"] != name]
+        mark = await self.in_thread(self.context.runs.mark, name)
+        others = [
+            r["run"] for r in await self.in_thread(self.context.runs.rows) if r["run"] != name
+        ]
         self.show(
             "run.html",
             name=name,
@@ -91,22 +98,22 @@ class RunPage(Page):
     """The page of a run, as `dask-strata report` writes it."""
 
     async def get(self, name: str) -> None:
-        """Send it; its own policy is in it."""
-        page = await self.in_thread(self.house.shelf.page, name, "page", make_page)
+        """Respond with the page; it contains its own content security policy."""
+        page = await self.in_thread(self.context.runs.page, name, "page", make_page)
         self.set_header("Content-Security-Policy", "frame-ancestors 'self'")
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(page.encode("utf-8", "replace"))
 
 
 class State(Page):
-    """Whether there is more on record, for a page that is open."""
+    """State and headline of a run as JSON, with which an open page updates itself."""
 
     async def get(self, name: str) -> None:
-        """Tell."""
+        """Respond with the state."""
 
         def state() -> dict[str, Any]:
-            run = self.house.shelf.run(name)
-            found = {"mark": self.house.shelf.mark(name), "state": run.state}
+            run = self.context.runs.run(name)
+            found = {"mark": self.context.runs.mark(name), "state": run.state}
             return found | {"headline": str(headline(summarize(run)))}
 
         self.set_header("Content-Type", "application/json")
@@ -117,35 +124,35 @@ class TaskStory(Page):
     """Everything about one task."""
 
     async def get(self, name: str) -> None:
-        """Tell it."""
+        """Respond with the story."""
         key = self.get_query_argument("key", "")
         kind = self.get_query_argument("type", None) or None
         if not key:
             raise UsageError("No key was given.", hint="?key=… as `dask-strata tasks` shows it")
 
-        def told() -> Any:
-            return story(self.house.shelf.run(name).task(key, kind))
+        def read_story() -> Any:
+            return story(self.context.runs.run(name).task(key, kind))
 
-        self.show("story.html", name=name, story=await self.in_thread(told))
+        self.show("story.html", name=name, story=await self.in_thread(read_story))
 
 
 class Sql(Page):
-    """A question in SQL, which can only read."""
+    """A form for one SQL query that reads, and its answer."""
 
     def get(self, name: str) -> None:
-        """Show the box."""
-        self.house.shelf.path(name)
+        """Respond with the form."""
+        self.context.runs.path(name)
         self.show("sql.html", name=name, query=_EXAMPLE, columns=(), rows=(), note="", error=None)
 
     async def post(self, name: str) -> None:
-        """Answer."""
+        """Respond with the answer to the query, or its error."""
         query = self.get_body_argument("query", "")
         if len(query) > LONGEST:
-            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too long a query.")
+            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The query is too long.")
             return
         values: dict[str, Any] = {"columns": (), "rows": (), "note": "", "error": None}
         try:
-            table = await self.in_thread(_ask, self.house.shelf.run(name, "sql"), query)
+            table = await self.in_thread(_run_query, self.context.runs.run(name, "sql"), query)
         except QueryError as error:
             self.set_status(HTTPStatus.BAD_REQUEST)
             values["error"] = error
@@ -157,8 +164,8 @@ class Sql(Page):
         self.show("sql.html", name=name, query=query, **values)
 
 
-def _ask(run: Run, query: str) -> Any:
-    """Return the first rows of the answer; it is interrupted when it takes too long."""
+def _run_query(run: Run, query: str) -> Any:
+    """Return the first rows of the answer; interrupt the query at its time limit."""
     late = threading.Event()
 
     def interrupt() -> None:
@@ -172,17 +179,17 @@ def _ask(run: Run, query: str) -> Any:
         return run.sql(query, limit=_ROWS + 1).to_arrow()
     except QueryError as error:
         if late.is_set():
-            raise QueryError(f"SQL: it took more than {_SECONDS} s.") from error
+            raise QueryError(f"SQL: the query took more than {_SECONDS} s.") from error
         raise
     finally:
         timer.cancel()
 
 
 class TableFile(Page):
-    """A table as a file."""
+    """Download of a table."""
 
     async def get(self, name: str, table: str, suffix: str) -> None:
-        """Write it aside, and send it in pieces."""
+        """Write the table to a temporary file, and send the file in pieces."""
         if table not in TABLES:
             raise HTTPError(HTTPStatus.NOT_FOUND)
         with tempfile.TemporaryDirectory(prefix="dask-strata-") as folder:
@@ -190,7 +197,7 @@ class TableFile(Page):
             path = Path(folder) / f"{table}{suffix}"
 
             def write() -> None:
-                write_rows(self.house.shelf.run(name)[table].to_arrow(), output_format.name, path)
+                write_rows(self.context.runs.run(name)[table].to_arrow(), output_format.name, path)
 
             await self.in_thread(write)
             self.set_header("Content-Type", output_format.media_type)
@@ -202,11 +209,11 @@ class TableFile(Page):
 
 
 class RunFile(Page):
-    """The folder of a run as one file."""
+    """Download of a run's folder as a tar archive."""
 
     async def get(self, name: str) -> None:
-        """Send it as it is packed."""
-        path = self.house.shelf.path(name)
+        """Send the archive in pieces while it is made."""
+        path = self.context.runs.path(name)
         self.set_header("Content-Type", "application/x-tar")
         self.set_header("Content-Disposition", 'attachment; filename="run.tar"')
         pieces = tar_of(path)
@@ -216,23 +223,23 @@ class RunFile(Page):
 
 
 class Compare(Page):
-    """Two runs side by side."""
+    """Two runs compared."""
 
     async def get(self) -> None:
-        """Show them."""
+        """Respond with the comparison."""
         names = self.get_query_arguments("run")
-        if len(names) != 2:  # noqa: PLR2004
-            raise UsageError("Two runs are put side by side.", hint="/compare?run=…&run=…")
-        runs = [await self.in_thread(self.house.shelf.run, name) for name in names]
+        if len(names) != _COMPARED:
+            raise UsageError("Select two runs to compare.", hint="/compare?run=…&run=…")
+        runs = [await self.in_thread(self.context.runs.run, name) for name in names]
         found = await self.in_thread(compare_runs, *runs)
         self.show("compare.html", names=names, found=found)
 
 
 class Asset(Page):
-    """Style and script of these pages."""
+    """Style sheet and script of the pages."""
 
     def get(self, name: str) -> None:
-        """Send one of them."""
+        """Send the file."""
         kind = "text/css" if name.endswith(".css") else "text/javascript"
         self.set_header("Content-Type", f"{kind}; charset=utf-8")
         self.finish((Path(__file__).parent / "assets" / name).read_bytes())

@@ -1,7 +1,7 @@
-"""The runs of a folder, opened when they are looked at, and kept as long as they are used.
+"""The runs of a folder: opened on first use, the recently used ones kept open.
 
-A run is found by its name among those that the folder has at that moment: what a browser
-asks for is never taken for a path.
+A run is looked up by its name among the folders that exist at that moment: a name from an address
+is never used as a path.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dask_strata.store.reader import find_runs, fingerprint
 
 T = TypeVar("T")
 
-#: Runs that are kept open, and pages that are kept.
+#: Number of runs that are kept open, and of pages that are kept.
 _OPEN = 4
 _PAGES = 8
 
-#: What a query of a user may use of the machine's memory.
+#: Memory limit of a user's query, in DuckDB's notation.
 _SQL_MEMORY = "1GiB"
 
 
@@ -44,48 +44,48 @@ class RunCache:
         self._pages: OrderedDict[tuple[str, str], tuple[Any, str]] = OrderedDict()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each run, the newest first; only what has changed is read again."""
+        """Return a row for each run, the newest first; only changed runs are read again."""
         found = []
         for path in find_runs(self.folder):
-            seen = fingerprint(path)
+            current = fingerprint(path)
             with self._lock:
-                known = self._rows.get(path)
-            if known is None or known[0] != seen:
-                known = seen, list_run(path)
+                cached = self._rows.get(path)
+            if cached is None or cached[0] != current:
+                cached = current, list_run(path)
                 with self._lock:
-                    self._rows[path] = known
-            found.append(known[1])
+                    self._rows[path] = cached
+            found.append(cached[1])
         return found[::-1]
 
     def path(self, name: str) -> Path:
-        """Return the folder of a run.
+        """Return the path of a run's folder.
 
         Raises
         ------
         NotARunError
-            There is no run of this name, perhaps no longer.
+            The folder has no run of this name; it may have been removed.
         """
         for path in find_runs(self.folder):
             if path.name == name:
                 return path
         raise NotARunError(
-            f"There is no run {name[:200]!r} here.", hint="It may have been moved or removed."
+            f"No such run: {name[:200]!r}.", hint="It may have been moved or removed."
         )
 
     def run(self, name: str, purpose: str = "pages") -> Run:
-        """Return a run as it is on record now.
+        """Return a run with its present record.
 
         Parameters
         ----------
         name : str
-            Its name.
+            Name of the run's folder.
         purpose : str, optional
-            Runs for different purposes do not wait for each other.
+            Each purpose has a Run object of its own, so that a slow query does not block pages.
 
         Raises
         ------
         NotARunError
-            There is no run of this name, perhaps no longer.
+            The folder has no run of this name; it may have been removed.
         """
         path = self.path(name)
         with self._lock:
@@ -101,25 +101,34 @@ class RunCache:
         return run
 
     def page(self, name: str, kind: str, make: Callable[[Run], str]) -> str:
-        """Return a page of a run, made again only if there is more on record.
+        """Return a page of a run; make it again only if the record has changed.
+
+        Parameters
+        ----------
+        name : str
+            Name of the run's folder.
+        kind : str
+            Name of the kind of page, by which it is kept.
+        make : callable
+            Returns the page of a run.
 
         Raises
         ------
         NotARunError
-            There is no run of this name, perhaps no longer.
+            The folder has no run of this name; it may have been removed.
         """
-        seen = fingerprint(self.path(name))
+        current = fingerprint(self.path(name))
         with self._lock:
-            known = self._pages.get((name, kind))
-        if known is None or known[0] != seen:
-            known = seen, make(self.run(name))
+            cached = self._pages.get((name, kind))
+        if cached is None or cached[0] != current:
+            cached = current, make(self.run(name))
         with self._lock:
-            self._pages[name, kind] = known
+            self._pages[name, kind] = cached
             self._pages.move_to_end((name, kind))
             while len(self._pages) > _PAGES:
                 self._pages.popitem(last=False)
-        return known[1]
+        return cached[1]
 
     def mark(self, name: str) -> str:
-        """Return a text that changes when there is more on record of a run."""
+        """Return a text that changes whenever the record of a run changes."""
         return format(hash(fingerprint(self.path(name))) & (1 << 64) - 1, "x")

@@ -1,4 +1,4 @@
-"""A folder as a tar archive, made as it is read."""
+"""A folder as a tar archive, made in pieces."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ _PIECE = 1 << 20
 
 
 def tar_of(folder: Path) -> Iterator[bytes]:
-    """Yield the pieces of an archive of a folder's files, and of nothing else.
+    """Yield the pieces of a tar archive of a folder's regular files.
 
-    Links, pipes and whatever else is no file are left out, and what is gone meanwhile. A file
-    that grows meanwhile is taken as long as it was when it was begun.
+    Links, pipes and other special files are left out, as are files that are removed before their
+    turn. A file that grows meanwhile is read up to its size at the start; one that shrinks is
+    filled with zeros.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder; its name is the first part of all names in the archive.
     """
     for path in sorted(folder.rglob("*")):
         if not is_file(path):
@@ -27,8 +33,8 @@ def tar_of(folder: Path) -> Iterator[bytes]:
             continue
         with file:
             info = tarfile.TarInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}")
-            about = os.fstat(file.fileno())
-            info.size, info.mtime = about.st_size, int(about.st_mtime)
+            status = os.fstat(file.fileno())
+            info.size, info.mtime = status.st_size, int(status.st_mtime)
             info.mode = 0o644
             yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
             left = info.size

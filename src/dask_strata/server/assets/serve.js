@@ -1,5 +1,5 @@
 "use strict";
-// Runs that are being recorded tick; lists sort and filter. Without this, pages are whole all the same.
+// Update runs that are being recorded; sort and filter the list. Without script, pages show all but updates.
 const EVERY = 2000;
 
 function filterRuns() {
@@ -47,7 +47,7 @@ function startList(table) {
           sortRuns();
           filterRuns();
         }
-      } catch { /* the server has ended, or will answer the next time */ }
+      } catch { /* the server has ended, or responds to the next request */ }
     }
     setTimeout(tick, EVERY);
   };
@@ -68,17 +68,17 @@ function startRun(frame) {
         badge.textContent = state.state;
         badge.className = `state ${state.state}`;
         live = state.state === "recording";
-        // The page is large: it is not made anew for each row that comes.
+        // The page is large: reload it less often than the headline.
         if (state.mark !== mark && (!live || Date.now() - shown > 5 * EVERY)) {
           mark = state.mark;
           shown = Date.now();
           frame.contentWindow.location.reload();
         }
       } else if (answer.status === 404) {
-        document.getElementById("headline").textContent = "This run is gone.";
+        document.getElementById("headline").textContent = "This run has been removed.";
         live = false;
       }
-    } catch { /* as above */ }
+    } catch { /* the server has ended, or responds to the next request */ }
     if (live) setTimeout(tick, EVERY);
   };
   if (frame.dataset.live) setTimeout(tick, EVERY);
