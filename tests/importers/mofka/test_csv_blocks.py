@@ -1,4 +1,4 @@
-"""Rows of a CSV file, block by block: whatever is in it, each line is accounted for."""
+"""Reading CSV files block by block: every line is in a row of the table or set aside."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def with_lines(blocks: list[Block]) -> list[tuple[Any, ...]]:
 
 
 def aside(blocks: list[Block]) -> list[Aside]:
-    """Return what was set aside of all blocks."""
+    """Return the rows of all blocks that were set aside."""
     return [row for block in blocks for row in block.aside]
 
 
@@ -139,7 +139,7 @@ def without_end(text: bytes) -> bytes:
 @given(rows=st.lists(LATE_ROWS, min_size=1, max_size=4))
 @relaxed
 def test_a_last_row_without_an_end_is_marked(rows: list[Any]) -> None:
-    """A file without a last end of line has all rows; the last may lack digits, and says so."""
+    """A file without a last end of line has all rows; the last is marked, as it may lack digits."""
     blocks = read(without_end(written(rows)))
     assert aside(blocks) == []
     assert same(cells(blocks), [expected(row) for row in rows])
@@ -200,7 +200,7 @@ def test_the_fast_way_and_the_slow_way_agree(table: list[list[str]], end: str) -
 @example(b"0,k,,,,,1\n,,,,,,\n")
 @settings(max_examples=400)
 def test_the_two_ways_agree_on_damage(data: bytes) -> None:
-    """Quotes and ends of lines in odd places: what Arrow accepts is what is read row by row."""
+    """Quotes and ends of lines in odd places: Arrow and the row-by-row reader agree."""
     assert_ways_agree(data)
     assert_ways_agree(b"0,k,,," + data)
     assert_ways_agree(b"0,k,,,,,1\n" + data.replace(b"\n", b",,,,,1\n"))
@@ -287,7 +287,7 @@ def test_each_byte_of_a_damaged_file_is_in_a_row_or_set_aside(
 
 
 def assert_accounted(data: bytes, blocks: list[Block]) -> None:
-    """Assert that each line is in exactly one row of the table or of what was set aside."""
+    """Assert that each line is in exactly one row of the table, or in one row set aside."""
     lines = io.BytesIO(data).readlines()
     covered = [0] * len(lines)
     for row in aside(blocks):
@@ -298,7 +298,7 @@ def assert_accounted(data: bytes, blocks: list[Block]) -> None:
     starts = [row[-2] - 2 for row in with_lines(blocks)]
     ends = sorted({*starts, *(row.line - 2 for row in aside(blocks)), len(lines)})
     for start in starts:
-        # What is between a row's first line and the next one's is one row of CSV.
+        # The lines from a row's first line to the next row's first line are one CSV row.
         part = b"".join(lines[start : ends[ends.index(start) + 1]])
         (_,) = filter(None, csv.reader(io.StringIO(part.decode("latin-1"), newline="")))
         for i in range(start, ends[ends.index(start) + 1]):
@@ -400,7 +400,7 @@ def test_what_is_no_time_is_said(cell: str, reason: str) -> None:
     ],
 )
 def test_a_time_keeps_its_digits(cell: str, ns: int) -> None:
-    """Times are read to the last digit, in seconds or ISO 8601, in UTC unless they say."""
+    """Times are read to the last digit, in seconds or ISO 8601, in UTC unless they have a zone."""
     blocks = read(",".join(NAMES).encode() + f"\n0,k,,,,,{cell}\n".encode())
     assert [row[-3] for row in with_lines(blocks)] == [ns]
 
@@ -443,8 +443,8 @@ def test_unknown_and_repeated_columns_are_named(tmp_path: Path) -> None:
     assert cells(list(file.blocks())) == [("k", 10**9)]
 
 
-def test_rows_of_a_file_without_a_needed_column_are_set_aside(tmp_path: Path) -> None:
-    """Without a column that is needed no row can be understood, and the reason says which."""
+def test_rows_of_a_file_without_a_required_column_are_set_aside(tmp_path: Path) -> None:
+    """Without a required column all rows are set aside, and the reason names the column."""
     (tmp_path / "a.csv").write_bytes(b",key\n0,k\n1,k\n")
     file = CsvFile(tmp_path / "a.csv", FIELDS)
     assert file.missing == ["time"]

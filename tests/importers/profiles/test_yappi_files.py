@@ -1,4 +1,4 @@
-"""Profiles that Yappi and Python saved: read as they are, or refused with the reason."""
+"""Profiles that Yappi and Python saved are read, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def entry(number: int, name: str, module: str, line: int, ticks: int) -> yappi.Y
 
 
 @given(FUNCTIONS)
-def test_what_yappi_writes_as_callgrind_is_read_back(
+def test_yappis_callgrind_files_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, functions: list[tuple[str, str, int, int]]
 ) -> None:
     """Names, files, lines and times of any functions are the same after Yappi's own writer."""
@@ -63,7 +63,7 @@ def test_what_yappi_writes_as_callgrind_is_read_back(
 def test_any_bytes_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
-    """No file makes the reader of callgrind files fail in another way than by saying why."""
+    """The reader of callgrind files raises no other exception than CallgrindError."""
     path = tmp_path_factory.mktemp("bytes") / "it.callgrind"
     path.write_bytes(b"version: 1\ncreator: yappi\nevents: Ticks\n" + content)
     with contextlib.suppress(CallgrindError):
@@ -97,7 +97,7 @@ fn=(2)
 
 
 def test_a_callgrind_file_has_times_calls_and_owners(tmp_path: Path) -> None:
-    """Own time, time with what was called, calls where callers are known, and whose code it is."""
+    """Own time, time with callees, calls if callers are known, and the owner of the code."""
     path = tmp_path / "profile.callgrind"
     path.write_text(CALLGRIND)
     assert is_profile(path)
@@ -110,19 +110,19 @@ def test_a_callgrind_file_has_times_calls_and_owners(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", range(130, len(CALLGRIND) - 1, 7))
 def test_a_cut_callgrind_file_is_whole_rows_or_a_reason(tmp_path: Path, length: int) -> None:
-    """Cut anywhere, it gives what is whole, or says that it is cut; it never makes things up."""
+    """A file cut anywhere yields its complete rows or an error, and no invented rows."""
     path = tmp_path / "profile.callgrind"
     path.write_text(CALLGRIND[:length])
     whole = {("main", 3, 1.5), ("svd", 7, 0.5)}
     with contextlib.suppress(ImportedDataError):
         found = {(row["name"], row["line"], row["own_seconds"]) for row in read_profile(path)}
-        # Cut within its last number, a file cannot be told from a whole one.
+        # A file that is cut within its last number looks complete.
         assert {f for f in found if f[0] == "main"} <= whole or length < CALLGRIND.index("cfl")
         assert {f[:2] for f in found} <= {f[:2] for f in whole}
 
 
 def test_a_pstat_file_of_python_is_read(tmp_path: Path) -> None:
-    """What cProfile saved is read in a process of its own: recursive calls are told apart."""
+    """A file of cProfile is read in a process of its own; recursive calls are counted apart."""
 
     def again(n: int) -> int:
         return n and again(n - 1)
@@ -178,8 +178,8 @@ def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_is_no_profile_is_not_taken_for_one(tmp_path: Path) -> None:
-    """JSON, folders, missing files and what valgrind wrote are told apart from Yappi's files."""
+def test_other_files_are_no_profiles(tmp_path: Path) -> None:
+    """JSON, folders, missing files and Valgrind's files are not mistaken for Yappi's files."""
     for name, text in (("a.json", '{"a": 1}'), ("b.txt", ""), ("c", "{0")):
         (tmp_path / name).write_text(text)
     assert not is_profile(tmp_path / "a.json")
@@ -196,16 +196,16 @@ def test_what_is_no_profile_is_not_taken_for_one(tmp_path: Path) -> None:
 
 
 def shared_name(characters: int, functions: int) -> bytes:
-    """Return a pstat file whose functions are all in one file, of a long name that is in it once.
+    """Return a pstat file whose functions share one long file name, which it contains once.
 
-    Marshal refers back to what it has written, as it does with any text that is in it twice.
+    Marshal writes a repeated object as a reference to its first occurrence.
     """
     long = "n" * characters
     return marshal.dumps({(long, n, "f"): (1, 1, 0.5, 0.5, {}) for n in range(functions)})
 
 
 def test_names_of_a_profile_are_cut(tmp_path: Path) -> None:
-    """A name has 512 characters at most, in either form; what it is a name of is kept."""
+    """A name is cut after 512 characters in either format; its function is kept."""
     path = tmp_path / "profile.pstat"
     path.write_bytes(shared_name(5000, 3))
     assert [len(row["module"]) for row in read_profile(path)] == [512] * 3
@@ -215,18 +215,18 @@ def test_names_of_a_profile_are_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "most", "says"),
+    ("setting", "limit", "message"),
     [("_MOST_WRITTEN", 20_000, "20,000 bytes"), ("MOST_FUNCTIONS", 99, "99 functions")],
 )
 def test_a_profile_cannot_take_more_memory_than_its_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, most: int, says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, limit: int, message: str
 ) -> None:
-    """A small file that would become a large one is refused, with the bound."""
-    monkeypatch.setattr(f"dask_strata.importers.profiles.yappi_files.{setting}", most)
+    """A small file with a large output is refused, and the error contains the limit."""
+    monkeypatch.setattr(f"dask_strata.importers.profiles.yappi_files.{setting}", limit)
     path = tmp_path / "profile.pstat"
     path.write_bytes(shared_name(5000, 100))
     assert path.stat().st_size < 20_000
-    with pytest.raises(ImportedDataError, match=f"is too large for a profile: .* {says}"):
+    with pytest.raises(ImportedDataError, match=f"is too large for a profile: .* {message}"):
         read_profile(path)
 
 
@@ -237,7 +237,7 @@ def test_a_callgrind_file_is_read_within_bounds(
     path = tmp_path / "profile.callgrind"
     with path.open("w") as file:
         file.write(CALLGRIND)
-        file.truncate(200 * 2**20)  # all of it but the text is a hole
+        file.truncate(200 * 2**20)  # the file is sparse after the text
     with pytest.raises(ImportedDataError, match=r"line 24 has more than 65,536 characters"):
         read_profile(path)
     with path.open("r+") as file:
@@ -260,8 +260,8 @@ print(len(read_profile(Path(sys.argv[1]))))
 """
 
 
-def test_limits_that_are_there_already_are_kept(tmp_path: Path) -> None:
-    """Under `ulimit -v` or a batch system's limit of CPU a profile is read all the same."""
+def test_lower_limits_are_kept(tmp_path: Path) -> None:
+    """A profile is read under `ulimit -v` and under a batch system's limit of CPU time, too."""
     path = tmp_path / "profile.pstat"
     path.write_bytes(shared_name(10, 3))
     command = [sys.executable, "-c", LIMITED, str(path)]
@@ -280,7 +280,7 @@ def added_to(run: Path, *files: Path) -> Any:
 
 
 def test_a_refused_profile_is_refused_again(tmp_path: Path) -> None:
-    """What is already in the run is that of which something is kept, and not what was refused."""
+    """A refused file is not in the run: another import refuses it again."""
     run = small_run(tmp_path / "run")
     good, bad, large = (tmp_path / f"{name}.callgrind" for name in ("good", "bad", "large"))
     good.write_text(CALLGRIND)
