@@ -108,7 +108,7 @@ def test_idle_threads_of_the_recorder_count_as_waiting(client: Client, runs: Pat
     assert profile is not None
     shares = {share.owner: share.share for share in profile.shares}
     assert shares["user"] > 0.5
-    assert shares["recorder"] < 0.1
+    assert shares["recorder"] < 0.2  # 0.33 and more if its idle threads count
     writers = rows(
         run,
         "select process, sum(own_seconds) as seconds, "
