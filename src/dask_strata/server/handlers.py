@@ -23,7 +23,7 @@ from dask_strata.report.rows import plain_rows, write_rows
 from dask_strata.report.summary import headline
 from dask_strata.run import Run
 from dask_strata.schema import TABLES
-from dask_strata.server.app import LONGEST, Page, ServerContext
+from dask_strata.server.page import LONGEST, Page, ServerContext
 from dask_strata.server.tar import tar_of
 
 #: Number of rows of an answer that a page shows.

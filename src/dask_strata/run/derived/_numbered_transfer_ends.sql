@@ -2,7 +2,8 @@
 -- same keys between the same workers.
 -- depends on: _imported_workers, transfer_end_keys, transfer_ends
 with content as (
-    select process, number, string_agg(key_type || chr(31) || key, chr(30) order by key_type, key) as content
+    select process, number,
+           string_agg(key_type || chr(31) || key, chr(30) order by key_type, key) as content
     from transfer_end_keys group by process, number
 )
 select row_number() over () as id, e.process, e.number, e."end", e.start, e.stop,

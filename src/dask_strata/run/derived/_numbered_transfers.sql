@@ -10,6 +10,8 @@ select row_number() over (order by coalesce(i.start, o.start)) as transfer,
        coalesce(i.n_keys, o.n_keys) as n_keys,
        coalesce(i.process, o.process) as process,
        coalesce(i.number, o.number) as number
-from (select e.*, m.outgoing from _numbered_transfer_ends e left join _matched_transfer_ends m on m.incoming = e.id
+from (select e.*, m.outgoing from _numbered_transfer_ends e
+      left join _matched_transfer_ends m on m.incoming = e.id
       where e."end" = 'incoming') i
-full outer join (select * from _numbered_transfer_ends where "end" = 'outgoing') o on o.id = i.outgoing
+full outer join (select * from _numbered_transfer_ends where "end" = 'outgoing') o
+  on o.id = i.outgoing

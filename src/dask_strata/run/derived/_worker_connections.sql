@@ -25,4 +25,5 @@ select coalesce(s.worker, k.address) as worker, coalesce(s.name, k.name) as name
        k.process, coalesce(k.host, s.host) as host, k.nthreads,
        k.memory_limit_bytes, coalesce(s.start, k.start) as start, coalesce(s.stop, k.stop) as stop,
        s.end_reason, s.next_start
-from connections s full outer join recorded_workers k on k.address = s.worker and k.connection_start = s.start
+from connections s full outer join recorded_workers k
+  on k.address = s.worker and k.connection_start = s.start

@@ -60,7 +60,8 @@ left join _executions_of_attempts n on n.number = s.number
 left join executions u on u._row = n._row
 left join counted l on l.process = u.process and l.execution = u.execution
 ), unscheduled as (
-    select (select count(*) from _scheduler_attempts) + row_number() over (order by e.start, e.key) as attempt,
+    select (select count(*) from _scheduler_attempts)
+               + row_number() over (order by e.start, e.key) as attempt,
            e._key, e.key, e.key_type, k.prefix, k."group", e.worker, e.start, e.stop,
            case e.end_state when 'error' then 'erred' when 'memory' then 'memory'
                 when 'rescheduled' then 'rescheduled' else

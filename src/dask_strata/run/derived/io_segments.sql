@@ -1,6 +1,7 @@
 -- Reads and writes that Darshan traced, each attributed to an attempt. The middle of an operation
--- counts, shifted by the clock shift of its log. The attribution by thread is certain, as a thread runs
--- one task at a time; else it is certain if exactly one task ran in the process at that time.
+-- counts, shifted by the clock shift of its log. The attribution by thread is certain, as a thread
+-- runs one task at a time; else it is certain if exactly one task ran in the process at that time.
+-- Operations on spilled results are Dask's own, whichever task runs meanwhile.
 -- depends on: _io_concurrency, _io_event_loops, _io_executions, attempts, darshan_logs,
 -- darshan_segments
 with logs as (
