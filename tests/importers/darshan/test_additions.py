@@ -109,7 +109,7 @@ def test_an_addition_with_a_damaged_index_is_kept_and_reported(
         ]
         assert "index.json cannot be read" in losses[0]["reason"]
         done = strata("compact", run, check=True)
-        assert "1 addition kept" in done.stdout
+        assert "1 addition damaged, kept in" in done.stdout
         assert added.is_dir()
     assert add_files(run, [logs("dxt_v2_threads")]).already_imported == 6
 
