@@ -96,7 +96,8 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
     facts = run.rows("select * from _bounds")[0]
     counts = run.rows("""
         select count(*) as n, count(*) filter (state = 'erred') as erred,
-               count(*) filter (finished is null and state not in ('memory', 'erred')) as unfinished,
+               count(*) filter (finished is null and state not in ('memory', 'erred'))
+                   as unfinished,
                coalesce((max(epoch_ns(coalesce(finished, submitted, started)))
                          - min(epoch_ns(coalesce(submitted, started)))) / 1e9, 0)
                    as active
@@ -178,8 +179,8 @@ def failures(run: Run) -> tuple[Failure, ...]:
         The run.
     """
     rows = run.rows("""
-        select coalesce(k.prefix, '(unknown)') as prefix, t.exception, count(distinct t.key) as count,
-               any_value(t.key) as example
+        select coalesce(k.prefix, '(unknown)') as prefix, t.exception,
+               count(distinct t.key) as count, any_value(t.key) as example
         from scheduler_transitions t
         left join _definitions k on k._key = t._key
         where t.finish_state = 'erred' and t.exception is not null

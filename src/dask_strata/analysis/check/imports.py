@@ -113,9 +113,9 @@ def _silent(run: Run) -> Iterator[Finding]:
     for row in rows:
         n = row["declared"] - row["reporting"]
         text = (
-            f"{n:,} of {count(row['declared'], 'worker')} on {row['host']} have no rows"
+            f"no rows from {n:,} of {count(row['declared'], 'worker')} on {row['host']}"
             if row["reporting"]
-            else f"silent host {row['host']}: its {count(n, 'worker')} have no rows"
+            else f"silent host {row['host']}: no rows from its {count(n, 'worker')}"
         )
         if row["seen"]:
             text += (

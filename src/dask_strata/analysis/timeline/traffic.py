@@ -73,8 +73,9 @@ class Departure:
 def pairs(run: Run) -> tuple[Pair, ...]:
     """Return the transfers by source and destination, most bytes first."""
     rows = run.rows("""
-        select coalesce(source, '(unknown)') as source, coalesce(destination, 'a client') as destination,
-               count(*) as n, coalesce(sum(n_keys), 0)::bigint as n_keys,
+        select coalesce(source, '(unknown)') as source,
+               coalesce(destination, 'a client') as destination, count(*) as n,
+               coalesce(sum(n_keys), 0)::bigint as n_keys,
                coalesce(sum(total_bytes), 0)::bigint as nbytes,
                coalesce(sum((epoch_ns(stop) - epoch_ns(start)) / 1e9), 0) as seconds
         from transfers group by 1, 2 order by nbytes desc, n desc, 1, 2
