@@ -14,7 +14,7 @@ from dask_strata.report.rows import FORMATS
 
 
 def test_tables_and_handlers_share_formats() -> None:
-    """Tables and task handlers have their formats in order, and share what they have in common."""
+    """Tables and task handlers have their formats in order, and share the common ones."""
     assert FORMATS == ("table", "csv", "json", "parquet")
     assert HANDLER_FORMATS == ("txt", "json", "csv", "parquet", "df_csv")
     assert format_of(pa.Table, "csv") is format_of(TaskHandler, "csv") is CSV
