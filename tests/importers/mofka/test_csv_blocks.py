@@ -162,7 +162,7 @@ def test_columns_are_found_by_name(rows: list[Any], order: list[int]) -> None:
 class _Slow(CsvFile):
     """A file that is always read row by row."""
 
-    def _clean(self, piece: bytes, line: int, n: int) -> None:
+    def _by_arrow(self, piece: bytes, line: int, n: int) -> None:
         return None
 
 
@@ -185,9 +185,9 @@ RAW = st.lists(CELLS, min_size=7, max_size=7)
 @example(table=[["0", "k", "", "", "1e9999999", "", "1"]], end="\n")
 @example(table=[["0", "k", "", "", "9007199254740993", "", "1"]], end="\n")
 @relaxed
-def test_the_fast_way_and_the_slow_way_agree(table: list[list[str]], end: str) -> None:
+def test_both_readers_agree(table: list[list[str]], end: str) -> None:
     """A block that Arrow reads at once gives the rows that are read one by one, and no others."""
-    assert_ways_agree(dumped(table, end))
+    assert_readers_agree(dumped(table, end))
 
 
 @given(st.text('ab1.",\n\r', max_size=60).map(lambda text: text.encode() + b"\n"))
@@ -199,20 +199,20 @@ def test_the_fast_way_and_the_slow_way_agree(table: list[list[str]], end: str) -
 @example(b"0,k,,,,,1\n\n1,k,,,,,1\n")
 @example(b"0,k,,,,,1\n,,,,,,\n")
 @settings(max_examples=400)
-def test_the_two_ways_agree_on_damage(data: bytes) -> None:
+def test_both_readers_agree_on_damage(data: bytes) -> None:
     """Quotes and ends of lines in odd places: Arrow and the row-by-row reader agree."""
-    assert_ways_agree(data)
-    assert_ways_agree(b"0,k,,," + data)
-    assert_ways_agree(b"0,k,,,,,1\n" + data.replace(b"\n", b",,,,,1\n"))
+    assert_readers_agree(data)
+    assert_readers_agree(b"0,k,,," + data)
+    assert_readers_agree(b"0,k,,,,,1\n" + data.replace(b"\n", b",,,,,1\n"))
 
 
-def assert_ways_agree(data: bytes) -> None:
+def assert_readers_agree(data: bytes) -> None:
     """Assert that, if a block can be read at once, row by row finds the same and refuses none."""
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         file.write(",".join(NAMES).encode() + b"\n")
         file.flush()
         fast = CsvFile(Path(file.name), FIELDS)
-        table = fast._clean(data, 2, data.count(b"\n"))
+        table = fast._by_arrow(data, 2, data.count(b"\n"))
         if table is not None:
             slow = _Slow(Path(file.name), FIELDS)._block(data, 2, data.count(b"\n"))
             assert slow.aside == []
@@ -234,7 +234,7 @@ def test_usual_rows_are_read_at_once(row: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         file.write(",".join(NAMES).encode() + b"\n")
         file.flush()
-        assert CsvFile(Path(file.name), FIELDS)._clean(row * 3, 2, 3) is not None
+        assert CsvFile(Path(file.name), FIELDS)._by_arrow(row * 3, 2, 3) is not None
 
 
 DAMAGE = st.lists(
@@ -367,19 +367,19 @@ def test_refusing_rows_of_a_damaged_file_loses_none(
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        ("soon", "time is no time"),
-        ("nan", "time is no time"),
-        ("inf", "time is no time"),
-        ("-1", "time is no time"),
-        ("1e30", "time is no time"),
+        ("soon", "time is not a valid time"),
+        ("nan", "time is not a valid time"),
+        ("inf", "time is not a valid time"),
+        ("-1", "time is not a valid time"),
+        ("1e30", "time is not a valid time"),
         ("", "time is empty"),
-        ("9223372036.9", "time is no time"),
-        ("2024-13-01", "time is no time"),
-        ("0001-01-01T00:00:00", "time is no time"),
+        ("9223372036.9", "time is not a valid time"),
+        ("2024-13-01", "time is not a valid time"),
+        ("0001-01-01T00:00:00", "time is not a valid time"),
     ],
 )
-def test_what_is_no_time_is_said(cell: str, reason: str) -> None:
-    """A cell where a time belongs that has none sets its row aside, and only that one."""
+def test_an_invalid_time_is_the_reason(cell: str, reason: str) -> None:
+    """A cell without a valid time sets its row aside, and no other row."""
     body = f"0,k,,,,,{cell}\n1,k,,,,,1713553298.5\n"
     blocks = read(",".join(NAMES).encode() + b"\n" + body.encode())
     assert [(row.line, row.reason) for row in aside(blocks)] == [(2, reason)]
@@ -450,8 +450,8 @@ def test_rows_of_a_file_without_a_required_column_are_set_aside(tmp_path: Path) 
     assert file.missing == ["time"]
     found = aside(list(file.blocks()))
     assert [(row.line, row.reason) for row in found] == [
-        (2, "its file has no column time"),
-        (3, "its file has no column time"),
+        (2, "the file has no column time"),
+        (3, "the file has no column time"),
     ]
 
 
@@ -471,4 +471,4 @@ def test_bad_utf8_costs_only_rows_that_need_it(tmp_path: Path) -> None:
     path.write_bytes(b",key,time\n\xff,k,1\n1,\xff,1\n2,k,1\n")
     (block,) = CsvFile(path, FIELDS).blocks()
     assert block.table["line"].to_pylist() == [2, 4]
-    assert [(row.line, row.reason) for row in block.aside] == [(3, "it is not UTF-8")]
+    assert [(row.line, row.reason) for row in block.aside] == [(3, "not UTF-8")]
