@@ -74,7 +74,7 @@ def test_logs_that_are_found_after_a_recording_are_added(run: Run, tmp_path: Pat
     out = Console(record=True, width=200)
     after_record(run.path, tmp_path / "logs", out)
     said = out.export_text()
-    assert "6 logs of no process of this run" in said
+    assert "6 logs that match neither this run's processes nor its time" in said
     after_record(run.path, tmp_path / "nothing", out)
     assert "wrote no log" in out.export_text()
 
