@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from dask_strata import Run, open_run
-from dask_strata.api import after_record
+from dask_strata.cli.recording import after_record
 from tests.conftest import assert_whole, rows, runs_in
 
 pytest.importorskip("darshan", reason="PyDarshan is not installed: dask-strata[darshan]")
