@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from dask_strata.run import Run
 from dask_strata.run.duckdb_session import computing, connect, fetch
+from dask_strata.store.interruptible import interruptible
 
 SCHEDULER, WORKER, TRANSFER = range(3)
 
@@ -177,8 +179,8 @@ def build(run: Run) -> Index:
     with closing(connect()) as connection, computing():
         for name, table in tables.items():
             connection.register(name, table)
-        connection.execute(_EVENTS)
-        connection.execute(_TASKS)
+        for query in (_EVENTS, _TASKS):
+            interruptible(connection, partial(connection.execute, query))
         tasks = fetch(connection, "select key, key_type, n from tasks order by task")
         by_task = _rows(fetch(connection, _BY_TASK))
         connection.execute("drop table events")

@@ -25,8 +25,7 @@ from dask_strata.errors import UsageError
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.session import joined_note
 from dask_strata.store.frames import Batch
-from dask_strata.store.liveness import process_identity
-from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id
+from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id, process_identity
 from dask_strata.store.reader import find_runs
 from dask_strata.store.sinks import FileSink
 

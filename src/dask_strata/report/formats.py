@@ -67,8 +67,9 @@ def register(
 
     Examples
     --------
-    >>> register(bytes, Format("raw", ".bin"), lambda data, path: None)
-    >>> [output_format.suffix for output_format in formats_of(bytes)]
+    >>> class Image: ...
+    >>> register(Image, Format("raw", ".bin"), lambda image, path: None)
+    >>> [output_format.suffix for output_format in formats_of(Image)]
     ['.bin']
     """
     formats = _FORMATS.setdefault(content, {})
@@ -113,4 +114,8 @@ def write(value: object, name: str, path: Path) -> None:
     OSError
         The output cannot be written.
     """
-    _WRITERS[type(value), name](value, path)
+    for kind in type(value).__mro__:
+        if (kind, name) in _WRITERS:
+            _WRITERS[kind, name](value, path)
+            return
+    raise KeyError(name)

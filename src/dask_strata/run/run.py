@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dask_strata.errors import UnknownTaskError
 from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import definitions, with_dependencies
-from dask_strata.run.duckdb_session import computing, connect, fetch, fetch_read_only, interruptible
+from dask_strata.run.duckdb_session import computing, connect, fetch, fetch_read_only
 from dask_strata.run.prepare import merge_processes, name_layers, order_by_time
 from dask_strata.run.query_tables import query_tables, words
 from dask_strata.run.table_view import TableView, as_type, microseconds
@@ -28,6 +28,7 @@ from dask_strata.run.task import Task
 from dask_strata.run.workspace import Workspace
 from dask_strata.schema import DERIVED, RECORDED, TABLES, split_wire_key, wire_key
 from dask_strata.store.arrow import arrow_schema
+from dask_strata.store.interruptible import interruptible
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.reader import Record, fingerprint, read_record
 from dask_strata.store.segments import Segment, segment_state

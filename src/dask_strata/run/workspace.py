@@ -14,8 +14,9 @@ import duckdb
 import pyarrow as pa
 
 from dask_strata.errors import StrataError
-from dask_strata.run.duckdb_session import connect, interruptible
+from dask_strata.run.duckdb_session import connect
 from dask_strata.run.key_ids import KEYS_TABLE, KeyIds
+from dask_strata.store.interruptible import interruptible
 
 #: Memory of derived tables, in bytes, before DuckDB spills them to disk.
 WORKING_BYTES = 512 << 20

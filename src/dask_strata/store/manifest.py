@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import secrets
 from dataclasses import asdict, dataclass, field
@@ -233,3 +234,27 @@ def run_folder_name(name: str, run_id: str, created_ns: int) -> str:
     when = datetime.fromtimestamp(created_ns / 1e9, tz=timezone.utc)
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"
     return f"{when:%Y-%m-%dT%H-%M-%S}-{safe}-{run_id}"
+
+
+def process_identity() -> dict[str, Any]:
+    """Return the pid, the host name and the pid namespace of this process.
+
+    Returns
+    -------
+    dict
+        ``pid``, ``host`` and ``pids``. A reader whose own ``pids`` is equal was started on the
+        same boot and in the same pid namespace, so that ``pid`` means the same process to it.
+        ``pids`` is None where the system has no ``/proc``.
+
+    Examples
+    --------
+    >>> sorted(process_identity())
+    ['host', 'pid', 'pids']
+    """
+    facts: dict[str, Any] = {"pid": os.getpid(), "host": os.uname().nodename}
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        facts["pids"] = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except (OSError, UnicodeDecodeError):
+        facts["pids"] = None
+    return facts

@@ -13,8 +13,7 @@ from dask_strata.store.arrow import Rows
 from dask_strata.store.decode import FrameError, LargeFrameError, decode, unpack
 from dask_strata.store.frames import CUT, FRAME_OVERHEAD, Damage, payloads
 from dask_strata.store.limits import DAMAGES, NAME_CHARACTERS, Budget
-from dask_strata.store.liveness import process_identity
-from dask_strata.store.manifest import SEGMENTS
+from dask_strata.store.manifest import SEGMENTS, process_identity
 from dask_strata.store.safe_files import open_inside
 
 #: Fields of a header that describe the process.

@@ -29,6 +29,7 @@ from dask_strata.importers.mofka.reader import CouplerReader
 from dask_strata.importers.mofka.transfers import TransferBuffer, bounded_duckdb
 from dask_strata.importers.results import Progress
 from dask_strata.store.bulk_writer import BulkRun
+from dask_strata.store.interruptible import interruptible
 from dask_strata.store.manifest import Manifest, new_run_id
 
 #: Id of the importing process in the run.
@@ -313,7 +314,10 @@ class _Import:
             )
             parameters["scheduler"] = scheduler
         with bounded_duckdb(self._run.folder) as connection:
-            for batch in connection.sql(query, params=parameters).to_arrow_reader(_BATCH):
+            reader = interruptible(
+                connection, lambda: connection.sql(query, params=parameters).to_arrow_reader(_BATCH)
+            )
+            while (batch := interruptible(connection, lambda: next(reader, None))) is not None:
                 rows = pa.Table.from_batches([batch])
                 prefixes = [key_split(key) for key in rows["key"].to_pylist()]
                 rows = rows.append_column("prefix", pa.array(prefixes, pa.string()))

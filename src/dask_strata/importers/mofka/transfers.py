@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 
 from dask_strata.importers.mofka.cells import ARROW
 from dask_strata.importers.mofka.columns import FIELDS
+from dask_strata.store.interruptible import interruptible
 
 _MEMORY_LIMIT = "200MB"
 
@@ -90,14 +92,18 @@ class TransferBuffer:
             qualify n * 2 > sum(n) over (partition by name)
         """
         with bounded_duckdb(self._folder) as connection:
-            named = connection.execute(
+            [(named,)] = self._fetch(
+                connection,
                 "select count(*) from read_parquet($path) where not contains(called_from, '://')",
-                {"path": str(self._path)},
-            ).fetchone()
-            if not named or not named[0]:
+            )
+            if not named:
                 return {}
-            found = connection.execute(query, {"path": str(self._path)}).fetchall()
+            found = self._fetch(connection, query)
         return {name: address for name, address in found if name and "://" not in name}
+
+    def _fetch(self, connection: duckdb.DuckDBPyConnection, query: str) -> list[Any]:
+        parameters = {"path": str(self._path)}
+        return interruptible(connection, lambda: connection.execute(query, parameters).fetchall())
 
     def numbered(self) -> Iterator[pa.Table]:
         """Yield all rows in order, with `first`: number of the first row of equal content.
@@ -115,7 +121,10 @@ class TransferBuffer:
             "from read_parquet($path) order by number"
         )
         with bounded_duckdb(self._folder) as connection:
-            found = connection.sql(query, params={"path": str(self._path)}).to_arrow_table()
+            parameters = {"path": str(self._path)}
+            found = interruptible(
+                connection, lambda: connection.sql(query, params=parameters).to_arrow_table()
+            )
         firsts = found["first"]
         at = 0
         with pq.ParquetFile(self._path) as file:

@@ -32,8 +32,7 @@ from dask_strata.recorder.pipeline.resource_usage import process_usage
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.writer_thread import WriterThread
 from dask_strata.store.frames import Batch
-from dask_strata.store.liveness import process_identity
-from dask_strata.store.manifest import new_run_id
+from dask_strata.store.manifest import new_run_id, process_identity
 
 #: Longest wait for the last write at the end of a recording.
 _LAST_WRITE_SECONDS = 5
@@ -150,7 +149,7 @@ class Engine:
         Parameters
         ----------
         *sources : Source
-            Sources of rows; more can be added to `sources` at any time.
+            Sources of rows. More can be added to `sources` later, except for their `facts`.
         **facts
             Columns of this process's row in ``processes``.
         """
@@ -159,7 +158,7 @@ class Engine:
 
         self.sources += sources
         for source in sources:
-            for action in source.facts():
+            for action in self._errors.collect(source.facts):
                 self._background.append(action)
         self.add(
             "processes",
@@ -268,7 +267,7 @@ class Engine:
                 return False
 
     def _has_more(self) -> bool:
-        return any(source.has_more() for source in self.sources)
+        return any(self._errors.ask(source.has_more, default=False) for source in self.sources)
 
     def _take_counts(self) -> Iterable[Batch]:
         counts = [self._counts.popleft() for _ in range(len(self._counts))]
@@ -327,7 +326,7 @@ class Engine:
                 self._sample()
             self._own_cpu = time.thread_time()
             for source in self.sources:
-                if (reason := source.end_reason()) is not None:
+                if (reason := self._errors.ask(source.end_reason, default=None)) is not None:
                     self.finish(reason, wait=False)
                     break
             # Subtract the flush's own time, so that the interval does not drift.

@@ -6,11 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dask_strata.recorder.pipeline.writer_thread import WriterThread
 
 logger = logging.getLogger("dask_strata")
+
+_T = TypeVar("_T")
 
 #: Ids of runs for which this process has logged a failed write, or a failed sync: one warning
 #: a run is enough for all servers of the process.
@@ -55,6 +57,11 @@ class RecorderErrors:
         before = self._failures.get(reason, 0)
         self._failures[reason] = before + n
         return before == 0
+
+    def ask(self, question: Callable[[], _T], *, default: _T) -> _T:
+        """Return the answer of a function, or a default if it raises; never raises."""
+        answers = self.collect(lambda: [question()], getattr(question, "__qualname__", ""))
+        return answers[0] if answers else default
 
     def call(self, action: Callable[[], None]) -> None:
         """Call an action of a recorder; count and log an exception instead of raising it."""

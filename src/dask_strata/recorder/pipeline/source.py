@@ -10,9 +10,14 @@ from dask_strata.store.frames import Batch
 class Source:
     """A source of rows in one recorded process.
 
-    A subclass overrides the methods that it needs; the others do nothing. The engine calls all
-    methods except `detach` on the recorder's thread. It counts an exception and records it in
-    ``losses``; the exception affects neither other sources nor Dask.
+    A subclass overrides the methods that it needs; the others do nothing. The engine counts an
+    exception and records it in ``losses``; the exception affects neither other sources nor Dask.
+
+    Notes
+    -----
+    `sample`, `finish`, `after_last_row` and `end_reason` are called on the recorder's thread;
+    `facts` and `detach` on the thread that starts or ends the recording. `rows` and `slow_rows` are
+    called on any thread that flushes, under a lock, and `has_more` on such a thread without it.
     """
 
     def rows(self) -> Iterable[Batch]:

@@ -55,6 +55,8 @@ class Execution:
         Resource usage at the start and the end; None for a coroutine.
     start_ns, stop_ns : int
         Wall clock in nanoseconds since the epoch; used only for a coroutine.
+    exception : str or None
+        Representation of the exception that the function raised.
     failed : bool
         Whether the function raised.
     shared : bool
@@ -63,6 +65,8 @@ class Execution:
         Queues of the recordings, which get this execution when it ends.
     token : Token or None
         Resets the context variable when the execution ends; None before and afterwards.
+    n_opened : int
+        Number of files opened.
     opened : dict
         How often each (path, mode, flags, working folder) was opened.
     elsewhere : set of str
