@@ -69,7 +69,7 @@ PROVEN_BY = {
     ),
     "A query can only read,": (
         f"{SERVE}test_a_query_that_does_more_than_read_is_refused",
-        "tests/cli/test_cli.py::test_sql_that_is_wrong_or_does_more_than_read_is_refused",
+        "tests/cli/test_cli.py::test_sql_that_is_wrong_or_not_read_only_is_refused",
     ),
     "A run is not signed:": (f"{SECURITY}test_a_run_is_what_its_folder_says",),
     "Recording opens no port:": (f"{SECURITY}test_recording_opens_no_port",),
