@@ -78,12 +78,12 @@ PROVEN_BY = {
     ),
     "Records that a process sends": (f"{SECURITY}test_records_go_to_segments_only",),
     "`dask-strata serve` listens": (f"{SECURITY}test_the_server_listens_on_loopback",),
-    "It accepts requests": (f"{SERVE}test_foreign_names_are_turned_away",),
-    "With `--host`": (f"{SERVE}test_a_token_is_asked_for_where_others_can_reach_the_server",),
+    "It accepts requests": (f"{SERVE}test_foreign_names_are_refused",),
+    "With `--host`": (f"{SERVE}test_a_token_is_required_where_others_can_reach_the_server",),
     "It does not encrypt": (f"{SECURITY}test_the_server_listens_on_loopback",),
     "Nothing can be changed": (
         f"{SERVE}test_a_query_that_does_more_than_read_is_refused",
-        f"{SERVE}test_what_is_not_there_gets_a_page_that_says_so",
+        f"{SERVE}test_unknown_addresses_have_an_error_page",
         f"{SECURITY}test_the_server_only_reads",
     ),
 }
