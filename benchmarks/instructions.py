@@ -1,14 +1,14 @@
-"""Instructions that recording adds to the scheduler, counted by valgrind: free of noise.
+"""Instructions that recording adds to the scheduler, counted by valgrind, which has no noise.
 
-A real `distributed.Scheduler` with two workers that are not there: tasks are put into its
-state as a client's graph would be, each is finished by the message that a worker would send,
-through the scheduler's own stream handlers, and all are forgotten in the end. Nothing is
-sent, nothing waits, no other thread is counted; so every process executes the same but for
-what is attached to the scheduler:
+A real `distributed.Scheduler` with the states of two workers and no worker processes. Tasks
+enter its state as a client's graph would, the messages that a worker would send finish them,
+through the scheduler's own stream handlers, and at the end all are forgotten. Nothing is sent,
+nothing waits, no other thread is counted; so every process executes the same instructions, except
+for the parts that are attached to the scheduler:
 
-    none      nothing of ours
+    none      no part of dask-strata
     empty     a plugin whose `transition` does nothing
-    strata    dask-strata as it records by default; encoding is not counted
+    strata    dask-strata with default settings; encoding is not counted
     encoding  the same, and encoding and writing too, once for every 1,000 tasks
     plugin    dask-strata with `tap: plugin`; encoding is not counted
     no-plugin   strata, without being among Dask's plugins
@@ -185,8 +185,8 @@ async def attach(scheduler: Any, variant: str, runs: str) -> Any:
     if variant == "no-plugin":
         del scheduler.plugins[recorder.name]
     if variant == "no-reports":
-        for tap in transitions._taps:  # noqa: SLF001
-            tap.remove()
+        for hook in transitions._hooks:  # noqa: SLF001
+            hook.remove()
     if variant == "no-log":
         transitions._log.remove()  # noqa: SLF001
     return recorder._engine.flush if variant == "encoding" else lambda: None  # noqa: SLF001
