@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dask_strata import open_run
@@ -94,3 +95,29 @@ def test_a_counter_is_written_after_the_rows_that_it_counts(tmp_path: Path) -> N
         assert all(row["on_record"] for row in rows)
     engine.finish("done")
     assert len(open_run(folder)["counters"]) > 2
+
+
+def test_a_source_that_cannot_answer_ends_no_recording(tmp_path: Path) -> None:
+    """Its errors are recorded, `flush_all` does not claim success, and the end is written."""
+    folder = new_run(tmp_path / "r")
+    engine = Engine("client", "synth", folder, read_settings({}))
+
+    class Broken(Source):
+        def has_more(self) -> bool:
+            raise RuntimeError("has_more")
+
+        def end_reason(self) -> str | None:
+            raise RuntimeError("end_reason")
+
+        def facts(self) -> list[Callable[[], None]]:
+            raise RuntimeError("facts")
+
+    engine.start(Broken(), address="c")
+    engine.add("script", name="row", value="")
+    assert not engine.flush_all(0.5)
+    engine.finish("done")
+    run = open_run(folder)
+    assert run["script"].to_arrow()["name"].to_pylist() == ["row"]
+    reasons = " ".join(run["losses"].to_arrow()["reason"].to_pylist())
+    assert all(f"RuntimeError: {name}" in reasons for name in ("has_more", "end_reason", "facts"))
+    assert run["processes"].to_arrow()["exit_reason"].to_pylist() == ["done"]

@@ -260,14 +260,14 @@ class Engine:
                 self.flush()
             finally:
                 self._flush_lock.release()
-            if not self._has_more():
+            if not self._has_more(if_unknown=True):  # else `flush` would promise too much
                 handed_over = self._writer.handed_over(until - time.monotonic())
                 return handed_over and self._writer.dropped_rows == dropped
             if time.monotonic() >= until:
                 return False
 
-    def _has_more(self) -> bool:
-        return any(self._errors.ask(source.has_more, default=False) for source in self.sources)
+    def _has_more(self, *, if_unknown: bool) -> bool:
+        return any(self._errors.ask(each.has_more, default=if_unknown) for each in self.sources)
 
     def _take_counts(self) -> Iterable[Batch]:
         counts = [self._counts.popleft() for _ in range(len(self._counts))]
@@ -355,7 +355,7 @@ class Engine:
             )
         for source in sources:
             self._errors.call(source.finish)
-        while self._has_more():
+        while self._has_more(if_unknown=False):
             self.flush()
         self._errors.call(self._add_overhead)
         self._errors.call(self._add_usage)
