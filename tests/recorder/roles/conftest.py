@@ -49,4 +49,5 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedWork]
             made.counted_at_most = cluster.scheduler.transition_counter - counted
             made.ended = time.time()
             made.pids = made.facts["pids"]
-        yield made
+    # The variables are unset by now: other tests of this process look at the launcher, too.
+    yield made
