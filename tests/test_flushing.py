@@ -137,6 +137,7 @@ def test_on_an_event_loop_it_does_not_wait(client: Client, runs: Path) -> None:
         assert keys(run, query) == {"seen", "more"}
 
 
+@pytest.mark.long
 def test_a_large_graph_does_not_delay_a_flush(
     cluster: LocalCluster, client: Client, runs: Path
 ) -> None:

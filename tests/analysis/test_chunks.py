@@ -367,6 +367,7 @@ class Killing(Muons):
         return super().process(events)
 
 
+@pytest.mark.long
 def test_chunks_of_a_killed_worker_are_retried(files: dict[str, list[str]], tmp_path: Path) -> None:
     """When a worker dies, its chunks are done on another, and sums are those of coffea again."""
     with (
@@ -570,6 +571,7 @@ def test_nothing_is_left_in_the_libraries(
     assert set(map(tuple, client.run(placed).values())) == {()}
 
 
+@pytest.mark.long
 def test_the_command_shows_chunks(
     worked: Callable[[str], Worked], tmp_path: Path, strata: Callable[..., Any]
 ) -> None:

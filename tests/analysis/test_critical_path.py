@@ -257,6 +257,7 @@ _TASKS = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tasks=_TASKS, edges=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8))
 def test_segments_tile_the_makespan_whatever_the_record_says(tasks, edges) -> None:

@@ -18,6 +18,8 @@ from dask_strata import Run, open_run
 from dask_strata.cli.recording import after_record
 from tests.conftest import assert_whole, rows, runs_in
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("darshan", reason="PyDarshan is not installed: dask-strata[darshan]")
 
 ROOT = Path(__file__).parents[2]

@@ -13,6 +13,8 @@ import pytest
 from tests.chaos.plan import KINDS, plan
 from tests.chaos.trial import impossible, run_trial
 
+pytestmark = pytest.mark.long
+
 #: Together, these seeds have every kind of fault.
 SEEDS = (6019, 3520, 30636, 90)
 

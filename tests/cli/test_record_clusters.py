@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cli.recorded import (
     Script,
     Strata,
@@ -82,6 +84,7 @@ def test_a_cluster_in_one_process_is_recorded_completely(
     assert pids == [{"pids": 1, "n": 4}]
 
 
+@pytest.mark.long
 def test_a_cluster_that_is_not_closed_is_recorded_completely(
     strata: Strata, script: Script, runs: Path
 ) -> None:
@@ -100,6 +103,7 @@ def test_a_cluster_that_is_not_closed_is_recorded_completely(
     assert keys_of(run) == {"left-open"}
 
 
+@pytest.mark.long
 def test_cluster_and_client_in_a_with_are_recorded_completely(
     strata: Strata, script: Script, runs: Path
 ) -> None:
@@ -147,6 +151,7 @@ def assert_a_run_each(folder: Path) -> None:
         assert {row["first_key"] for row in seen} == keys_of(run)
 
 
+@pytest.mark.long
 def test_two_clusters_one_after_the_other_are_a_run_each(
     strata: Strata, script: Script, runs: Path
 ) -> None:
@@ -165,6 +170,7 @@ def test_two_clusters_one_after_the_other_are_a_run_each(
         assert run.path.name in done.stderr
 
 
+@pytest.mark.long
 def test_two_clusters_at_once_are_a_run_each(strata: Strata, script: Script, runs: Path) -> None:
     """Each of two clusters in one process has a run with its tasks and no others."""
     path = script(
@@ -214,6 +220,7 @@ def test_a_scheduler_elsewhere_is_recorded_while_the_script_runs(
     assert keys_of(first) == keys_of(second)
 
 
+@pytest.mark.long
 def test_a_client_joins_the_run_of_a_recorded_scheduler(
     strata: Strata, script: Script, runs: Path, tmp_path: Path, elsewhere: Callable[..., Path]
 ) -> None:
@@ -232,6 +239,7 @@ def test_a_client_joins_the_run_of_a_recorded_scheduler(
     assert_whole(run)
 
 
+@pytest.mark.long
 def test_the_run_of_a_recorded_scheduler_is_named(
     strata: Strata, script: Script, runs: Path, tmp_path: Path, elsewhere: Callable[..., Path]
 ) -> None:

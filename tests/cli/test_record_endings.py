@@ -23,6 +23,8 @@ from tests.cli.recorded import (
 )
 from tests.conftest import assert_whole, rows, wait_until
 
+pytestmark = pytest.mark.long
+
 
 def test_a_script_that_raises_ends_as_without_recording(
     strata: Strata, script: Script, runs: Path, tmp_path: Path

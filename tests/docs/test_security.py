@@ -35,7 +35,7 @@ __all__ = ["serve"]
 SECRET = "hunter2hunter2"
 
 
-pytestmark = pytest.mark.usefixtures("long_timeouts")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("long_timeouts")]
 
 
 @pytest.fixture(scope="module")

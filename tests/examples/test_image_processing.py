@@ -41,6 +41,7 @@ def assert_labelled(run: Run, folder: Path) -> None:
     assert_whole(run)
 
 
+@pytest.mark.long
 def test_on_a_cluster_of_its_own(strata: Strata, runs: Path, tmp_path: Path) -> None:
     """Mode LocalCluster, in any case, with a profile: recorded, reported, profiled."""
     options = ("--mode", "localcluster", "--yappi", "cpu", *SMALL)
@@ -81,6 +82,7 @@ def processes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]
             process.wait(30)
 
 
+@pytest.mark.long
 def test_on_a_cluster_that_was_started_elsewhere(
     strata: Strata, runs: Path, tmp_path: Path, processes: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

@@ -14,6 +14,8 @@ pytest.importorskip("nbclient", reason="nbclient is not installed: pip install n
 import nbformat
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "chunk_tracking.ipynb"
 FIXTURES = ROOT.parent / "shared" / "fixtures"

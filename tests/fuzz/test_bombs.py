@@ -15,6 +15,8 @@ from dask_strata.store.manifest import Manifest
 from tests.fuzz.child import MEMORY, SECONDS, look_in_child
 from tests.fuzz.hostile import HARMS, harmed
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:

@@ -25,6 +25,8 @@ from dask_strata.cli import cli
 from dask_strata.schema import TABLES
 from tests.conftest import assert_whole, rows, wait_until
 
+pytestmark = pytest.mark.long
+
 KEYS: tuple[Any, ...] = (
     "commas,and;semicolons",
     '\'single\' and "double" ""quotes',

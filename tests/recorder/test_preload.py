@@ -19,6 +19,8 @@ from dask_strata import Run
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.deployment import PRELOAD, Deployment, workers_of
 
+pytestmark = pytest.mark.long
+
 
 def one(run: Run, query: str) -> Any:
     """Return the single value of a query's result."""

@@ -17,7 +17,7 @@ from dask_strata import Run, record
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.leftovers import assert_nothing_left
 
-pytestmark = pytest.mark.usefixtures("long_timeouts")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("long_timeouts")]
 
 
 @pytest.fixture(scope="module")

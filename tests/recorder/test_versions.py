@@ -16,6 +16,8 @@ import pytest
 from tests.conftest import assert_whole, rows
 from tests.support.deployment import PRELOAD, Deployment, workers_of
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 #: Commits of the first version, and of one whose record this version reads; both unreleased.

@@ -418,6 +418,7 @@ def odd_runs(folder: Path) -> Iterator[tuple[str, Path, int]]:
     yield "day", day, 6
 
 
+@pytest.mark.long
 def test_odd_runs_have_a_page(browser: Browser, tmp_path: Path) -> None:
     """Pages of runs that are empty, killed, imported, of one task, or of a day and microseconds."""
     for name, folder, bars in odd_runs(tmp_path):

@@ -15,6 +15,8 @@ from dask_strata.analysis.breakdown import breakdown
 from dask_strata.analysis.critical_path.walk import critical_path
 from dask_strata.report.page.page import make_page
 
+pytestmark = pytest.mark.long
+
 
 def nap(seconds: float, *_needs: float) -> float:
     """Sleep, and return the time slept."""

@@ -23,6 +23,8 @@ from dask_strata.run.workspace import Workspace
 from tests.conftest import wait_until
 from tests.support.synthetic import small_run
 
+pytestmark = pytest.mark.long
+
 #: Queries that take hours. They name a table, as queries that name none have all tables.
 LONG = "select sum(a.range * b.range) from range(10000000) a, range(10000000) b, tasks c"
 SORT = "select md5(a::text) as h from tasks, range(3000000000) t(a) order by h limit 1"

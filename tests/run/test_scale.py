@@ -14,6 +14,8 @@ sys.path.insert(0, str(BENCHMARKS))
 import soak  # noqa: E402
 import thousand  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 TASKS = 2_500
 
 

@@ -192,6 +192,7 @@ def test_a_query_that_does_more_than_read_is_refused(
     assert "root:" not in page.text
 
 
+@pytest.mark.long
 def test_huge_requests_are_refused(server: Server, runs: list[Run]) -> None:
     """The page states that a query or an address is too long, or took too long."""
     name = runs[0].path.name
@@ -323,6 +324,7 @@ def test_a_run_that_cannot_be_read_is_in_the_list_with_its_problem(
     assert server.get("/runs/bad").status == 404
 
 
+@pytest.mark.long
 def test_a_live_run_updates(serve: Callable[..., Server], tmp_path: Path) -> None:
     """While a run is recorded its state follows the record, and is complete at the end."""
     (tmp_path / "runs").mkdir()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from dask_strata import open_run
 from dask_strata.schema import TABLES
@@ -136,6 +137,7 @@ def test_a_duplicate_frame_is_read_once(tmp_path: Path) -> None:
     assert not any("missing" in f.text for f in run.check().findings)
 
 
+@pytest.mark.long
 def test_the_budget_includes_all_files_before_the_first_is_read(tmp_path: Path) -> None:
     """The order of the files does not matter: repeated texts fit in the budget of the whole run."""
     folder = new_run(tmp_path / "r")

@@ -29,6 +29,8 @@ from tests.support.darshan_runs import (
 )
 from tests.support.synthetic import small_run
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("darshan", reason="PyDarshan has no wheel for this Python")
 
 

@@ -161,6 +161,7 @@ def test_declared_sizes_are_checked(tmp_path: Path) -> None:
         read(path)
 
 
+@pytest.mark.long
 def test_a_bomb_takes_neither_memory_nor_time(tmp_path: Path) -> None:
     path = tmp_path / "a.darshan"
     # A gibibyte of zeros, which are no records.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +20,7 @@ from tests.support import coupler_files as coupler
 from tests.support.coupler_files import W1, W2, text, write
 from tests.support.coupler_runs import import_folder
 
-if TYPE_CHECKING:
-    import pytest
+pytestmark = pytest.mark.long
 
 TEXTS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1, max_size=8

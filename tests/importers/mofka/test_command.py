@@ -114,6 +114,7 @@ def test_the_python_side_works_on_it(folder: Path) -> None:
         run.task(("x", 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [1, 2, 5, 6])
 def test_any_subset_of_files_is_a_run(n: int, tmp_path: Path) -> None:
     """Any subset of the files is imported, and check names exactly the absent files."""
@@ -133,6 +134,7 @@ def test_any_subset_of_files_is_a_run(n: int, tmp_path: Path) -> None:
         assert keys <= {"('x', 0)", "y-1"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ROLES)
 def test_commands_work_on_a_run_of_one_file(role: str, tmp_path: Path) -> None:
     """With one file alone, no command fails; check exits with 1, as files are missing."""

@@ -163,6 +163,7 @@ def test_without_transfers_compute_may_be_a_fetch(tmp_path: Path) -> None:
     assert "note" in finding(run, "cannot be separated from")
 
 
+@pytest.mark.long
 def test_many_keys_per_transfer_do_not_multiply_their_cell(tmp_path: Path) -> None:
     """A row's cell is not copied for each of its keys: 60 MB of cells would be 24 GB."""
     sizes = {("x" * 60, i): 8 for i in range(400)}

@@ -21,6 +21,8 @@ from dask_strata.store.frames import MAGIC
 from dask_strata.store.sinks import FileSink, RelaySink, Sink
 from tests.conftest import assert_whole, rows, wait_until
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 
 #: A workflow whose records are large: keys of random text do not compress well.

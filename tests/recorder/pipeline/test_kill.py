@@ -20,6 +20,8 @@ from distributed import Client
 from dask_strata import Run, open_run
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 
 #: The documentation guarantees all rows that are older than this when a process dies.

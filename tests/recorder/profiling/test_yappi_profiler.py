@@ -210,7 +210,8 @@ def test_the_time_of_compiled_functions_belongs_to_their_callers(
 
     rows = profiled_in_a_thread(task, every=every, save=tmp_path / "it")
     whole = max(row["total_seconds"] for row in rows)  # total of the thread's first function
-    assert seconds_of(rows) == pytest.approx(whole, rel=1e-3)
+    # Each reading finds the functions on the stack at slightly different moments.
+    assert seconds_of(rows) == pytest.approx(whole, rel=1e-2 if every else 1e-3)
     squeezed = sum(row["total_seconds"] for row in rows if row["name"] == "squeeze")
     called = seconds_of(rows, "backwards")
     assert 0 < called < squeezed

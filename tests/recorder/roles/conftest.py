@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import dask
 import pytest
@@ -15,7 +14,7 @@ from tests.recorder.roles.workload import SECRET, SLURM, RecordedWork, submit_ev
 
 
 @pytest.fixture(scope="session")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedWork]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedWork:
     """Record the shared work on a cluster of two workers with two threads each."""
     folder = tmp_path_factory.mktemp("recorded")
     with pytest.MonkeyPatch.context() as patch:
@@ -50,4 +49,4 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedWork]
             made.ended = time.time()
             made.pids = made.facts["pids"]
     # The variables are unset by now: other tests of this process look at the launcher, too.
-    yield made
+    return made

@@ -8,6 +8,7 @@ from typing import Any
 
 import dask
 import distributed
+import pytest
 from distributed import Client, LocalCluster
 
 import dask_strata
@@ -77,6 +78,7 @@ def test_samples(recorded: RecordedWork) -> None:
     assert own["lag"] is not None
 
 
+@pytest.mark.long
 def test_killed_workers(tmp_path: Path) -> None:
     """A task that kills workers is suspicious until Dask gives up; each step is recorded."""
     with (
@@ -219,6 +221,7 @@ def test_spills(tmp_path: Path) -> None:
     assert {"spill", "unspill"} <= story
 
 
+@pytest.mark.long
 def test_paused(tmp_path: Path) -> None:
     """A pause of a worker for its memory is recorded: time, reason, and in the samples."""
     settings = {
