@@ -96,6 +96,19 @@ def test_a_cut_or_damaged_log_raises_log_error(
         read(path)
 
 
+@pytest.mark.parametrize("offset", [1 << 32, 1 << 56, (1 << 63) - 1, (1 << 64) - 1])
+def test_a_module_far_behind_the_end_is_cut(tmp_path: Path, offset: int) -> None:
+    """Also where the file system, or Python, refuses the offset."""
+    path = tmp_path / "a.darshan"
+    whole = Log(files=[TracedFile(name="/a")], layout=40, order="<", compression=0).bytes()
+    path.write_bytes(whole)
+    place = struct.pack("<Q", open_log(path).modules["DXT_POSIX"].offset)
+    assert whole.count(place) == 1
+    path.write_bytes(whole.replace(place, struct.pack("<Q", offset)))
+    with pytest.raises(LogError, match="cut"):
+        read(path)
+
+
 @given(noise=st.binary(max_size=4000))
 @ANY_FOLDER
 def test_noise_is_no_log(tmp_path: Path, noise: bytes) -> None:

@@ -8,6 +8,7 @@ decompressed piece by piece, because their stated size may be wrong.
 from __future__ import annotations
 
 import bz2
+import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -266,6 +267,9 @@ def _at_most(pieces: Iterator[bytes], limit: int, what: str) -> bytes:
 
 def _pieces(path: Path, region: Region) -> Iterator[bytes]:
     with path.open("rb") as file:
+        # A file system refuses to seek beyond the largest file that it can have.
+        if region.offset > os.fstat(file.fileno()).st_size:
+            raise LogError("is cut")
         file.seek(region.offset)
         left = region.length
         while left:
