@@ -14,6 +14,7 @@ from tests.cli.recorded import (
     DASK,
 )
 from tests.conftest import wait_until
+from tests.support.processes import terminate
 
 
 @pytest.fixture
@@ -33,13 +34,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
     yield begin
     for process in reversed(started):
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(30)
+        terminate(process)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()

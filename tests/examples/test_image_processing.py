@@ -16,6 +16,7 @@ import yaml
 
 from dask_strata import Run
 from tests.conftest import assert_whole, rows, runs_in, wait_until
+from tests.support.processes import terminate
 
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -74,12 +75,7 @@ def processes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]
 
     yield start
     for process in reversed(started):
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(30)
+        terminate(process)
 
 
 @pytest.mark.long

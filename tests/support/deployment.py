@@ -17,6 +17,7 @@ from distributed.core import rpc
 
 from dask_strata import Run
 from tests.conftest import runs_in, wait_until
+from tests.support.processes import ends
 
 #: The command `dask` of this Python.
 DASK = Path(sys.executable).with_name("dask")
@@ -80,11 +81,7 @@ class Deployment:
                 asyncio.run(self._terminate(process))
             else:
                 process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(30)
+            if not ends(process):
                 pytest.fail(f"{process.args} did not end:\n{self.output()}")
 
     async def _terminate(self, process: Process) -> None:

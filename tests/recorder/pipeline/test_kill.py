@@ -19,6 +19,7 @@ from distributed import Client
 
 from dask_strata import Run, open_run
 from tests.conftest import assert_whole, rows, runs_in, wait_until
+from tests.support.processes import terminate
 
 pytestmark = pytest.mark.long
 
@@ -53,13 +54,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     yield run
     for process in reversed(started):
-        if process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=10)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        terminate(process)
 
 
 class Cluster:
