@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 import dask_strata
@@ -22,6 +20,7 @@ from tests.support.synthetic import small_run
         ("select 'attempts' as workers /* steals */ from tasks -- spills", "tasks"),
         ("with a as (from tasks) from a asof join attempts using (key)", "tasks attempts"),
         ("with tasks as (from tasks) from tasks", "tasks"),
+        ("with tasks as (from steals) select (select count(*) from temp.tasks)", "steals tasks"),
         ("with tasks as (from attempts), a as (from tasks) from a", "attempts"),
         ("with recursive r as (select 1 as n union all select n + 1 from r) from r", ""),
         ("select (select count(*) from workers), exists (from imports) from range(3)",
@@ -46,20 +45,14 @@ def test_tables_of_a_query(query: str, tables: str) -> None:
         "pivot tasks on state using count(*)",
         "select from where tasks",
         "from tasks select '\ud800'",
+        "select 1 from tasks where 0 < " + " + ".join("1" for _ in range(250)),
+        "select 1 from tasks where 0 < " + " + ".join("1" for _ in range(450)),
+        "from tasks where key in (" * 200 + "''" + ")" * 200,
     ],
 )
 def test_every_word_counts_where_duckdb_returns_no_syntax_tree(query: str) -> None:
     """No table is missed."""
     assert "tasks" in query_tables(query)
-
-
-def test_finding_tables_takes_milliseconds() -> None:
-    """A new query costs about 1 ms; the bound leaves room for a busy machine."""
-    query_tables("select 0")
-    start = time.perf_counter()
-    for i in range(100):
-        query_tables(f"select {i}, key from tasks join attempts using (key)")
-    assert time.perf_counter() - start < 3
 
 
 def test_users_queries_have_their_tables(tmp_path) -> None:
@@ -70,6 +63,8 @@ def test_users_queries_have_their_tables(tmp_path) -> None:
         "select count(*) from query_table('tasks')",
         "select count(*) from query('from tasks')",
         "select count(*) from attempts, pragma_table_info('tasks') where name = 'key'",
+        "select count(*) from attempts, pragma_show('tasks') where column_name = 'key'",
+        f"select count(*) from tasks where {' + '.join('1' for _ in range(250))} > 0",
     ):
         ((n,),) = (row.values() for row in run.sql(query).to_arrow().to_pylist())
         assert n == 2, query

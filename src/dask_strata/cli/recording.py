@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.config import Settings, read_settings
+from dask_strata.errors import InterruptedQueryError
 from dask_strata.recorder.profiling.darshan_library import log_folder, logs_in, usable_library
 from dask_strata.run import open_run
 
@@ -88,12 +91,9 @@ def _report(folder: Path, err: Console) -> None:
     from dask_strata.report.page.page import write_page
 
     target = folder.with_name(f"{folder.name}.html")
-    try:
+    with _failure_printed("the page could not be written", err):
         write_page(open_run(folder), target)
-    except Exception as error:  # noqa: BLE001  the exit status is the script's
-        err.print(f"dask-strata: the page could not be written: {error}", soft_wrap=True)
-        return
-    err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
+        err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
 
 
 def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
@@ -111,26 +111,18 @@ def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
     from dask_strata.importers.registry import add_files
     from dask_strata.report.words import count, visible
 
-    try:
+    with _failure_printed("Darshan's logs were not added to the run", err):
         found = logs_in(log_dir)
         if not found:
             shown = _shortest(log_dir)
             err.print(f"dask-strata: Darshan wrote no log into {shown}", soft_wrap=True)
             return
         added = add_files(run_folder, found)
-    except Exception as error:  # noqa: BLE001  the exit status is the script's
-        reason = visible(str(error) or type(error).__name__)
-        err.print(
-            f"dask-strata: Darshan's logs were not added to the run: {reason}",
-            soft_wrap=True,
-            markup=False,
-        )
-        return
-    logs = count(added.files, "Darshan log")
-    text = ", ".join([f"{count(added.rows, 'row')} of {logs} added", *added.notes])
-    err.print(f"dask-strata: {text}; logs are in {_shortest(log_dir)}", soft_wrap=True)
-    for problem in added.problems:
-        err.print(f"dask-strata: {visible(problem)}", soft_wrap=True)
+        logs = count(added.files, "Darshan log")
+        text = ", ".join([f"{count(added.rows, 'row')} of {logs} added", *added.notes])
+        err.print(f"dask-strata: {text}; logs are in {_shortest(log_dir)}", soft_wrap=True)
+        for problem in added.problems:
+            err.print(f"dask-strata: {visible(problem)}", soft_wrap=True)
 
 
 def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) -> None:
@@ -141,7 +133,7 @@ def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) ->
     from dask_strata.store.segments import segment_state
 
     shown = _shortest(folder)
-    try:
+    with _failure_printed(f"{shown} was recorded but could not be finished", err):
         deadline = time.monotonic() + _GRACE_SECONDS
         while any(segment_state(s) == "recording" for s in open_run(folder).segments):
             if time.monotonic() > deadline:
@@ -154,12 +146,20 @@ def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) ->
         else:
             err.print()
             print_summary(summarize(open_run(shown)), err)
+
+
+@contextmanager
+def _failure_printed(what: str, err: Console) -> Iterator[None]:
+    """Print a failure after the script has ended, so that the exit status stays the script's."""
+    from dask_strata.report.words import visible
+
+    try:
+        yield
+    except InterruptedQueryError:  # Ctrl-C ends the command
+        raise
     except Exception as error:  # noqa: BLE001  the exit status is the script's
-        err.print(
-            f"dask-strata: {shown} was recorded but could not be finished: {error}",
-            soft_wrap=True,
-            markup=False,
-        )
+        reason = visible(str(error) or type(error).__name__)
+        err.print(f"dask-strata: {what}: {reason}", soft_wrap=True, markup=False)
 
 
 def _shortest(folder: Path) -> Path:

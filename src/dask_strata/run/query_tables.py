@@ -22,7 +22,8 @@ def query_tables(query: str) -> frozenset[str]:
 
     Comments, texts and names of columns do not count, nor do names that the query itself
     defines by ``with``. Where DuckDB cannot parse the query into a tree (``explain``,
-    ``pivot``, an error of syntax), every word of it counts: too many names are harmless.
+    ``pivot``, an error of syntax), or the tree is too deep, every word of it counts: too many
+    names are harmless.
 
     Parameters
     ----------
@@ -41,12 +42,13 @@ def query_tables(query: str) -> frozenset[str]:
             .execute("select json_serialize_sql(?::varchar)", [query])
             .fetchall()[0][0]
         )
-    # DuckDB before 1.3 raises a RuntimeError for text that is not valid Unicode.
+        if tree["error"]:
+            return words(query)
+        return frozenset(_tables_of(tree["statements"], frozenset()))
+    # A long chain of operators is a deep tree. DuckDB before 1.3 raises a RuntimeError for text
+    # that is not valid Unicode.
     except (duckdb.Error, RuntimeError, RecursionError, UnicodeEncodeError):
-        tree = {"error": True}
-    if tree["error"]:
         return words(query)
-    return frozenset(_tables_of(tree["statements"], frozenset()))
 
 
 def words(query: str) -> frozenset[str]:
@@ -71,6 +73,9 @@ def _tables_of(node: Any, defined: frozenset[str]) -> Iterator[str]:
             recursive = "RECURSIVE_CTE_NODE" in json.dumps(definition["value"])
             yield from _tables_of(definition["value"], names if recursive else defined)
             defined = names
-        if node.get("type") == "BASE_TABLE" and node["table_name"].lower() not in defined:
-            yield node["table_name"].lower()
+        if node.get("type") == "BASE_TABLE":
+            name = node["table_name"].lower()
+            # With a schema in front, it is a table even if the query defines the same name.
+            if name not in defined or node["schema_name"] or node["catalog_name"]:
+                yield name
         yield from _tables_of([part for key, part in node.items() if key != "cte_map"], defined)

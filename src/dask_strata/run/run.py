@@ -37,7 +37,10 @@ from dask_strata.store.segments import Segment, segment_state
 _ABOUT_TABLES = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
 
 #: Functions with the name of a table, or a whole query, as a text.
-_TABLE_AS_TEXT = {"query", "query_table", "pragma_table_info"}
+_TABLE_AS_TEXT = {
+    "query", "query_table", "pragma_table_info", "pragma_show", "pragma_storage_info",
+    "duckdb_table_sample", "json_execute_serialized_sql", "histogram", "histogram_values",
+}  # fmt: skip
 
 
 class Run:

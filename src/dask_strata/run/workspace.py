@@ -82,7 +82,7 @@ class Workspace:
         Raises
         ------
         StrataError
-            The machine's memory is not sufficient, and the disk is full.
+            Neither half of the machine's memory nor the disk is sufficient.
         InterruptedQueryError
             The query was interrupted.
         """
@@ -92,8 +92,9 @@ class Workspace:
             except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
                 if 2 * self._memory_bytes > _physical_bytes():
                     raise StrataError(
-                        "The query needs more memory than the machine has, and more disk space "
-                        f"than temporary files may use: {str(error).splitlines()[0]}",
+                        f"The query needs more than {self._memory_bytes >> 20:,} MiB of memory, "
+                        "the most that it may use on this machine, and more disk space than "
+                        f"temporary files may use: {str(error).splitlines()[0]}",
                         hint="Set TMPDIR to a folder on a larger disk, or use a larger machine.",
                     ) from error
                 self._memory_bytes *= 2

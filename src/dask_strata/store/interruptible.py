@@ -70,5 +70,5 @@ def _in_thread(connection: duckdb.DuckDBPyConnection, action: Callable[[], _T]) 
             ended.wait(_INTERRUPT_INTERVAL)
         raise
     if errors:
-        raise errors[0]
+        raise errors.pop()  # kept in the list, it would keep itself and the connection alive
     return results[0]

@@ -1,4 +1,5 @@
--- The execution that each successful attempt matches, by key, worker and end (within 1 s).
+-- The execution that each successful attempt matches: the last one of the key on the worker that
+-- ended during the attempt, or within 1 s before or after.
 -- Imported runs need it where the scheduler's row has the time of a transfer instead.
 -- depends on: _scheduler_attempts, _worker_executions
 with scheduler_side as (

@@ -1,6 +1,7 @@
 -- The recorded execution of each attempt: matched by Dask's run id. The scheduler does not
--- receive the run id of an attempt that was cancelled or rescheduled: these are matched by worker
--- and nearest start (within 1 s).
+-- receive the run id of an attempt that was cancelled or rescheduled: of the executions that
+-- started on its worker during the attempt (or within 1 s before or after), the one with the
+-- nearest start matches.
 -- depends on: _assigned_workers, _numbered_executions, _rescheduling_workers, _scheduler_attempts,
 -- _steals_of_attempts
 select s.number, u._row from _scheduler_attempts s join _numbered_executions u
