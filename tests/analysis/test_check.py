@@ -6,9 +6,26 @@ import os
 from pathlib import Path
 
 from dask_strata import open_run
-from dask_strata.analysis.check.check import check
+from dask_strata.analysis.check.check import Check, check
+from dask_strata.analysis.check.finding import Finding
 from tests.analysis.one_worker import W
 from tests.support.synthetic import T0, Process, life, new_run
+
+
+def test_the_sentence_counts_the_processes_of_a_role() -> None:
+    """`the`, `both` and `all` are said only where each process of the role was counted."""
+
+    def sentence(counted: int, of: int) -> str:
+        findings = [Finding("ok", f"worker-{i}", "", counted=True) for i in range(counted)]
+        return Check(
+            ok=True, findings=tuple(findings), n_processes={"worker": of}
+        ).sentence.partition(" on ")[2]
+
+    assert sentence(1, 1) == "the worker"
+    assert sentence(2, 2) == "both workers"
+    assert sentence(3, 3) == "all 3 workers"
+    assert sentence(1, 3) == "1 of 3 workers"
+    assert sentence(2, 3) == "2 of 3 workers"
 
 
 def test_check_finds_each_kind_of_gap(tmp_path: Path) -> None:

@@ -14,6 +14,13 @@ from tests.analysis.one_worker import W, one_worker
 from tests.support.synthetic import life
 
 
+def test_facts_are_the_columns_of_tasks(tmp_path: Path) -> None:
+    """The facts, which are also in the JSON, have no columns that the schema does not have."""
+    run = open_run(one_worker(tmp_path / "r", life("x", 1, 2, W)))
+    assert list(run.task("x").facts) == run.tasks.schema.names
+    assert list(story(run.task("x")).facts) == run.tasks.schema.names
+
+
 def test_the_same_text_of_two_keys_is_two_tasks(tmp_path: Path) -> None:
     """`('x', 0)` as text and as tuple are two tasks; an ambiguous key is an error."""
     tuple_key = wire_key(("x", 0))

@@ -411,6 +411,23 @@ def test_any_keys_and_times_come_back(tmp_path_factory, changes: list[tuple[str,
         assert sorted(r["key"] for r in csv.DictReader(file)) == sorted(k for k, _ in changes)
 
 
+def test_tasks_of_one_row_have_an_order(tmp_path: Path) -> None:
+    """Tasks that only one transfer records are ordered by key, in each reading the same."""
+    folder = new_run(tmp_path / "r")
+    worker = Process(folder, "worker-1")
+    worker.write(
+        "transfer_ends",
+        [{"number": 1, "end": "incoming", "start": T0, "stop": T0 + SECOND, "n_keys": 300}],
+    )
+    names = [f"key-{i:03}" for i in range(300)]
+    worker.write(
+        "transfer_end_keys", [{"number": 1, "key": k, "nbytes": 1} for k in reversed(names)]
+    )
+    worker.end()
+    for _ in range(3):
+        assert [task.name for task in TaskHandler(open_run(folder)).tasks] == names
+
+
 def test_a_key_cannot_begin_a_block_of_its_own(tmp_path: Path) -> None:
     """Only the blocks of tasks begin at the beginning of a line, whatever is in the keys."""
     folder = new_run(tmp_path / "r")

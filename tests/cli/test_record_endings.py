@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from dask_strata.config import read_settings
+from dask_strata.recorder.launch import note_exit_status
 from tests.cli.recorded import (
     Script,
     Strata,
@@ -22,6 +24,7 @@ from tests.cli.recorded import (
     shell_status,
 )
 from tests.conftest import assert_whole, rows, wait_until
+from tests.support.synthetic import small_run
 
 pytestmark = pytest.mark.long
 
@@ -183,6 +186,20 @@ def test_a_killed_script_leaves_a_run_with_a_finding(
         f for f in run.check().missing if not re.search("was killed|cut in the middle", f.text)
     ]
     assert run.path.name in (tmp_path / "process-0.log").read_text()
+
+
+def test_an_exit_status_that_cannot_be_recorded_is_reported(
+    runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A folder that cannot be written is a warning; a removed one is nothing."""
+    folder = small_run(runs / "run")
+    segments = folder / "segments"
+    segments.rename(folder / "moved")
+    note_exit_status(folder, 3, read_settings())
+    assert caplog.text == ""
+    segments.write_text("a file, not a folder")
+    note_exit_status(folder, 3, read_settings())
+    assert "could not record the exit status" in caplog.text
 
 
 def test_the_exit_status_is_on_record_and_shown(strata: Strata, script: Script, runs: Path) -> None:

@@ -1,5 +1,5 @@
 """Answers about a run: each function takes a `Run` and returns frozen objects.
 
-A module has the name of the command, or of the section of the page, that shows its answer.
+Most modules have the name of the command, or of the section of the page, that shows its answer.
 Nothing here prints, writes files or imports ``distributed``.
 """

@@ -1,8 +1,9 @@
 """Idle threads and the reasons, by worker.
 
 `breakdown` computes how long threads were idle. The reason at each moment is one for the whole
-cluster: no task was unfinished; or a task was ready but had not started (queued, in transfer or
-behind others on a busy worker); or each unfinished task was running or waited for one that was.
+cluster: no task was unfinished; or a task was ready but had not started (queued, sent to a worker
+but not yet started, or behind others on a busy worker); or each unfinished task was running or
+waited for one that was.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 #: Reasons of idleness, and their meanings.
 REASONS = {
     "nothing submitted": "the scheduler had no unfinished task",
-    "tasks ready elsewhere": "tasks were ready but had not started: they were queued, being sent, "
-    "or behind others on a busy worker",
+    "tasks ready elsewhere": "tasks were ready but had not started: they were queued, sent to a "
+    "worker but not yet started, or behind others on a busy worker",
     "too few tasks at once": "each unfinished task was running or waited for one that was",
 }
 

@@ -208,7 +208,7 @@ def _executions(task: Task) -> Iterator[Event]:
             row["stop"],
             "thread",
             row["worker"] or "",
-            f"{_KINDS.get(row['kind'], 'execution')} {row['outcome']}",
+            f"{_KINDS.get(row['kind'], 'execution')} {row['outcome'] or 'of unknown outcome'}",
             ", ".join(parts),
         )
 

@@ -49,7 +49,8 @@ _EVENTS = """
 _TASKS = """
     create temp table tasks as
     select key, key_type, count(*) as n, (row_number() over (
-        order by min(time) nulls last, min(kind * 4294967296 + row)) - 1)::integer as task
+        order by min(time) nulls last, min(kind * 4294967296 + row), key, key_type) - 1
+    )::integer as task
     from events group by key, key_type
 """
 

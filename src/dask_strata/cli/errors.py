@@ -52,7 +52,7 @@ def report_errors(ctx: click.Context, debug: str) -> Iterator[None]:
     """
     try:
         yield
-    except InterruptedQueryError as error:  # DuckDB catches Ctrl-C and raises this instead
+    except InterruptedQueryError as error:  # `interruptible` raises it for Ctrl-C
         raise KeyboardInterrupt from error
     except StrataError as error:
         if ctx.params.get("debug"):

@@ -46,7 +46,7 @@ NO_EXECUTIONS = Executions(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zero
 
 @dataclass(frozen=True)
 class DaskProcess:
-    """A scheduler, worker, nanny or client; times are nanoseconds since the epoch, None if unknown.
+    """A process with one of `DASK_ROLES`; times are nanoseconds since the epoch, None if unknown.
 
     Its attributes are the columns of ``processes`` with the same names.
     """

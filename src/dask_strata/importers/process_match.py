@@ -162,7 +162,7 @@ def _overlap(log: LogFacts, start: int | None, stop: int | None) -> int:
 
 
 def _hosts_comparable(log: LogFacts, process: DaskProcess) -> bool:
-    """Return whether both hosts are names: an address cannot be compared with a name."""
+    """Return whether both hosts are known, and the process's is a name: logs have names."""
     return bool(log.hosts and process.host and not _ADDRESS.fullmatch(process.host))
 
 

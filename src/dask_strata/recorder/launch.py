@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import secrets
 import signal
@@ -28,6 +29,8 @@ from dask_strata.store.frames import Batch
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id, process_identity
 from dask_strata.store.reader import find_runs
 from dask_strata.store.sinks import FileSink
+
+logger = logging.getLogger("dask_strata")
 
 _PRELOAD = "dask_strata"
 _PR_SET_PDEATHSIG = 1
@@ -86,6 +89,8 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
 def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
     """Add the script's exit status to a run. Do nothing if the run's folder was removed.
 
+    A folder that cannot be written, for example on a full disk, causes a warning.
+
     Parameters
     ----------
     folder : Path
@@ -104,10 +109,14 @@ def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
     end = {"role": "record", "host": identity["host"], "pid": identity["pid"]}
     end |= {"start": time.time_ns(), "stop": time.time_ns(), "exit_reason": "closed"}
     batches = [Batch.of_rows("script", [row]), Batch.of_rows("processes", [end])]
-    with contextlib.suppress(OSError):  # the run's folder was removed
+    try:
         sink = FileSink(folder / SEGMENTS / f"{process}{SUFFIX}", encoder.header())
         sink.write(encoder.frame(batches), len(batches))
         sink.close()
+    except FileNotFoundError:  # the run's folder was removed
+        return
+    except OSError as error:
+        logger.warning("dask-strata could not record the exit status in %s: %s", folder, error)
 
 
 def _target(module: str | None, command_line: list[str]) -> list[str]:

@@ -227,7 +227,9 @@ async def detach_if_revoked(server: Any, run_id: str) -> None:
     """
     try:
         runs = await server.scheduler.get_metadata(keys=[METADATA], default=None)
-    except Exception:  # noqa: BLE001  without a scheduler the server ends, too
+    except Exception as error:  # noqa: BLE001  comms fail in any way; the recording goes on
+        # Without a scheduler the server ends, and the recording with it.
+        logger.debug("dask-strata could not ask whether %s still records: %s", run_id, error)
         return
     if run_id not in (runs or {}) and run_id in vars(server).get(_RECORDERS, {}):
         await _detach(server, run_id)

@@ -101,7 +101,7 @@ def write(value: object, name: str, path: Path) -> None:
     Parameters
     ----------
     value : object
-        A value whose type is registered.
+        A value whose type, or a base of it, is registered.
     name : str
         Name of the format.
     path : Path
@@ -118,4 +118,4 @@ def write(value: object, name: str, path: Path) -> None:
         if (kind, name) in _WRITERS:
             _WRITERS[kind, name](value, path)
             return
-    raise KeyError(name)
+    raise KeyError((type(value), name))

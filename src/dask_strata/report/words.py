@@ -18,6 +18,9 @@ _KIB = 1024
 #: Numbers below are written with an exponent.
 _TINY = 1e-9
 
+#: Numbers from here on are written with an exponent, too.
+_HUGE = 1e15
+
 _MINUTE = 60
 _HOUR_MINUTES = 60
 
@@ -66,10 +69,12 @@ def duration(seconds: float | None) -> str:
 def number(value: float) -> str:
     """Return a number with 3 significant digits and all digits before the point.
 
-    >>> number(0.0000512), number(32.9722), number(1234567.8), number(2.0)
-    ('0.0000512', '33', '1234568', '2')
+    Very small and very large numbers have an exponent.
+
+    >>> number(0.0000512), number(32.9722), number(1234567.8), number(2.0), number(1e300)
+    ('0.0000512', '33', '1234568', '2', '1e+300')
     """
-    if value == 0 or not _TINY < abs(value) < math.inf:
+    if value == 0 or not _TINY < abs(value) < _HUGE:
         return f"{value:.3g}"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:.{decimals}f}"

@@ -46,8 +46,9 @@ class Task:
     @property
     def facts(self) -> dict[str, Any]:
         """The row of the task's last life in `tasks`; empty if there is none."""
+        columns = self.run["tasks"].schema.names
         rows = self.rows("tasks")
-        return rows[-1] if rows else {}
+        return {name: rows[-1][name] for name in columns} if rows else {}
 
     @property
     def state(self) -> str | None:

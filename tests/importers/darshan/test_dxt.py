@@ -155,6 +155,15 @@ def test_impossible_numbers_are_left_out(tmp_path: Path) -> None:
     ]
 
 
+def test_a_cut_module_is_one_problem(tmp_path: Path) -> None:
+    """A log that ends inside its trace has this problem once."""
+    path = tmp_path / "a.darshan"
+    reads = [Operation(i, 10, 1.0, 2.0, 7 * i) for i in range(1, 500)]
+    whole = Log([TracedFile("f", reads=reads)]).bytes()
+    path.write_bytes(whole[:-20])
+    assert survey(path, "").problems == ["DXT_POSIX is cut"]
+
+
 def hostile(record: bytes, size: int = 0) -> Log:
     """Return a log whose trace is these bytes, then zeros."""
     return Log([TracedFile("f")], others={"DXT_POSIX": record + bytes(size)})

@@ -20,6 +20,7 @@ from dask_strata.errors import ImportedDataError
 from dask_strata.importers.profiles.callgrind import CallgrindError, read_callgrind
 from dask_strata.importers.profiles.importer import add_profiles
 from dask_strata.importers.profiles.yappi_files import is_profile, read_profile
+from dask_strata.importers.registry import add_files
 from dask_strata.importers.results import ImportTarget
 from dask_strata.schema import TABLES
 from dask_strata.store.bulk_writer import Addition
@@ -277,6 +278,15 @@ def added_to(run: Path, *files: Path) -> Any:
     )
     addition.finish()
     return added
+
+
+def test_progress_is_in_bytes(tmp_path: Path) -> None:
+    """Progress ends at the sum of the sizes, as it does for other files."""
+    run = small_run(tmp_path / "run")
+    (tmp_path / "good.callgrind").write_text(CALLGRIND)
+    calls: list[tuple[int, int]] = []
+    add_files(run, [tmp_path / "good.callgrind"], lambda *done: calls.append(done))
+    assert calls[-1] == (len(CALLGRIND), len(CALLGRIND))
 
 
 def test_a_refused_profile_is_refused_again(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,12 +102,14 @@ def test_a_source_that_cannot_answer_ends_no_recording(tmp_path: Path) -> None:
     """Its errors are recorded, `flush_all` does not claim success, and the end is written."""
     folder = new_run(tmp_path / "r")
     engine = Engine("client", "synth", folder, read_settings({}))
+    asked = threading.Event()
 
     class Broken(Source):
         def has_more(self) -> bool:
             raise RuntimeError("has_more")
 
         def end_reason(self) -> str | None:
+            asked.set()
             raise RuntimeError("end_reason")
 
         def facts(self) -> list[Callable[[], None]]:
@@ -114,10 +117,12 @@ def test_a_source_that_cannot_answer_ends_no_recording(tmp_path: Path) -> None:
 
     engine.start(Broken(), address="c")
     engine.add("script", name="row", value="")
-    assert not engine.flush_all(0.5)
+    assert not engine.flush_all(60)  # at once: asking again would not help
+    assert asked.wait(60)
     engine.finish("done")
     run = open_run(folder)
     assert run["script"].to_arrow()["name"].to_pylist() == ["row"]
     reasons = " ".join(run["losses"].to_arrow()["reason"].to_pylist())
+    assert len(run["losses"]) < 10
     assert all(f"RuntimeError: {name}" in reasons for name in ("has_more", "end_reason", "facts"))
     assert run["processes"].to_arrow()["exit_reason"].to_pylist() == ["done"]

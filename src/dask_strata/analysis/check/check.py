@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +39,13 @@ class Check:
         Whether nothing is missing.
     findings : tuple of Finding
         All findings, also of complete parts.
+    n_processes : dict of str to int
+        Number of processes on record, by role.
     """
 
     ok: bool
     findings: tuple[Finding, ...]
+    n_processes: dict[str, int] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[Finding, ...]:
@@ -56,7 +59,7 @@ class Check:
             processes = {f.process for f in self.findings if f.counted}
             if not processes:
                 return "no loss is known"
-            return f"event counts match Dask's own on {_processes(processes)}"
+            return f"event counts match Dask's own on {_processes(processes, self.n_processes)}"
         first = self.missing[0]
         more = len(self.missing) - 1
         return f"{first.process}: {first.text}" + (f" (and {more} more)" if more else "")
@@ -65,13 +68,19 @@ class Check:
 _PAIR = 2
 
 
-def _processes(ids: Collection[str]) -> str:
+def _roles(ids: Iterable[str]) -> Counter[str]:
+    return Counter(process.partition("-")[0] for process in ids)
+
+
+def _processes(ids: Collection[str], n_processes: Mapping[str, int]) -> str:
     """Return processes by role: the scheduler and both workers."""
-    roles = Counter(process.partition("-")[0] for process in ids)
     parts = []
-    for role, n in sorted(roles.items()):
+    for role, n in sorted(_roles(ids).items()):
+        total = n_processes.get(role, n)
         several = f"both {role}s" if n == _PAIR else f"all {n:,} {role}s"
-        parts.append(f"the {role}" if n == 1 else several)
+        if n < total:
+            several = f"{n:,} of {total:,} {role}s"
+        parts.append(f"the {role}" if total == 1 else several)
     return " and ".join(parts)
 
 
@@ -112,7 +121,11 @@ def check(run: Run) -> Check:
         Finding("missing", "reader", f"{run.record.rows[name]:,} {name}: {why}")
         for name, why in run.record.failed.items()
     ]
-    return Check(all(f.severity != "missing" for f in findings), tuple(findings))
+    return Check(
+        all(f.severity != "missing" for f in findings),
+        tuple(findings),
+        dict(_roles(segment.process for segment in run.segments)),
+    )
 
 
 _TABLE = {

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 #: Steps in a whole run: about one for each two pixels of a laptop's screen.
 STEPS = 600
 
-# A sample of a worker counts until the worker's next sample.
+# A sample of a worker counts until the worker's next sample; its last one until the last sample of
+# any worker.
 _MEMORY = """
     with seen as (
         select worker, (epoch_ns(time) - ?) // ? as step,

@@ -26,10 +26,11 @@ _STEPS = 100
 #: Fewer operations yield no estimate.
 _FEWEST = 5
 
-#: A larger shift is searched only if no operation is within this many seconds of an execution. It
-#: is accepted only if it fits this share of the operations.
-_CONVINCING = 0.8
+#: A larger shift is searched only if all operations are before the first execution or after the
+#: last one, by at least this many seconds.
 _NEAR_SECONDS = 1.0
+#: A larger shift is accepted only if it fits this share of the operations.
+_CONVINCING = 0.8
 
 #: Shifts count as equally good if the shares of operations that fit differ by at most this.
 _AS_GOOD = 0.002

@@ -127,7 +127,9 @@ def survey(path: Path, sha256: str) -> Survey:
                 for operations in trace:
                     _add_operations(found, operations)
             except LogError as error:
-                found.problems.append(f"{module} {error}")
+                problem = f"{module} {error}"
+                if problem not in found.problems:  # a cut module is a problem already
+                    found.problems.append(problem)
             if trace.dropped:
                 found.problems.append(_dropped(module, trace.dropped))
             found.hosts |= trace.hosts

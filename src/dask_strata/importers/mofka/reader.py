@@ -103,7 +103,7 @@ class CouplerReader:
         """Yield the rows of a file, then the restored events that belong to it.
 
         The tables have the known columns of the file, and `file`, `line` and `cut`: whether the
-        time of a row may lack some digits.
+        last value of a row may be incomplete.
         """
         source = self.sources.get(role)
         if source is not None:

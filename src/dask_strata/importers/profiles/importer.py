@@ -46,8 +46,10 @@ def add_profiles(files: Sequence[Path], target: ImportTarget) -> ImportResult:
     log = ImportLog(KIND, target, result)
     digests = imported_digests(target.record)
     saved_by_run = (target.record.folder / PROFILES).absolute()
-    n_own = 0
-    for number, path in enumerate(files, 1):
+    n_own = done = 0
+    sizes = [path.stat().st_size if path.exists() else 0 for path in files]
+    for path, nbytes in zip(files, sizes, strict=True):
+        done += nbytes
         if saved_by_run in path.absolute().parents:
             n_own += 1
             continue
@@ -70,7 +72,7 @@ def add_profiles(files: Sequence[Path], target: ImportTarget) -> ImportResult:
         log.add_file(path, digest, kept=len(rows))
         result.files += 1
         result.rows += len(rows)
-        target.progress(number, len(files))
+        target.progress(done, sum(sizes))
     if n_own:
         result.notes.append(f"{n_own:,} left out because the run itself saved them")
     return result

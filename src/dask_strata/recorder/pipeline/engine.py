@@ -260,14 +260,16 @@ class Engine:
                 self.flush()
             finally:
                 self._flush_lock.release()
-            if not self._has_more(if_unknown=True):  # else `flush` would promise too much
+            more = self._has_more()
+            if not any(more) and None not in more:
                 handed_over = self._writer.handed_over(until - time.monotonic())
                 return handed_over and self._writer.dropped_rows == dropped
-            if time.monotonic() >= until:
+            if None in more or time.monotonic() >= until:
                 return False
 
-    def _has_more(self, *, if_unknown: bool) -> bool:
-        return any(self._errors.ask(each.has_more, default=if_unknown) for each in self.sources)
+    def _has_more(self) -> list[bool | None]:
+        """Return for each source whether it has kept rows; None if it cannot answer."""
+        return [self._errors.ask(source.has_more) for source in self.sources]
 
     def _take_counts(self) -> Iterable[Batch]:
         counts = [self._counts.popleft() for _ in range(len(self._counts))]
@@ -326,7 +328,7 @@ class Engine:
                 self._sample()
             self._own_cpu = time.thread_time()
             for source in self.sources:
-                if (reason := self._errors.ask(source.end_reason, default=None)) is not None:
+                if (reason := self._errors.ask(source.end_reason)) is not None:
                     self.finish(reason, wait=False)
                     break
             # Subtract the flush's own time, so that the interval does not drift.
@@ -355,7 +357,7 @@ class Engine:
             )
         for source in sources:
             self._errors.call(source.finish)
-        while self._has_more(if_unknown=False):
+        while any(self._has_more()):
             self.flush()
         self._errors.call(self._add_overhead)
         self._errors.call(self._add_usage)

@@ -58,10 +58,10 @@ class RecorderErrors:
         self._failures[reason] = before + n
         return before == 0
 
-    def ask(self, question: Callable[[], _T], *, default: _T) -> _T:
-        """Return the answer of a function, or a default if it raises; never raises."""
+    def ask(self, question: Callable[[], _T]) -> _T | None:
+        """Return the answer of a function, or None if it raises; never raises."""
         answers = self.collect(lambda: [question()], getattr(question, "__qualname__", ""))
-        return answers[0] if answers else default
+        return answers[0] if answers else None
 
     def call(self, action: Callable[[], None]) -> None:
         """Call an action of a recorder; count and log an exception instead of raising it."""

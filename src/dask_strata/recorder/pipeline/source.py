@@ -12,6 +12,7 @@ class Source:
 
     A subclass overrides the methods that it needs; the others do nothing. The engine counts an
     exception and records it in ``losses``; the exception affects neither other sources nor Dask.
+    One in `after_last_row` is only logged, as the record is complete by then.
 
     Notes
     -----

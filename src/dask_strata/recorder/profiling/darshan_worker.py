@@ -56,6 +56,8 @@ class DarshanEnvironment(Source):
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             _add_loss(self._engine, f"Darshan is not loaded into this nanny's worker: {first}")
             return
+        if self._engine.finished:  # nothing would restore the variables any more
+            return
         self._previous = {name: present.get(name) for name in variables}
         self._variables = variables
         for name, value in variables.items():

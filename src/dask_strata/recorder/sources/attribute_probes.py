@@ -7,7 +7,6 @@ are.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -16,6 +15,26 @@ from typing import Any
 
 #: Marks a name that the class did not have before the probe.
 _NOTHING = object()
+
+#: Errors of notes since the last `take_note_errors`, each text once.
+_errors: dict[str, None] = {}
+_MOST_ERRORS = 100
+
+
+def take_note_errors() -> list[str]:
+    """Return the errors of notes since the last call, each text once."""
+    found = list(_errors)
+    for text in found:
+        _errors.pop(text, None)
+    return found
+
+
+def _call(note: Callable[..., None], *arguments: Any) -> None:
+    try:
+        note(*arguments)
+    except Exception as error:  # noqa: BLE001  a note must not fail the library's call
+        if len(_errors) < _MOST_ERRORS:
+            _errors[f"{getattr(note, '__name__', 'note')}: {error!r}"] = None
 
 
 class LookupProbe:
@@ -46,8 +65,7 @@ class LookupProbe:
     def __get__(self, thing: Any, owner: type | None = None) -> Any:
         note = self.note
         if note is not None:
-            with contextlib.suppress(Exception):
-                note(thing)
+            _call(note, thing)
         return self.original.__get__(thing, owner)
 
 
@@ -90,8 +108,7 @@ class ChangeProbe:
         thing.__dict__[self.name] = value
         note = self.note
         if note is not None:
-            with contextlib.suppress(Exception):
-                note(thing, before, value, sys._getframe(1))  # noqa: SLF001  the frame that assigns
+            _call(note, thing, before, value, sys._getframe(1))  # noqa: SLF001  the frame that assigns
 
     def __delete__(self, thing: Any) -> None:
         try:
@@ -105,8 +122,7 @@ def _noted(original: Callable[..., Any], note: Callable[..., None]) -> Callable[
     def function(*args: Any, **kwargs: Any) -> Any:
         current_note = function.note  # type: ignore[attr-defined]
         if current_note is not None:
-            with contextlib.suppress(Exception):
-                current_note(*args)
+            _call(current_note, *args)
         return original(*args, **kwargs)
 
     function.note = note  # type: ignore[attr-defined]

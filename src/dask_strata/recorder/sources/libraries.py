@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
-from dask_strata.recorder.sources.attribute_probes import Probes
+from dask_strata.recorder.sources.attribute_probes import Probes, take_note_errors
 from dask_strata.recorder.sources.library_reads import LibraryUse
 
 logger = logging.getLogger("dask_strata")
@@ -121,7 +121,8 @@ def _place(name: str, execution: Any) -> None:
 
 def take_errors() -> list[str]:
     """Return the errors since the last call, such as libraries that probes do not fit."""
-    return [_errors.popleft() for _ in range(len(_errors))]
+    failed = [f"a probe of a library failed: {text}" for text in take_note_errors()]
+    return [*(_errors.popleft() for _ in range(len(_errors))), *failed]
 
 
 def use_of(execution: Any) -> LibraryUse:

@@ -191,10 +191,14 @@ class LibraryUse:
         self._phase, self._since = "process", now
 
     def closing(self, source: int) -> None:
-        """Note that a source is about to be closed: its events have been processed."""
+        """Note that a source is about to be closed: its events have been processed.
+
+        The garbage collector may close it at any time, also while the next chunk is being built.
+        """
         now = self._now()
         if now is not None and self.chunks and self.chunks[-1].source == source:
-            self._leave(now)
+            if self._phase == "process":
+                self._leave(now)
             self.chunks[-1].source = 0  # another object may reuse the identity
 
     def finish(self) -> None:
