@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
 import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # import-linter needs it there, too
+    import tomli as tomllib
 
 SOURCE = Path(__file__).parents[1] / "src" / "dask_strata"
 MOST_AT_THE_ROOT = 8
@@ -17,6 +24,14 @@ MOST_IN_A_FOLDER = 16
 #: `plugins` travels in pickles under its path. The scheduler's role makes these pickles; where one
 #: is read, `plugins` makes the worker's or nanny's role.
 ALLOWED = {("dask_strata.recorder.plugins", "dask_strata.recorder.roles")}
+
+
+#: Public names in messages and in documented interfaces: a user types them.
+NAMES_FOR_PEOPLE: tuple[str, ...] = (
+    # `demo` passes the example's name to `python -m`, as a user would.
+    "dask_strata.examples.image_processing",
+    "or dask_strata.capture in Python",
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +83,38 @@ def test_folders_have_few_files() -> None:
 
 def test_no_string_stands_for_one_of_our_modules(imports: grimp.ImportGraph) -> None:
     """A string with a module's name goes stale unnoticed when the module moves."""
+    parts = {m.split(".")[1] for m in imports.modules if "." in m}
+    name = re.compile(rf"\bdask_strata\.(?:{'|'.join(sorted(parts))})\b")
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}: {node.value}"
         for path in SOURCE.rglob("*.py")
         for node in _strings(ast.parse(path.read_text(encoding="utf-8")))
-        if node.value in imports.modules - {"dask_strata"}
+        if name.search(node.value)
     ]
-    # `demo` passes the example's name to `python -m`, as a user would.
-    assert [line for line in found if "dask_strata.examples.image_processing" not in line] == []
+    assert [line for line in found if not any(text in line for text in NAMES_FOR_PEOPLE)] == []
 
 
 def _strings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield all strings, also parts of f-strings, but docstrings."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if not isinstance(node, ast.Constant) or id(node) in docstrings:
+            continue
+        if isinstance(node.value, str):
             yield node
+
+
+def test_the_layers_of_the_documentation_are_those_of_the_contract() -> None:
+    """docs/architecture.md shows the layers that `lint-imports` checks."""
+    root = SOURCE.parents[1]
+    page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    shown = page.partition("## Layers")[2].split("```")[1].split()
+    contracts = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = contracts["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert shown == " ".join(layers).replace("(", "").replace(")", "").split()

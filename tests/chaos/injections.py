@@ -114,7 +114,9 @@ class Injector:
     def _read_only(self, injection: Injection) -> str:
         """Make the run's folder read-only while a new worker needs a new file in it."""
         run = self._run_folder()
-        with read_only(run) if run else contextlib.nullcontext():
+        if run is None:
+            return "no run"
+        with read_only(run):
             killed = self._kill_worker(injection)
             time.sleep(injection.seconds)
         return f"for {injection.seconds:.1f} s, while a worker is killed: {killed}"

@@ -16,6 +16,15 @@ from dask_strata.store.compact import compact
 RECORDED_BY_0_1 = Path(__file__).parents[1] / "data" / "version_0_1"
 
 
+#: Tables without rows in this run: for these, the test compares only the columns.
+EMPTY = {
+    "chunks", "darshan_counters", "darshan_logs", "darshan_segments", "functions", "imports",
+    "io_segments", "key_prefixes", "library_reads", "losses", "package_mismatches",
+    "profile_threads", "seen_chunks", "set_aside", "spills", "steals", "transfer_resends",
+    "unmatched_reports",
+}  # fmt: skip
+
+
 def as_then(table: pa.Table, then: pa.Table) -> pa.Table:
     """Return the columns that the table had then; a later version may have added others."""
     return table.select(then.column_names).cast(then.schema).combine_chunks()
@@ -35,13 +44,14 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_every_table_is_equal(folder: Path) -> None:
     """Recorded and derived tables, row for row and column for column."""
     run = dask_strata.open_run(folder)
-    compared = 0
+    empty = set()
     for path in sorted((RECORDED_BY_0_1 / "tables").glob("*.parquet")):
         then = pq.read_table(path).combine_chunks()
         now = as_then(run[path.stem].to_arrow(), then)
         assert now.equals(then), path.stem
-        compared += len(then)
-    assert compared > 1000
+        if not len(then):
+            empty.add(path.stem)
+    assert empty == EMPTY
 
 
 def test_no_table_is_missing() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from dask_strata import open_run
 from dask_strata.schema import TABLES
-from dask_strata.schema.values import LOST_FRAME, LOST_FRAME_IN_0_1
+from dask_strata.schema.values import LOST_FRAME
 from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.compact import compact
 from tests.support.synthetic import Process, new_run, small_run
@@ -90,11 +90,8 @@ def test_a_missing_frame_in_a_run_of_version_0_1_is_reported_once(tmp_path: Path
     compact(folder)
     path = folder / "parquet" / "losses" / "part-0.parquet"
     table = pq.read_table(path)
-    what, reason = LOST_FRAME_IN_0_1
-    rows = [
-        {**row, "what": what, "reason": reason} if row["what"] == LOST_FRAME else row
-        for row in table.to_pylist()
-    ]
+    then = {"what": "rows", "reason": "a frame is missing"}
+    rows = [{**row, **then} if row["what"] == LOST_FRAME else row for row in table.to_pylist()]
     pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
     index = folder / "parquet" / "index.json"
     facts = json.loads(index.read_bytes())

@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from dask_strata import config, schema
 from dask_strata.config import SETTINGS
 from dask_strata.errors import UsageError
 from dask_strata.schema import TABLES, Table
+
+#: Its name also where it is run as `__main__`.
+_THIS_MODULE = __spec__.name
 
 
 def schema_text(name: str | None = None) -> str:
@@ -60,7 +64,7 @@ def schema_markdown() -> str:
     parts = [
         "# Tables of a run",
         "",
-        "Made from `dask_strata.schema` by `python -m dask_strata.report.tables`.",
+        f"Made from `{schema.__name__}` by `python -m {_THIS_MODULE}`.",
         "",
     ]
     for table in TABLES.values():
@@ -86,7 +90,7 @@ def settings_markdown() -> str:
     lines = [
         "# Settings",
         "",
-        "Made from `dask_strata.config` by `python -m dask_strata.report.tables settings`.",
+        f"Made from `{config.__name__}` by `python -m {_THIS_MODULE} settings`.",
         "",
         "They stand under `dask_strata` in Dask's configuration: in a YAML file, as variables",
         "(`DASK_DASK_STRATA__FLUSH_INTERVAL=50ms`, `DASK_DASK_STRATA__YAPPI__CLOCK=cpu`), with",

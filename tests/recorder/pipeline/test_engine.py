@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 from dask_strata import open_run
 from dask_strata.config import read_settings
@@ -13,6 +13,7 @@ from dask_strata.recorder.pipeline.source import Source
 from dask_strata.store.frames import Batch
 from dask_strata.store.limits import FRAME_BYTES
 from dask_strata.store.manifest import Manifest
+from tests.conftest import wait_until
 from tests.support.synthetic import new_run
 
 
@@ -98,31 +99,59 @@ def test_a_counter_is_written_after_the_rows_that_it_counts(tmp_path: Path) -> N
     assert len(open_run(folder)["counters"]) > 2
 
 
-def test_a_source_that_cannot_answer_ends_no_recording(tmp_path: Path) -> None:
-    """Its errors are recorded, `flush_all` does not claim success, and the end is written."""
+def test_a_source_that_raises_everywhere_ends_no_recording(tmp_path: Path) -> None:
+    """Its errors are recorded, another source is not affected, and the end is written.
+
+    `flush_all` does not claim success, as it cannot know whether rows are left.
+    """
     folder = new_run(tmp_path / "r")
-    engine = Engine("client", "synth", folder, read_settings({}))
-    asked = threading.Event()
+    engine = Engine("client", "synth", folder, read_settings({"sample-interval": "10ms"}))
+    called: set[str] = set()
 
-    class Broken(Source):
-        def has_more(self) -> bool:
-            raise RuntimeError("has_more")
+    def raises(name: str) -> Callable[[Any], Any]:
+        def method(self: Any) -> Any:
+            called.add(name)
+            raise RuntimeError(f"in {name}")
 
-        def end_reason(self) -> str | None:
-            asked.set()
-            raise RuntimeError("end_reason")
+        return method
 
-        def facts(self) -> list[Callable[[], None]]:
-            raise RuntimeError("facts")
+    methods = [name for name in vars(Source) if not name.startswith("_")]
+    broken = type("Broken", (Source,), {name: raises(name) for name in methods})
 
-    engine.start(Broken(), address="c")
-    engine.add("script", name="row", value="")
+    class Healthy(Source):
+        n_rows = n_samples = 0
+        ended: ClassVar[list[str]] = []
+
+        def rows(self) -> Iterator[Batch]:
+            self.n_rows += 1
+            yield Batch.of_rows("script", [{"name": f"row-{self.n_rows}", "value": ""}])
+
+        def sample(self) -> None:
+            self.n_samples += 1
+
+        def detach(self) -> None:
+            self.ended.append("detach")
+
+        def finish(self) -> None:
+            self.ended.append("finish")
+
+        def after_last_row(self) -> None:
+            self.ended.append("after_last_row")
+
+    healthy = Healthy()
+    engine.start(broken(), healthy, address="c")
     assert not engine.flush_all(60)  # at once: asking again would not help
-    assert asked.wait(60)
+    wait_until(lambda: {"end_reason", "sample"} <= called and healthy.n_samples)
     engine.finish("done")
+    assert called == set(methods)
+    assert healthy.ended == ["detach", "finish", "after_last_row"]
     run = open_run(folder)
-    assert run["script"].to_arrow()["name"].to_pylist() == ["row"]
+    assert run["script"].to_arrow()["name"].to_pylist() == [
+        f"row-{i}" for i in range(1, healthy.n_rows + 1)
+    ]
     reasons = " ".join(run["losses"].to_arrow()["reason"].to_pylist())
-    assert len(run["losses"]) < 10
-    assert all(f"RuntimeError: {name}" in reasons for name in ("has_more", "end_reason", "facts"))
+    # The record is complete when `after_last_row` is called: its error is only logged.
+    missing = [name for name in methods if f"RuntimeError: in {name}" not in reasons]
+    assert missing == ["after_last_row"]
+    assert len(run["losses"]) < 10 * healthy.n_rows
     assert run["processes"].to_arrow()["exit_reason"].to_pylist() == ["done"]

@@ -22,13 +22,16 @@ from distributed import Client, LocalCluster
 import dask_strata
 from dask_strata.config import read_settings
 from dask_strata.errors import UsageError
+from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.profiling import darshan_worker
 from dask_strata.recorder.profiling.darshan_library import (
     configuration,
     prepare_environment,
     usable_library,
 )
+from dask_strata.recorder.profiling.darshan_worker import DarshanEnvironment
 from tests.conftest import rows, runs_in, wait_until
+from tests.support.synthetic import new_run
 
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 Script = Callable[..., Path]
@@ -167,6 +170,20 @@ def test_running_workers_have_a_loss(client: Client, runs: Path, library: Path) 
     assert all("started before the recording" in text for text in losses)
 
 
+def test_a_recording_that_has_ended_leaves_the_environment_alone(
+    client: Client, tmp_path: Path, library: Path
+) -> None:
+    """A nanny that joins while the recording ends gets no variables that nothing would remove."""
+    (nanny, *_) = client.cluster.workers.values()
+    settings = read_settings(darshan_library=str(library))
+    engine = Engine("nanny", "synth", new_run(tmp_path / "r"), settings)
+    engine.start(address=nanny.address)
+    engine.finish("closed")
+    before = dict(nanny.pre_spawn_env), dict(os.environ)
+    client.sync(DarshanEnvironment(nanny, engine).begin)
+    assert (nanny.pre_spawn_env, dict(os.environ)) == before
+
+
 def test_other_libraries_are_refused(tmp_path: Path) -> None:
     """A missing file, a broken one and PyDarshan's own library each have an error message."""
     with pytest.raises(UsageError, match="No such library"):
@@ -246,7 +263,7 @@ def test_variables_that_the_user_changes_are_kept(
     for name in variables:
         monkeypatch.setenv(name, "before")
     settings = read_settings({}, darshan="auto")
-    engine = SimpleNamespace(settings=settings, folder=tmp_path, sources=[])
+    engine = SimpleNamespace(settings=settings, folder=tmp_path, sources=[], finished=False)
     loop = SimpleNamespace(add_callback=lambda call: call())
     process = SimpleNamespace(process=SimpleNamespace(pid=1))
     nanny = SimpleNamespace(pre_spawn_env={"LD_PRELOAD": "dask's"}, process=process, loop=loop)
