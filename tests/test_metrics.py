@@ -201,11 +201,12 @@ def test_probes_report_and_leave_no_trace() -> None:
 
 
 def test_exceptions_of_a_probe_are_suppressed() -> None:
-    """An exception in a callback does not reach the library or its tracebacks."""
+    """An exception in a callback does not reach the library or its tracebacks; it is a loss."""
 
     def fail(*_: Any) -> None:
         raise RuntimeError("in the callback")
 
+    libraries.take_errors()
     probes = probed(fail)
     library = Library.make()
     assert library.read(1) == 1
@@ -216,6 +217,11 @@ def test_exceptions_of_a_probe_are_suppressed() -> None:
         "test_exceptions_of_a_probe_are_suppressed",
         "read",
     ]
+    # Many times the same, reported once.
+    assert libraries.take_errors() == [
+        "a probe of a library failed: fail: RuntimeError('in the callback')"
+    ]
+    assert libraries.take_errors() == []
 
 
 def test_a_covered_probe_stops_reporting(monkeypatch: pytest.MonkeyPatch) -> None:

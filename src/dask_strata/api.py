@@ -84,7 +84,13 @@ class Run(tables.Run):
         return run_html(self)
 
     def check(self) -> Any:
-        """Return whether the record is complete, with findings; see `dask_strata.analysis`."""
+        """Compare the record with Dask's own counters.
+
+        Returns
+        -------
+        dask_strata.analysis.check.check.Check
+            Whether the record is complete (``ok``), and what was found (``findings``).
+        """
         from dask_strata.analysis.check import check
 
         return check(self)
@@ -150,6 +156,11 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The folder is not a run.
     NewerRunError
         The run was written by a newer version of dask-strata.
+
+    Examples
+    --------
+    >>> run = open_run("runs/2026-…")  # doctest: +SKIP
+    >>> run.tasks.to_pandas()  # doctest: +SKIP
     """
     return Run(path, align=align)
 

@@ -184,7 +184,7 @@ def build(run: Run) -> Index:
             interruptible(connection, partial(connection.execute, query))
         tasks = fetch(connection, "select key, key_type, n from tasks order by task")
         by_task = _rows(fetch(connection, _BY_TASK))
-        connection.execute("drop table events")
+        interruptible(connection, partial(connection.execute, "drop table events"))
         by_time = _rows(fetch(connection, _BY_TIME))
         intervals = fetch(connection, _INTERVAL)
         transfers = fetch(connection, _TRANSFER)

@@ -73,7 +73,8 @@ def record_command(
     if not outcome.runs and not outcome.joined:
         err.print(
             "dask-strata: nothing was recorded: the script neither started a Dask cluster nor "
-            "connected to one that can be recorded.",
+            "connected to one that can be recorded, or a recording could not start, as printed "
+            "above.",
             soft_wrap=True,
         )
     for folder in outcome.runs:

@@ -113,7 +113,7 @@ def print_rows(table: pa.Table, note: str = "") -> None:
 
 def _cell(value: Any) -> str:
     if value is None:
-        return ""
+        return "–"
     if isinstance(value, float):
         return number(value)
     if isinstance(value, int) and not isinstance(value, bool):

@@ -49,12 +49,32 @@ def connect(
             "temp_directory": "" if spill is None else str(spill),
         },
     )
-    connection.execute("set timezone = 'UTC'")
+    execute(connection, "set timezone = 'UTC'")
     # DuckDB prints its progress bar to standard output, which contains answers.
-    connection.execute("set enable_progress_bar = false")
+    execute(connection, "set enable_progress_bar = false")
     if memory_limit is not None:
-        connection.execute("set memory_limit = ?", [memory_limit])
+        execute(connection, "set memory_limit = ?", memory_limit)
     return connection
+
+
+def execute(connection: duckdb.DuckDBPyConnection, statement: str, *parameters: Any) -> None:
+    """Execute a trusted statement without an answer.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+        The connection.
+    statement : str
+        The statement.
+    *parameters
+        Values of the parameters in the statement.
+
+    Raises
+    ------
+    InterruptedQueryError
+        The statement was interrupted, however short it is.
+    """
+    interruptible(connection, lambda: connection.execute(statement, list(parameters) or None))
 
 
 def fetch(

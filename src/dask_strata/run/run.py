@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dask_strata.errors import UnknownTaskError
 from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import definitions, with_dependencies
-from dask_strata.run.duckdb_session import computing, connect, fetch, fetch_read_only
+from dask_strata.run.duckdb_session import computing, connect, execute, fetch, fetch_read_only
 from dask_strata.run.prepare import merge_processes, name_layers, order_by_time
 from dask_strata.run.query_tables import query_tables, words
 from dask_strata.run.table_view import TableView, as_type, microseconds
@@ -180,13 +180,13 @@ class Run:
             for name in RECORDED:
                 if name in needed:
                     self._workspace.add(name, self._recorded(name))
-            execute = self._workspace.connection.execute
+            connection = self._workspace.connection
             for name, definition in definitions().items():
                 if name in needed:
                     # `or replace`: an interrupted query leaves tables that were not noted yet.
                     make = f'create or replace temp table "{name}" as {definition.sql}'
                     with computing():
-                        self._workspace.do(partial(execute, make))
+                        self._workspace.do(partial(connection.execute, make))
             self._materialised |= needed
             return self._workspace
 
@@ -233,8 +233,9 @@ class Run:
         """
         with self._lock:
             if self._sql is None:
-                self._sql = connect(self.sql_memory_limit)
-                self._sql.execute("set lock_configuration = true")
+                locked = connect(self.sql_memory_limit)
+                execute(locked, "set lock_configuration = true")
+                self._sql = locked  # only now, as Ctrl-C may end either line
                 self._visible.clear()
             all_words = words(query)
             named = all_words if all_words & _TABLE_AS_TEXT else query_tables(query)

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from dask_strata.errors import StrataError
-from dask_strata.run.duckdb_session import connect
+from dask_strata.run.duckdb_session import connect, execute
 from dask_strata.run.key_ids import KEYS_TABLE, KeyIds
 from dask_strata.store.interruptible import interruptible
 
@@ -50,7 +50,7 @@ class Workspace:
         self.connection = connect(f"{memory_bytes}B", Path(folder))
         # Leave half of the free space to other programs.
         largest = shutil.disk_usage(folder).free // 2
-        self.connection.execute("set max_temp_directory_size = ?", [f"{largest}B"])
+        execute(self.connection, "set max_temp_directory_size = ?", f"{largest}B")
 
     def add(self, name: str, table: pa.Table) -> None:
         """Add a recorded table with an id for each key; the table ``_keys`` lists the keys so far.
@@ -98,7 +98,7 @@ class Workspace:
                         hint="Set TMPDIR to a folder on a larger disk, or use a larger machine.",
                     ) from error
                 self._memory_bytes *= 2
-                self.connection.execute("set memory_limit = ?", [f"{self._memory_bytes}B"])
+                execute(self.connection, "set memory_limit = ?", f"{self._memory_bytes}B")
 
     def close(self) -> None:
         """Close the connection and remove the folder."""

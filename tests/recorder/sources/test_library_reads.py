@@ -1,4 +1,4 @@
-"""What libraries did in an execution: chunks, phases, and errors of the probes."""
+"""What libraries did in an execution: chunks and phases."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ from typing import Any
 
 import pytest
 
-from dask_strata.recorder.sources.attribute_probes import (
-    ChangeProbe,
-    LookupProbe,
-    Probes,
-    take_note_errors,
-)
 from dask_strata.recorder.sources.library_reads import LibraryUse
 
 FACTS: dict[str, Any] = {"dataset": "d", "uri": "/f.root", "tree": "Events"}
@@ -45,28 +39,3 @@ def test_a_source_may_close_while_the_next_chunk_is_built(closes: str) -> None:
     for row in found:
         assert row["build_seconds"] > 0
         assert row["process_seconds"] > 0
-
-
-def test_an_error_of_a_probe_fails_no_call_and_is_reported_once() -> None:
-    """The library's methods and attributes work as before; the error is in the record's losses."""
-
-    def broken(*_: Any) -> None:
-        raise RuntimeError("unknown version")
-
-    class Reader:
-        def read(self) -> str:
-            return "data"
-
-    take_note_errors()
-    probes = Probes()
-    probes.on_look(Reader, "read", broken)
-    probes.on_change(Reader, "n", broken)
-    reader = Reader()
-    for _ in range(3):
-        reader.n = 7  # type: ignore[attr-defined]
-        assert (reader.read(), reader.n) == ("data", 7)  # type: ignore[attr-defined]
-    assert isinstance(vars(Reader)["read"], LookupProbe)
-    assert isinstance(vars(Reader)["n"], ChangeProbe)
-    probes.remove()
-    assert take_note_errors() == ["broken: RuntimeError('unknown version')"]
-    assert take_note_errors() == []

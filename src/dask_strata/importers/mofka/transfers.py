@@ -35,7 +35,7 @@ def bounded_duckdb(folder: Path) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
         config={"memory_limit": _MEMORY_LIMIT, "temp_directory": str(folder / "tmp")}
     )
-    connection.execute("set timezone = 'UTC'")
+    interruptible(connection, lambda: connection.execute("set timezone = 'UTC'"))
     return connection
 
 
