@@ -89,7 +89,7 @@ class Run(tables.Run):
         Returns
         -------
         dask_strata.analysis.check.check.Check
-            Whether the record is complete (``ok``), and what was found (``findings``).
+            Whether the record is complete (``ok``), and the ``findings``.
         """
         from dask_strata.analysis.check import check
 
