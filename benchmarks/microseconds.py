@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ def kernel() -> dict[str, float]:
         "of these, one read of /proc/thread-self/io": each(lambda: os.pread(fds[0], 512, 0)),
         "one read of /proc/self/statm": each(lambda: os.pread(fds[1], 512, 0)),
         "one getrusage": each(lambda: resource.getrusage(resource.RUSAGE_THREAD)),
-        "one thread_time_ns and time_ns": each(lambda: (time.thread_time_ns(), time.time_ns())),
+        "one thread_time and process_time": each(lambda: (time.thread_time(), time.process_time())),
     }
     for fd in fds:
         os.close(fd)
@@ -80,7 +80,10 @@ def around() -> float:
     from dask_strata.recorder.sources.executions import ExecutionHook
 
     class FakeWorker:
-        """Stand-in for a worker; the hook uses its identity only."""
+        """Stand-in for a worker, with what the hook reads."""
+
+        active_threads: ClassVar[dict[int, str]] = {}
+        executors: ClassVar[dict[str, object]] = {}
 
     worker, lock = FakeWorker(), threading.Lock()
     task = Task("key", abs, -1)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,48 @@ def test_tasks_and_workers_while_tasks_run(client: Client) -> None:
     Event("held goes on", client=client).set()
     assert waiting.result() == 2
     assert set(dask_strata.live(client).states) == {"memory"}
+
+
+def test_clients_and_who_has_what(cluster: LocalCluster, client: Client) -> None:
+    """Clients have name, address, time and keys; replicas are Dask's own ``who_has``."""
+    before = time.time()
+    with Client(cluster, name="analysis", set_as_default=False) as other:
+        mine = client.submit(len, "abc", key=("mine", 1))
+        both = other.scatter(b"x" * 5000, broadcast=True)
+        assert mine.result() == 3
+        wait_until(lambda: len(dask_strata.live(client).replicas) == 3, what="all replicas")
+
+        snapshot = dask_strata.live(client)
+
+        clients = {c.client: c for c in snapshot.clients}
+        # Tasks of other tests have made clients in workers.
+        assert {c.client for c in snapshot.clients if c.name != "worker"} == {client.id, other.id}
+        assert (clients[other.id].name, clients[client.id].name) == ("analysis", None)
+        assert clients[client.id].wanted == ("('mine', 1)",)
+        assert clients[other.id].wanted == (both.key,)
+        assert clients[other.id].n_wanted == 1
+        assert before <= clients[other.id].connected.timestamp() <= time.time()
+        assert clients[client.id].connected < clients[other.id].connected
+        assert clients[other.id].address == other.scheduler_comm.comm.local_address
+        assert clients[other.id].last_seen_seconds >= 0
+
+        who_has = {str(key): set(workers) for key, workers in client.who_has().items()}
+        assert len(who_has[both.key]) == 2
+        found: dict[str, set[str]] = {}
+        for replica in snapshot.replicas:
+            found.setdefault(replica.key, set()).add(replica.worker)
+        assert found == who_has
+        sizes = {r.key: r.nbytes for r in snapshot.replicas}
+        assert sizes == {str(key): n for key, n in client.nbytes(summary=False).items()}
+        assert {r.key_type for r in snapshot.replicas} == {"tuple", "str"}
+        assert snapshot.n_replicas == 3
+        with pytest.warns(UserWarning, match="Only the first 2 of 3 replicas"):
+            cut = dask_strata.live(client, limit=2)
+        assert (len(cut.replicas), cut.n_replicas) == (2, 3)
+    wait_until(
+        lambda: other.id not in {c.client for c in dask_strata.live(client).clients},
+        what="the other client to leave",
+    )
 
 
 def test_released_tasks_are_forgotten(client: Client) -> None:

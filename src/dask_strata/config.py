@@ -102,6 +102,16 @@ def _roles(value: Any) -> tuple[str, ...]:
     return roles
 
 
+#: Values of the setting `access`.
+ACCESS = ("owner", "group", "umask")
+
+
+def _access(value: Any) -> str:
+    if value not in ACCESS:
+        raise ValueError(f"must be {', '.join(ACCESS[:-1])} or {ACCESS[-1]}")
+    return str(value)
+
+
 #: Values of the setting `leave-out`.
 LEAVE_OUT = ("arguments", "code", "environment", "errors", "hosts", "paths", "settings", "users")
 
@@ -150,6 +160,14 @@ class Settings:
     name: str | None = field(
         metadata=_setting(
             _text, default=None, meaning="Name of the run; by default the name of the script."
+        )
+    )
+    access: str = field(
+        metadata=_setting(
+            _access,
+            default="owner",
+            meaning="Access to the run's folder: owner (folders 0700, files 0600), group (0750, "
+            "0640), or umask (what the umask of the scheduler's process allows).",
         )
     )
     flush_interval: float = field(

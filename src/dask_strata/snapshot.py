@@ -1,12 +1,13 @@
-"""The present state of a running cluster: its scheduler's tasks and workers as plain rows.
+"""The present state of a running cluster: tasks, workers, clients and replicas as plain rows.
 
-The rows are copies of Dask's TaskState and WorkerState objects. A snapshot needs no recording. It
-contains no forgotten tasks: the scheduler forgets a task soon after its last future is released,
-and from then on only a recorded run contains it.
+The rows are copies of Dask's TaskState, WorkerState and ClientState objects. A snapshot needs no
+recording. It contains no forgotten tasks: the scheduler forgets a task soon after its last future
+is released, and from then on only a recorded run contains it.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,6 +18,10 @@ from typing import Any, Generic, TypeVar, overload
 from dask_strata.errors import StrataError, UsageError
 
 R = TypeVar("R")
+
+_CLIENT_ID = re.compile(
+    r"\w+-(?:(?P<name>.+)-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.DOTALL
+)
 
 #: Longest text of an exception or annotation, in characters; longer texts are cut.
 MAX_TEXT = 10_000
@@ -54,6 +59,9 @@ class LiveTask:
         Key of the task that raised this exception.
     annotations : str or None
         Its annotations as JSON; a value without a JSON form is replaced by the name of its type.
+    executing_seconds : float or None
+        How long its function has been executing, in seconds; None if its worker has reported no
+        execution of it in a heartbeat.
     """
 
     key: str
@@ -72,6 +80,7 @@ class LiveTask:
     exception: str | None
     blame: str | None
     annotations: str | None
+    executing_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,58 @@ class LiveWorker:
     process_bytes: int | None
     memory_limit_bytes: int | None
     last_seen_seconds: float
+
+
+@dataclass(frozen=True)
+class LiveClient:
+    """One client of the scheduler.
+
+    Attributes
+    ----------
+    client : str
+        Dask's id of it.
+    name : str or None
+        The name that it was given, ``Client(name=…)``, or "worker" for a client within a task; None
+        without one.
+    address : str or None
+        Address that it is connected from.
+    connected : datetime or None
+        When it last connected, on the scheduler's clock.
+    last_seen_seconds : float
+        Time since its last heartbeat, in seconds.
+    n_wanted : int
+        Number of tasks whose results it wants: those of its futures and persisted collections.
+    wanted : tuple of str
+        Keys of these tasks. The limit of the snapshot bounds the keys of all clients together.
+    """
+
+    client: str
+    name: str | None
+    address: str | None
+    connected: datetime | None
+    last_seen_seconds: float
+    n_wanted: int
+    wanted: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LiveReplica:
+    """One result on one worker that holds it.
+
+    Attributes
+    ----------
+    key, key_type : str
+        The text that Dask shows for the key, and the type of the key.
+    worker : str
+        Address of the worker.
+    nbytes : int or None
+        Size of the result in bytes; None if unknown.
+    """
+
+    key: str
+    key_type: str
+    worker: str
+    nbytes: int | None
 
 
 class Rows(Sequence[R], Generic[R]):
@@ -197,6 +258,12 @@ class Snapshot:
         One row per task, oldest first, up to the limit.
     workers : sequence of LiveWorker
         One row per worker.
+    clients : sequence of LiveClient
+        One row per connected client.
+    replicas : sequence of LiveReplica
+        One row per result and worker that holds it, up to the limit.
+    n_replicas : int
+        Number of replicas, whether they are in `replicas` or not.
     """
 
     scheduler: str
@@ -204,6 +271,9 @@ class Snapshot:
     states: Mapping[str, int]
     tasks: Rows[LiveTask]
     workers: Rows[LiveWorker]
+    clients: Rows[LiveClient]
+    replicas: Rows[LiveReplica]
+    n_replicas: int
 
     @property
     def n_tasks(self) -> int:
@@ -220,13 +290,14 @@ class Snapshot:
         listed = f"the first {len(self.tasks):,} of " if self.cut else ""
         return (
             f"<Snapshot of {self.scheduler} at {self.taken:%H:%M:%S} UTC: "
-            f"{len(self.workers):,} workers, {listed}{self.n_tasks:,} tasks"
+            f"{len(self.workers):,} workers, {len(self.clients):,} clients, "
+            f"{listed}{self.n_tasks:,} tasks"
             f"{f' ({states})' if states else ''}>"
         )
 
 
 def live(client: Any = None, *, limit: int = 100_000) -> Snapshot:
-    """Return the tasks and workers of a running cluster, as its scheduler has them now.
+    """Return tasks, workers, clients and replicas of a running cluster, as its scheduler has them.
 
     This is one call to the scheduler, which reads and changes nothing. The scheduler needs no
     dask-strata. It handles no other messages during the call, for some tenths of a second with
@@ -237,13 +308,14 @@ def live(client: Any = None, *, limit: int = 100_000) -> Snapshot:
     client : distributed.Client, optional
         A client of the cluster; the current one by default.
     limit : int, optional
-        Largest number of tasks to list; a warning is issued if there are more.
+        Largest number of tasks to list, and of replicas; a warning is issued if there are more.
 
     Returns
     -------
     Snapshot
-        Its `tasks` and `workers` have a method ``to_pandas()``. With an asynchronous client the
-        result is an awaitable, as from Dask's own methods: ``await live(client)``.
+        Its `tasks`, `workers`, `clients` and `replicas` have a method ``to_pandas()``. With an
+        asynchronous client the result is an awaitable, as from Dask's own methods:
+        ``await live(client)``.
 
     Raises
     ------
@@ -291,14 +363,37 @@ def _snapshot(found: dict[str, Any]) -> Snapshot:
         MappingProxyType(dict(sorted(found["states"].items()))),
         tasks,
         Rows(LiveWorker, [LiveWorker(*row) for row in found["workers"]]),
+        Rows(LiveClient, [_live_client(*row) for row in found["clients"]]),
+        Rows(LiveReplica, [LiveReplica(*row) for row in found["replicas"]]),
+        found["n_replicas"],
     )
-    if snapshot.cut:
+    listed = {
+        "tasks": (len(tasks), snapshot.n_tasks),
+        "replicas": (len(snapshot.replicas), snapshot.n_replicas),
+    }
+    cut = [f"{n:,} of {total:,} {what}" for what, (n, total) in listed.items() if n < total]
+    if cut:
         warnings.warn(
-            f"Only the first {len(tasks):,} of {snapshot.n_tasks:,} tasks are listed; "
+            f"Only the first {' and '.join(cut)} are listed; "
             "to list more, use dask_strata.live(client, limit=…).",
             stacklevel=3,
         )
     return snapshot
+
+
+def _live_client(  # noqa: PLR0913, PLR0917  the fields of a row
+    client: str,
+    address: str | None,
+    connected: float | None,
+    last_seen_seconds: float,
+    n_wanted: int,
+    wanted: tuple[str, ...],
+) -> LiveClient:
+    # Dask's id of a client is the name of its class, its own name if it has one, and a UUID.
+    parts = _CLIENT_ID.fullmatch(client)
+    when = None if connected is None else datetime.fromtimestamp(connected, timezone.utc)
+    name = None if parts is None else parts["name"]
+    return LiveClient(client, name, address, when, last_seen_seconds, n_wanted, wanted)
 
 
 def _scheduler_function() -> Callable[..., dict[str, Any]]:
@@ -307,6 +402,7 @@ def _scheduler_function() -> Callable[..., dict[str, Any]]:
     It is local and uses nothing of this module. So Dask pickles it by value, and a scheduler
     without dask-strata can run it.
     """
+    holdings = _holdings_function()
 
     def dask_strata_live(limit: int, max_text: int, dask_scheduler: Any = None) -> dict[str, Any]:
         import json
@@ -326,6 +422,11 @@ def _scheduler_function() -> Callable[..., dict[str, Any]]:
                 return text(json.dumps(found, default=lambda value: type(value).__name__))
             except (TypeError, ValueError, RecursionError):
                 return None  # keys that JSON cannot have, or a circular reference
+
+        def executing_seconds(ts: Any) -> float | None:
+            ws = ts.processing_on
+            at_heartbeat = None if ws is None else ws.executing.get(ts)
+            return None if at_heartbeat is None else at_heartbeat + max(0.0, now - ws.last_seen)
 
         def task(ts: Any) -> tuple[Any, ...]:
             holders = [ws.address for ws in ts.who_has or ()]
@@ -348,6 +449,7 @@ def _scheduler_function() -> Callable[..., dict[str, Any]]:
                 text(ts.exception_text or (blame and blame.exception_text) or None),
                 None if blame is None else str(blame.key),
                 annotations(ts.annotations),
+                executing_seconds(ts),
             )
 
         def worker(ws: Any) -> tuple[Any, ...]:
@@ -376,6 +478,51 @@ def _scheduler_function() -> Callable[..., dict[str, Any]]:
             "states": states,
             "tasks": [task(ts) for ts in islice(dask_scheduler.tasks.values(), limit)],
             "workers": [worker(ws) for ws in dask_scheduler.workers.values()],
+            **holdings(dask_scheduler, limit, now),
         }
 
     return dask_strata_live
+
+
+def _holdings_function() -> Callable[..., dict[str, Any]]:
+    """Return the part of the scheduler's function about clients and replicas; local as that is."""
+
+    def connected(scheduler: Any, client: str) -> float | None:
+        for when, event in reversed(scheduler.get_events(client)):
+            if isinstance(event, dict) and event.get("action") == "add-client":
+                return float(when)
+        return None
+
+    def holdings(scheduler: Any, limit: int, now: float) -> dict[str, Any]:
+        from itertools import islice
+
+        slots = iter(range(limit))  # shared by the keys of all clients
+
+        def client(name: str, cs: Any, batched: Any) -> tuple[Any, ...]:
+            peer = getattr(getattr(batched, "comm", None), "peer_address", None)
+            return (
+                name,
+                None if peer is None else str(peer),
+                connected(scheduler, name),
+                max(0.0, now - cs.last_seen),
+                len(cs.wants_what),
+                tuple(str(ts.key) for ts, _ in zip(cs.wants_what, slots, strict=False)),
+            )
+
+        replicas = (
+            (str(ts.key), type(ts.key).__name__, ws.address, None if ts.nbytes < 0 else ts.nbytes)
+            for ws in scheduler.workers.values()
+            for ts in ws.has_what
+        )
+        return {
+            # Dask's own client without a connection, fire-and-forget, is none.
+            "clients": [
+                client(name, cs, scheduler.client_comms[name])
+                for name, cs in scheduler.clients.items()
+                if name in scheduler.client_comms
+            ],
+            "replicas": list(islice(replicas, limit)),
+            "n_replicas": sum(len(ws.has_what) for ws in scheduler.workers.values()),
+        }
+
+    return holdings

@@ -9,7 +9,7 @@ from dask_strata import open_run
 from dask_strata.analysis.check.check import Check, check
 from dask_strata.analysis.check.finding import Finding
 from tests.analysis.one_worker import W
-from tests.support.synthetic import T0, Process, life, new_run
+from tests.support.synthetic import T0, Process, life, new_run, small_run
 
 
 def test_the_sentence_counts_the_processes_of_a_role() -> None:
@@ -53,3 +53,14 @@ def test_check_finds_each_kind_of_gap(tmp_path: Path) -> None:
         "8,999 of 9,000",
     ):
         assert part in text
+
+
+def test_without_the_schedulers_record_its_version_is_unknown(tmp_path: Path) -> None:
+    """No process is noted as recorded by another version than a scheduler without a record."""
+    folder = small_run(tmp_path / "r")
+    Process(folder, "worker-2", address="tcp://w:2", dask_strata="0.1.0").end()
+    for segment in (folder / "segments").glob("scheduler-*"):
+        segment.unlink()
+    texts = [finding.text for finding in check(open_run(folder)).findings]
+    assert "has no record" in texts
+    assert not [text for text in texts if "was recorded by" in text]

@@ -24,6 +24,8 @@ from tests.support.nanoaod import read_with, write_events
 pytest.importorskip("coffea", reason="coffea is not installed: pip install 'dask-strata[coffea]'")
 
 import awkward as ak
+import numpy as np
+import uproot
 from coffea import processor
 from coffea.nanoevents import NanoAODSchema, NanoEventsFactory
 from coffea.processor.executor import WorkItem
@@ -93,9 +95,9 @@ def plain(events: Any) -> dict[str, Any]:
     return {events.metadata["dataset"]: {"eta": float(ak.sum(abs(events.Muon.eta)))}}
 
 
-def from_root(path: str, first: int, last: int) -> float:
-    """Make events of a range of a file, as anybody's function may."""
-    events = NanoEventsFactory.from_root(
+def build(path: str, first: int, last: int) -> Any:
+    """Make events of a range of a file."""
+    return NanoEventsFactory.from_root(
         {path: "Events"},
         entry_start=first,
         entry_stop=last,
@@ -103,7 +105,16 @@ def from_root(path: str, first: int, last: int) -> float:
         metadata={"dataset": "mine"},
         access_log=[],
     ).events()
-    return float(ak.sum(events.Muon.phi))
+
+
+def from_root(path: str, first: int, last: int) -> float:
+    """Make events of a range of a file, as anybody's function may."""
+    return float(ak.sum(build(path, first, last).Muon.phi))
+
+
+def only_build(path: str, first: int, last: int) -> int:
+    """Make events of a range of a file and compute nothing."""
+    return len(build(path, first, last))
 
 
 @pytest.fixture(scope="module")
@@ -510,6 +521,55 @@ def test_aligned_chunks_share_no_cluster(worked: Callable[[str], Worked]) -> Non
         assert reading.file_bytes == Path(reading.uri).stat().st_size
         assert 0 < reading.amplification < 1
         assert 0 < reading.repeated_bytes < reading.requested_bytes
+
+
+def advice_on(
+    client: Client, folder: Path, function: Callable[..., Any], *calls: tuple[Any, ...]
+) -> set[str]:
+    """Record tasks of a function, one for each call, and return the advice on their chunks."""
+    with dask_strata.record(folder, client=client) as run:
+        client.gather([client.submit(function, *call, pure=False) for call in calls])
+    return {advice.what for advice in summarize_chunks(open_run(run.path)).advice}
+
+
+def test_no_advice_on_larger_chunks_than_a_file(
+    client: Client, files: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """Time to open files counts as the price of small chunks where a file has several chunks."""
+    paths = [path for of_dataset in files.values() for path in of_dataset]
+    whole = [(path, 0, N_EVENTS) for path in paths]
+    assert advice_on(client, tmp_path / "whole", only_build, *whole) == set()
+    first = [(path, 0, 100) for path in paths]
+    assert advice_on(client, tmp_path / "first", only_build, *first) == set()
+    parts = [(path, n, n + 1000) for path in paths for n in range(0, N_EVENTS, 1000)]
+    found = advice_on(client, tmp_path / "parts", only_build, *parts)
+    assert "larger chunks: seconds" in found
+
+
+def read_item(item: WorkItem) -> float:
+    """Read one branch of a chunk."""
+    with uproot.open(item.filename) as file:
+        tree = file[item.treename]
+        return float(
+            ak.sum(tree["x"].array(entry_start=item.entrystart, entry_stop=item.entrystop))
+        )
+
+
+def test_bytes_that_open_a_file_for_each_of_its_trees(client: Client, tmp_path: Path) -> None:
+    """Two whole trees of a file need its header twice, whatever the size of the chunks."""
+    path = str(tmp_path / "trees.root")
+    with uproot.recreate(path) as file:
+        for name in "ab":
+            file.mktree(name, {"x": "float64"}).extend({"x": np.arange(1000.0)})
+
+    def item(tree: str, first: int, last: int) -> tuple[WorkItem]:
+        return (WorkItem("signal", path, tree, first, last, b""),)
+
+    whole = item("a", 0, 1000), item("b", 0, 1000)
+    assert advice_on(client, tmp_path / "whole", read_item, *whole) == set()
+    parts = item("a", 0, 500), item("a", 500, 1000), item("b", 0, 1000)
+    found = advice_on(client, tmp_path / "parts", read_item, *parts)
+    assert "larger chunks: bytes" in found
 
 
 def test_sections_counters_and_columns_of_the_inside(worked: Callable[[str], Worked]) -> None:

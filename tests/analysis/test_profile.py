@@ -62,9 +62,9 @@ def test_the_first_screen_has_it_in_two_lines(profiled: Path) -> None:
     console = Console(width=500, record=True)
     console.print(profile_lines(summary))
     first, second = console.export_text().splitlines()
-    assert "user 60 % · numpy 20 % · dask 10 % · unknown 10 % of 10.0 s (cpu clock, 2 proc" in first
-    assert "18.0 s of waiting left out" in first
-    assert "work (work.py:1) 6.0 s" in second
+    assert "user 60 % · numpy 20 % · dask 10 % · unknown 10 % of 10 s (cpu clock, 2 proc" in first
+    assert "18 s of waiting left out" in first
+    assert "work (work.py:1) 6 s" in second
 
 
 def test_rows_add_up_over_threads_intervals_and_processes(profiled: Path) -> None:

@@ -37,15 +37,16 @@ def test_the_summary_has_failures_and_insights(tmp_path: Path) -> None:
     assert summary.n_erred == 2
     assert [(f.count, f.exception, f.example) for f in summary.failures] == [(1, "E('x')", "bad-1")]
     assert any("times the median" in f.text for f in summary.insights)
-    assert {p.prefix for p in prefixes(open_run(run_folder))} == {"(unknown)"}
+    assert {p.prefix for p in prefixes(open_run(run_folder))} == {"p", "bad", "late"}
 
 
 def test_unfinished_tasks_are_counted(tmp_path: Path) -> None:
-    """Tasks that were released before they had a result count; scattered data do not."""
+    """Tasks that were released before they had a result count; data from before do not."""
     rows = [
         *life("done-1", 1, 2, W),
         *moves("gone-1", (1, "released", "waiting"), (3, "waiting", "released")),
         *moves("given-1", (1, "memory", "released"), (2, "released", "forgotten")),
     ]
     summary = summarize(open_run(one_worker(tmp_path / "r", rows)))
-    assert (summary.n_tasks, summary.n_unfinished, summary.n_erred) == (3, 1, 0)
+    assert (summary.n_tasks, summary.n_unfinished, summary.n_erred) == (2, 1, 0)
+    assert summary.n_finished_before == 1

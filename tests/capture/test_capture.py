@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import os
 import subprocess
 import sys
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Any, get_args
 from zoneinfo import ZoneInfo
 
 import pyarrow.parquet as pq
 import pytest
-from distributed import scheduler
+from distributed import Client, LocalCluster, scheduler
 from distributed import worker_state_machine as machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_strata import open_run
+import dask_strata
+from dask_strata import capture, open_run
 from dask_strata.capture import (
     EventSource,
     EventTypeEnum,
     SchedulerEvent,
+    StimulusType,
     TaskHandler,
     TaskState,
     TransferTypeEnum,
     WorkerEvent,
     WXferEvent,
 )
+from dask_strata.capture.reference import reference
+from dask_strata.capture.states import plain
 from dask_strata.capture.writers import FORMATS
 from dask_strata.errors import UnknownTaskError
 from dask_strata.report.formats import write
+from dask_strata.report.words import spreadsheet_text
 from tests.support.synthetic import SECOND, T0, Process, life, moves, new_run, small_run
 
 START = datetime(2026, 11, 18, 11, 6, 40, tzinfo=timezone.utc)
@@ -282,6 +289,140 @@ def test_no_state_is_refused(text: str) -> None:
     assert TaskState.of(text) == text
 
 
+def stimuli_in_source(package: Path) -> set[str]:
+    """Return the beginnings of all stimulus ids that the code of Dask makes."""
+    found: set[str] = set()
+    for file in package.rglob("*.py"):
+        if "tests" in file.parts or file.name == "utils_test.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            values: list[ast.AST | None] = [node]  # ids can be arguments without a name
+            if isinstance(node, ast.Call):
+                values += [k.value for k in node.keywords if k.arg == "stimulus_id"]
+            elif isinstance(node, ast.Dict):
+                pairs = zip(node.keys, node.values, strict=True)
+                values += [v for k, v in pairs if getattr(k, "value", None) == "stimulus_id"]
+            elif isinstance(node, ast.Assign):
+                values += [node.value] if "stimulus_id" in ast.unparse(node.targets) else []
+            found |= {text for v in values if (text := id_of(v, named=v is not node))}
+    return found
+
+
+def id_of(value: ast.AST | None, *, named: bool) -> str | None:
+    """Return an id that an expression makes, with a time of 1.5; None for other expressions."""
+    if isinstance(value, ast.BoolOp):
+        return id_of(value.values[-1], named=named)
+    if isinstance(value, ast.Constant) and isinstance(value.value, str) and named:
+        return value.value
+    if isinstance(value, ast.JoinedStr) and len(value.values) == 2:
+        start, end = value.values
+        if isinstance(start, ast.Constant) and (named or ast.unparse(end).count("{time()}")):
+            return f"{start.value}1.5"
+    return None
+
+
+def test_all_of_dasks_stimuli_are_known() -> None:
+    """Every stimulus id that the code of this version of Dask makes is of a member's kind."""
+    ids = stimuli_in_source(Path(scheduler.__file__).parent)
+    assert {"task-finished-1.5", "steal-1.5", "stimulus-retry-1.5", "worker-connect-1.5"} <= ids
+    assert not {i for i in ids if not isinstance(StimulusType.of(i), StimulusType)}
+    assert len({StimulusType.of(i) for i in ids}) >= 40
+    assert StimulusType.of(scheduler.STIMULUS_ID_UNSET) is StimulusType.UNSET
+
+
+def test_stimuli_of_a_cluster_are_known(tmp_path: Path) -> None:
+    """Events of a recorded cluster have the kinds of stimuli, by Dask's own log of transitions."""
+    cluster = LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+    )
+    with cluster, Client(cluster) as client:
+        with dask_strata.record(tmp_path, client=client) as run:
+            assert client.submit(abs, -1, key="positive").result() == 1
+            client.submit(int, "no number", key="bad").exception()
+            client.scatter([1, 2])
+        log = cluster.scheduler.transition_log
+        logged = {(str(t.key), t.stimulus_id.rpartition("-")[0]) for t in log}
+    handler = TaskHandler(run)
+    events = [e for e in handler.return_all_events() if isinstance(e, SchedulerEvent)]
+    assert all(isinstance(e.stimulus_type, StimulusType) for e in events)
+    assert {(e.key, plain(e.stimulus_type)) for e in events} == logged
+    assert StimulusType.TASK_ERRED in {e.stimulus_type for e in events if e.key == "bad"}
+    frame = handler.to_df()[EventTypeEnum.SCHEDULER]
+    assert {*frame["stimulus_type"]} == {e.stimulus_type for e in events}
+
+
+@given(st.text())
+def test_no_stimulus_is_refused(text: str) -> None:
+    """Any text is a stimulus id; its kind is a text, too."""
+    assert isinstance(StimulusType.of(text), str)
+    assert StimulusType.of(f"task-finished-{abs(hash(text)) / 7}") is StimulusType.TASK_FINISHED
+
+
+@pytest.mark.parametrize("zone", [timezone.utc, ZoneInfo("Asia/Kathmandu")])
+def test_a_handler_can_be_filled_later(zone: tzinfo) -> None:
+    """Without a run, all answers are those of the added events; naive times are in the zone."""
+    handler = TaskHandler(tz=zone)
+    assert (len(handler.tasks), [*handler.return_all_events()], handler.n_events) == (0, [], 0)
+    assert (handler.return_names(), handler.unknown_states()) == ([], {})
+    naive = datetime(2026, 11, 18, 11, 6, 41)  # noqa: DTZ001  the subject of this test
+    source = EventSource("tcp://s:1", "task-finished-1.5")
+    done = SchedulerEvent(naive, naive, naive, TaskState.PROCESSING, TaskState.MEMORY, source, "a")
+    moved = WXferEvent(
+        naive, naive, naive, 1.0, {"a": 1, "b": 2}, 3, 3.0, None, "x", "y",
+        TransferTypeEnum.INCOMING, naive - timedelta(seconds=1),
+    )  # fmt: skip
+    later = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    for event in (done, moved, WorkerEvent("odd", TaskState.READY, "w", later, "b")):
+        handler.add_event(event)
+    assert handler.return_names() == ["a", "b"]
+    assert [task.name for task in handler.tasks] == [*handler.tasks.keys()] == ["a", "b"]
+    aware = naive.replace(tzinfo=zone)
+    task = handler.get_task_by_name("a")
+    assert (task.t_start, task.t_end) == (aware - timedelta(seconds=1), aware)
+    assert task.events[1] == replace(done, t_event=aware, t_begins=aware, t_ends=aware)
+    assert handler.get_task_by_name("b").t_end == later
+    assert handler.n_events == len([*handler.return_all_events()]) == 3
+    assert handler.unknown_states() == {"odd": 1}
+    frame = handler.to_df()[EventTypeEnum.SCHEDULER]
+    assert frame["t_begins"].tolist() == [aware]
+    with pytest.raises(UnknownTaskError):
+        handler.get_task_by_name("c")
+    with pytest.raises(TypeError, match="not str"):
+        handler.add_event("a")
+
+
+def test_naive_times_can_be_added_to_a_run(handler: TaskHandler) -> None:
+    """An added event without a zone sorts among those of the run, which have one."""
+    naive = at(2).replace(tzinfo=None)
+    handler.add_event(WorkerEvent(TaskState.READY, TaskState.MEMORY, "w", naive, X0))
+    times = [e.t_event for e in handler.get_task_by_name(X0).events]
+    assert at(2) in times
+    assert times == sorted(times)
+    times = [e.t_event for e in handler.return_all_events()]
+    assert times == sorted(times)
+
+
+def test_a_filled_handler_is_fast() -> None:
+    """Adding an event does not search through the tasks that were added before."""
+    handler = TaskHandler()
+    for i in range(20_000):
+        handler.add_event(WorkerEvent(TaskState.READY, TaskState.MEMORY, "w", at(i), f"t-{i}"))
+    assert handler.get_task_by_name("t-19999").t_start == at(19_999)
+
+
+def test_transfers_compare_as_in_the_older_tool(handler: TaskHandler) -> None:
+    """The older tool's methods of transfers exist."""
+    transfer = next(handler.return_all_wxfer_events(TransferTypeEnum.INCOMING))
+    assert (transfer.n_tasks(), transfer.is_only_1_task()) == (2, False)
+    assert transfer.return_key_names() == [transfer.get_key_name(), transfer.get_key_name(1)]
+    other = replace(transfer, fulfiller="tcp://elsewhere:1")
+    assert transfer.identical_except_fulfiller(other)
+    assert not transfer.identical_except_requestor(other)
+    assert not transfer.identical_except_fulfiller(transfer)
+    assert not transfer.identical_except_fulfiller(replace(other, total=1))
+    assert transfer.identical_except_requestor(replace(transfer, requestor=None))
+
+
 def test_a_task_that_is_not_there_is_named(handler: TaskHandler) -> None:
     """The error about an unknown task contains its name."""
     with pytest.raises(UnknownTaskError, match="The run has no task nowhere"):
@@ -408,7 +549,9 @@ def test_any_keys_and_times_come_back(tmp_path_factory, changes: list[tuple[str,
     assert {task["name"] for task in written} == expected.keys()
     write(handler, "csv", tmp_path / "csv")
     with (tmp_path / "csv").open(newline="", encoding="utf-8") as file:
-        assert sorted(r["key"] for r in csv.DictReader(file)) == sorted(k for k, _ in changes)
+        assert sorted(r["key"] for r in csv.DictReader(file)) == sorted(
+            spreadsheet_text(k) for k, _ in changes
+        )
 
 
 def test_tasks_of_one_row_have_an_order(tmp_path: Path) -> None:
@@ -479,3 +622,19 @@ def test_data_frames_without_pandas_say_what_to_install(tmp_path: Path) -> None:
     )
     assert done.stdout.splitlines()[0] == "2"
     assert "needs pandas" in done.stdout
+
+
+def test_documentation_has_all_attributes() -> None:
+    """docs/capture.md has a table for each class, with all its attributes, methods and members."""
+    text = (Path(__file__).parents[2] / "docs" / "capture.md").read_text(encoding="utf-8")
+    assert text.endswith(reference())
+    sections = {part.partition("\n")[0]: part for part in text.split("### ")[1:]}
+    classes = [getattr(capture, name) for name in capture.__all__]
+    for cls in (cls for cls in classes if isinstance(cls, type)):
+        names = {name for name in vars(cls) if not name.startswith("_")}
+        names |= set(getattr(cls, "__dataclass_fields__", ()))
+        assert names
+        rows = sections[cls.__name__].splitlines()
+        listed = {row.split("`")[1].removesuffix("()") for row in rows if row.startswith("| `")}
+        assert names <= listed, cls
+        assert not [row for row in rows if row.startswith("|") and "|  |" in row]

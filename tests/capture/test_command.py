@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+from dask_strata.capture import StimulusType
 from dask_strata.capture.command import command
+from tests.support import coupler_files as coupler
 from tests.support.shared_fixtures import FIXTURES, shared_fixture
 from tests.support.synthetic import small_run
 
@@ -252,6 +254,18 @@ def moment(text: str, hours: int) -> datetime:
     return time + timedelta(hours=hours)
 
 
+@pytest.mark.parametrize("form", ["csv", "df_csv"])
+def test_no_cell_is_a_formula(form: str, tmp_path: Path) -> None:
+    """A key that a spreadsheet would run has an apostrophe in front, in both kinds of CSV."""
+    rows = coupler.life("=cmd|' /C calc'!A0", coupler.T0, coupler.T0 + 1, coupler.W1)
+    folder = coupler.write(tmp_path / "in", {"scheduler_transition": rows})
+    done = call("-f", form, "-o", tmp_path / "out", folder)
+    assert done.exit_code == 0, done.stderr
+    out = tmp_path / "out"
+    text = (out / "SCHEDULER_df.csv" if out.is_dir() else out).read_text()
+    assert text.count("calc") == text.count("'=cmd|' /C calc'!A0") > 0
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -287,3 +301,8 @@ def test_real_files_become_one_block_a_task(name: str, tmp_path: Path) -> None:
     }
     assert len(found) == transfers["distinct"]
     assert sums == {kind: transfers[f"bytes_{kind}_distinct"] for kind in sums}
+    with (tmp_path / "o" / "SCHEDULER_df.csv").open(newline="") as file:
+        kinds = {
+            (r["stimulus_id"].rpartition("-")[0], r["stimulus_type"]) for r in csv.DictReader(file)
+        }
+    assert kinds == {(kind, f"StimulusType.{StimulusType.of(kind).name}") for kind, _ in kinds}

@@ -174,6 +174,7 @@ def test_options_decide_what_is_on_record(strata: Strata, script: Script, runs: 
     assert "text" not in run.script
     assert not rows(run, "select * from client_submissions where code is not null")
     assert not rows(run, "select * from submissions where code is not null")
+    assert not rows(run, "select * from client_graphs where expression is not null")
 
 
 def test_help_has_an_example(strata: Strata) -> None:

@@ -411,7 +411,8 @@ def test_the_server_only_reads(client: Client, runs: Path, serve: Callable[..., 
             f"/runs/{name}/run.tar",
         ):
             connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
-            connection.request(method, path, body=b"x")
+            token = {"Authorization": f"token {server.token}"}
+            connection.request(method, path, body=b"x", headers=token)
             assert connection.getresponse().status == 405, (method, path)
             connection.close()
     assert server.get(f"/runs/{name}").status == 200

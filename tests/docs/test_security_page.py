@@ -11,7 +11,16 @@ PAGE = ROOT / "docs" / "security.md"
 SECURITY = "tests/docs/test_security.py::"
 LEFT_OUT = "tests/recorder/pipeline/test_anonymize.py::"
 SERVE = "tests/server/test_serve.py::"
+CONNECTIONS = "tests/server/test_connections.py::"
+ACCESS = "tests/server/test_access.py::"
+SQL = "tests/server/test_sql_limits.py::"
 REDACT = "tests/recorder/pipeline/test_redact.py::"
+
+PLANTED_FILE = "tests/docs/test_planted_secrets.py::"
+PLANTED = f"{PLANTED_FILE}test_only_documented_secrets_are_recorded"
+
+ROWS = "tests/report/test_rows.py::"
+PERMISSIONS = "tests/store/test_permissions.py::"
 
 #: The beginning of each sentence, and the tests that prove it.
 PROVEN_BY = {
@@ -26,8 +35,17 @@ PROVEN_BY = {
     ),
     "Dask's configuration and": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Arguments and results": (f"{SECURITY}test_what_is_recorded_by_default",),
-    "Passwords in URLs,": (f"{REDACT}test_secret_in_text",),
+    "Passwords in URLs,": (f"{REDACT}test_secret_in_text", f"{REDACT}test_forms_of_secrets"),
+    "Secret names contain": (f"{REDACT}test_secret_name", f"{REDACT}test_forms_of_secrets"),
+    "A value may follow": (f"{REDACT}test_forms_of_secrets",),
+    "A password in `-u": (
+        f"{REDACT}test_forms_of_secrets",
+        f"{REDACT}test_a_user_with_a_password_on_a_command_line",
+    ),
+    "A path or address": (PLANTED,),
+    "In annotations, messages": (f"{REDACT}test_values_of_secret_names", PLANTED),
     "This applies to": (
+        PLANTED,
         f"{SECURITY}test_secrets_are_nowhere_in_the_folder",
         f"{SECURITY}test_the_script_is_recorded",
     ),
@@ -35,8 +53,40 @@ PROVEN_BY = {
         "tests/recorder/environment/test_dask_config.py::test_secrets",
         "tests/recorder/environment/test_job.py::test_secrets_of_the_environment_are_not_recorded",
     ),
-    "A secret in none": (f"{SECURITY}test_what_looks_like_no_secret_is_recorded",),
-    "Keys of tasks are not": (f"{SECURITY}test_what_looks_like_no_secret_is_recorded",),
+    "A secret in any of these": (PLANTED, f"{PLANTED_FILE}test_the_page_names_all_kinds"),
+    "| `keys` |": (PLANTED, f"{SECURITY}test_what_looks_like_no_secret_is_recorded"),
+    "| `names` |": (PLANTED,),
+    "| `unnamed` |": (PLANTED, f"{SECURITY}test_what_looks_like_no_secret_is_recorded"),
+    "| `encoded` |": (PLANTED,),
+    "| `files` |": (PLANTED,),
+    "On a terminal, control": (
+        f"{ROWS}test_nothing_controls_the_terminal",
+        f"{ROWS}test_no_command_lets_a_run_control_the_terminal",
+    ),
+    "In CSV, a text": (
+        f"{ROWS}test_no_cell_of_a_csv_file_is_a_formula",
+        "tests/capture/test_command.py::test_no_cell_is_a_formula",
+        f"{ROWS}test_other_formats_have_the_exact_texts",
+    ),
+    "Only its owner:": (
+        f"{PERMISSIONS}test_files_have_the_permissions_that_the_setting_chooses",
+        f"{PERMISSIONS}test_an_imported_run_is_the_owners",
+    ),
+    "The setting `access` chooses": (
+        f"{PERMISSIONS}test_files_have_the_permissions_that_the_setting_chooses",
+        f"{PERMISSIONS}test_a_wrong_value_is_an_error",
+    ),
+    "Files that are written into a run later": (
+        f"{PERMISSIONS}test_what_is_added_has_the_permissions_of_the_folder",
+    ),
+    "An imported run": (f"{PERMISSIONS}test_an_imported_run_is_the_owners",),
+    "So does the page": (
+        f"{PERMISSIONS}test_the_page_of_a_recording_has_the_permissions_of_the_run",
+    ),
+    "The archive of a run": (
+        f"{PERMISSIONS}test_an_extracted_archive_has_the_permissions_of_the_run",
+    ),
+    "A worker of another user": (f"{PERMISSIONS}test_another_user_sends_records_to_the_scheduler",),
     "The setting `leave-out`": (
         f"{LEFT_OUT}test_a_setting_that_is_unknown_is_refused",
         f"{SECURITY}test_the_command_leaves_out",
@@ -78,8 +128,39 @@ PROVEN_BY = {
     ),
     "Records that a process sends": (f"{SECURITY}test_records_go_to_segments_only",),
     "`dask-strata serve` listens": (f"{SECURITY}test_the_server_listens_on_loopback",),
-    "It accepts requests": (f"{SERVE}test_foreign_names_are_refused",),
-    "With `--host`": (f"{SERVE}test_a_token_is_required_where_others_can_reach_the_server",),
+    "It requires a token": (
+        f"{ACCESS}test_every_address_needs_the_token",
+        f"{ACCESS}test_a_wrong_token_reads_nothing",
+        f"{ACCESS}test_another_user_of_this_machine_reads_nothing",
+    ),
+    "Only `--no-token`": (f"{ACCESS}test_options_for_the_token",),
+    "With `--socket`": (
+        f"{ACCESS}test_a_unix_socket",
+        f"{ACCESS}test_another_user_of_this_machine_reads_nothing",
+    ),
+    "The token is neither": (
+        f"{ACCESS}test_no_page_and_no_output_has_the_token",
+        f"{ACCESS}test_the_printed_address_sets_a_cookie",
+    ),
+    "On loopback and on a socket": (
+        f"{ACCESS}test_foreign_names_are_refused",
+        f"{ACCESS}test_a_unix_socket",
+    ),
+    "It refuses requests": (f"{ACCESS}test_requests_of_other_sites_are_refused",),
+    "It closes a connection on which": (f"{ACCESS}test_half_sent_requests_end",),
+    "It closes a connection whose": (
+        f"{CONNECTIONS}test_a_client_that_does_not_read_is_disconnected",
+    ),
+    "It refuses connections": (
+        f"{CONNECTIONS}test_connections_beyond_the_limit_are_refused",
+        f"{CONNECTIONS}test_many_more_connections_leave_the_server_able_to_answer",
+    ),
+    "A query runs": (
+        f"{SQL}test_memory_and_bytes",
+        f"{SQL}test_slow_queries_do_not_delay_pages",
+    ),
+    "An answer to a query": (f"{SQL}test_memory_and_bytes",),
+    "Queries do not delay": (f"{SQL}test_slow_queries_do_not_delay_pages",),
     "It does not encrypt": (f"{SECURITY}test_the_server_listens_on_loopback",),
     "Nothing can be changed": (
         f"{SERVE}test_a_query_that_does_more_than_read_is_refused",

@@ -80,7 +80,7 @@ def _read_segment(run: Path) -> None:
     """Read a segment into the largest tables only, as all of them take longer."""
     names = ("processes", "job", "scheduler_transitions", "worker_events", "counters")
     rows = {name: Rows(RECORDED[name]) for name in names}
-    read_segment(run, "scheduler-1.seg", None, rows, Budget())
+    read_segment(run, "synth", "scheduler-1.seg", None, (rows, Budget()))
     for collected in rows.values():
         collected.table()
 
@@ -91,7 +91,7 @@ def _read_index(run: Path) -> None:
 
 
 def _read_parquet(run: Path) -> None:
-    read_part(open_part(run, "Parquet", PARQUET), Budget(), lambda _name, _count: None)
+    read_part(open_part(run, "synth", "Parquet", PARQUET), Budget(), lambda _name, _count: None)
 
 
 def _frames(folder: Path) -> Reads:

@@ -47,8 +47,8 @@ def request_path(folder: Path) -> Iterator[Request]:
 
     def get(path: bytes) -> tuple[int, bytes]:
         with socket.create_connection(("127.0.0.1", int(found[1])), timeout=120) as connection:
-            cookie = f"Cookie: dask_strata_token={TOKEN}".encode()
-            head = b"\r\nHost: 127.0.0.1\r\nConnection: close\r\n" + cookie + b"\r\n\r\n"
+            access = f"Authorization: token {TOKEN}".encode()
+            head = b"\r\nHost: 127.0.0.1\r\nConnection: close\r\n" + access + b"\r\n\r\n"
             connection.sendall(b"GET " + path + b" HTTP/1.1" + head)
             response = b"".join(iter(lambda: connection.recv(1 << 16), b""))
         status = re.match(rb"HTTP/1\.1 (\d{3})", response)

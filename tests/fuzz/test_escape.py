@@ -46,7 +46,7 @@ def index_of(run: Path) -> dict:
     return json.loads((run / "parquet" / "index.json").read_text())
 
 
-def rewrite(run: Path, **changes: object) -> None:
+def rewrite(run: Path, /, **changes: object) -> None:
     path = run / "parquet" / "index.json"
     path.write_text(json.dumps({**index_of(run), **changes}))
 

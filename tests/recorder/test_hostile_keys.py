@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -389,7 +390,10 @@ def test_story_as_a_user_types_it(odd: Odd) -> None:
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_query(odd: Odd, tmp_path: Path, form: str) -> None:
-    """`query` writes each key exactly, in JSON and CSV, to standard output and to a file."""
+    """`query` writes each key in JSON and CSV, to standard output and to a file.
+
+    In CSV, an apostrophe precedes the keys that a spreadsheet would run.
+    """
     query = "select key, key_type from tasks"
     stdout = command("query", odd.run.path, query, "--format", form).stdout
     file = tmp_path / f"out.{form}"
@@ -403,7 +407,7 @@ def test_query(odd: Odd, tmp_path: Path, form: str) -> None:
             pytest.skip("this version of Python cannot read NUL in CSV")
         lines = csv.reader(io.StringIO(text, newline=""))
         assert next(lines) == ["key", "key_type"]
-        found = [(key, kind) for key, kind in lines]
+        found = [(re.sub("^'([=+@\t\r-])", r"\1", key), kind) for key, kind in lines]
     assert set(TEXTS) <= set(found)
 
 

@@ -79,13 +79,17 @@ def pipeline(folder: Path) -> Path:
         "graph_tasks", [{"key": k, "prefix": k.split("-")[0]} for k in (*keys, "sum-1", "boom-1")]
     )
     scheduler.write("graph_edges", [{"key": "sum-1", "dependency": k} for k in keys])
+    scheduler.write("claimed_inputs", [
+        {"key": keys[2], "uri": "/data/a.root", "dataset": "dimuon", "tree": "Events", "first": 0,
+         "last": 1500, "unit": "entries"}
+    ])  # fmt: skip
     scheduler.write("worker_samples", [
         {"time": T0 + t * SECOND, "worker": W, "seen_by": "scheduler", "managed_bytes": t << 20,
          "unmanaged_bytes": 100 << 20, "spilled_bytes": 0} for t in range(10)
     ])  # fmt: skip
     scheduler.end()
     for n, (address, name) in enumerate(((W, "w"), (V, "v"))):
-        process = Process(folder, f"worker-{n}", address=address, name=name, nthreads=2)
+        process = Process(folder, f"worker-{n}", address=address, name=name, nthreads=2, pid=70 + n)
         process.write(
             "process_samples",
             [{"time": T0 + t * SECOND, "read_bytes": t << 22, "write_bytes": 0} for t in range(10)],
@@ -141,7 +145,7 @@ def test_everything_is_there_and_nothing_complains(page: Browser) -> None:
     assert page.js("return performance.getEntriesByType('resource').length") == 0
     verdict = page.text("#verdict")
     assert "1 task failed." in verdict
-    assert "10.0 s" in verdict
+    assert "10 s" in verdict
     assert page.js("return document.querySelectorAll('.insights li').length") == 3
     assert page.js("return document.querySelectorAll('.map .cell').length") == 9
     stories = page.js(
@@ -189,7 +193,15 @@ def test_clicking_shows_the_story_and_the_lineage(page: Browser) -> None:
     marks = page.js("return [...strata.model.mark]")
     assert sorted(marks) == [0, 1, 2, 2, 2]
     page.js("document.querySelector('#task button').click()")
-    assert "Needed by: 1" in page.text("#task")
+    panel = page.text("#task")
+    assert "Needed by: 1" in panel
+    assert "Files: 1" in panel
+    assert "reads /data/a.root" in panel
+    assert "dimuon, Events, entries 0 to 1,500" in panel
+    assert "1,500 events" in panel
+    assert "elsewhere" in panel
+    assert "pid 71" in panel
+    assert "dask-strata lineage" in panel
     assert sorted(page.js("return [...strata.model.mark]")) == [0, 0, 0, 1, 3]
 
 
@@ -473,6 +485,6 @@ def test_the_verdict_has_the_numbers_of_the_command_line(
     folder = small_run(tmp_path / "r")
     shown = strata("show", folder, check=True).stdout
     browser.show(folder)
-    assert "2 tasks · 10.0 s · 1 worker · 2 threads" in shown
-    assert "2 tasks · 10.0 s · 1 worker · 2 threads" in browser.text("#verdict")
+    assert "2 tasks · 10 s · 1 worker · 2 threads" in shown
+    assert "2 tasks · 10 s · 1 worker · 2 threads" in browser.text("#verdict")
     assert open_run(folder).check().sentence in browser.text("#verdict")

@@ -8,6 +8,7 @@ import pytest
 from dask_strata.run import Run
 from dask_strata.run.derived import definitions, in_order, parse_definition, with_dependencies
 from dask_strata.run.key_ids import KEYS_TABLE, KeyIds
+from dask_strata.run.key_prefix import KEY_PREFIX_MACROS
 from dask_strata.run.query_tables import query_tables
 from dask_strata.schema import DERIVED, RECORDED
 from dask_strata.store.arrow import arrow_schema
@@ -18,6 +19,8 @@ from tests.support.synthetic import small_run
 def empty_tables() -> duckdb.DuckDBPyConnection:
     """Return a connection with every recorded and derived table, without rows."""
     connection = duckdb.connect()
+    for macro in KEY_PREFIX_MACROS:
+        connection.execute(macro)
     keys = KeyIds()
     for name, table in RECORDED.items():
         rows = keys.add_to(arrow_schema(table).empty_table())
@@ -102,7 +105,7 @@ def test_dependencies_are_transitive() -> None:
     """Tables of tables of a query count; tables that no query reads do not."""
     needed = with_dependencies({"phases"})
     assert {"attempts", "_scheduler_attempts", "_transitions", "scheduler_transitions"} <= needed
-    assert not needed & {"tasks", "chunks", "transfers", "spills"}
+    assert not needed & {"tasks", "chunks", "transfers"}
 
 
 def materialised(run: Run) -> set[str]:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -25,9 +26,22 @@ EMPTY = {
 }  # fmt: skip
 
 
-def as_then(table: pa.Table, then: pa.Table) -> pa.Table:
+#: Columns of phases, which were null where Dask reported the other phases of an attempt only. Such
+#: a phase took no time.
+PHASES = {
+    "attempts": {"transfer_seconds", "deserialize_seconds", "disk_seconds"},
+    "tasks": {"transfer_seconds"},
+}
+
+
+def as_then(table: pa.Table, then: pa.Table, name: str) -> pa.Table:
     """Return the columns that the table had then; a later version may have added others."""
-    return table.select(then.column_names).cast(then.schema).combine_chunks()
+    found = table.select(then.column_names).cast(then.schema)
+    for column in PHASES.get(name, ()):
+        i = then.column_names.index(column)
+        no_time = pc.and_(pc.is_null(then[column]), pc.equal(found[column], 0.0))
+        found = found.set_column(i, column, pc.if_else(no_time, None, found[column]))
+    return found.cast(then.schema).combine_chunks()
 
 
 @pytest.fixture(params=["segments", "compacted", "compacted now"])
@@ -47,7 +61,7 @@ def test_every_table_is_equal(folder: Path) -> None:
     empty = set()
     for path in sorted((RECORDED_BY_0_1 / "tables").glob("*.parquet")):
         then = pq.read_table(path).combine_chunks()
-        now = as_then(run[path.stem].to_arrow(), then)
+        now = as_then(run[path.stem].to_arrow(), then, path.stem)
         assert now.equals(then), path.stem
         if not len(then):
             empty.add(path.stem)

@@ -66,7 +66,7 @@ def test_without_memory_and_disk_the_error_has_advice(place, monkeypatch):
     workspace = Workspace(16 << 20)
     workspace.connection.execute("set max_temp_directory_size = '1MB'")
     with pytest.raises(
-        StrataError, match=r"needs more than [0-9,]+ MiB of memory, the most that it may use"
+        StrataError, match=r"needs more than [0-9.]+ GiB of memory, the most that it may use"
     ) as caught:
         workspace.do(lambda: workspace.connection.execute(LARGE))
     assert "TMPDIR" in caught.value.hint

@@ -51,9 +51,11 @@ class Server:
 
     url: str
     process: subprocess.Popen[str]
+    token: str
 
     def get(self, path: str, data: bytes | None = None, **headers: str) -> Answer:
-        """Send a request."""
+        """Send a request, with the token unless another header `Authorization` is given."""
+        headers = {"Authorization": f"token {self.token}"} | headers
         request = urllib.request.Request(self.url + path, data, headers)
         try:
             with urllib.request.urlopen(request, timeout=120) as answer:
@@ -97,9 +99,9 @@ def serve() -> Iterator[Callable[..., Server]]:
         started.append(process)
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"http://\S+?:\d+", line)
+        found = re.search(r"(http://\S+?:\d+)/(?:\?token=(\S+))?", line)
         assert found, line
-        return Server(found.group().replace("0.0.0.0", "127.0.0.1"), process)
+        return Server(found[1].replace("0.0.0.0", "127.0.0.1"), process, found[2] or "")
 
     yield start
     for process in started:
@@ -192,17 +194,13 @@ def test_a_query_that_does_more_than_read_is_refused(
     assert "root:" not in page.text
 
 
-@pytest.mark.long
 def test_huge_requests_are_refused(server: Server, runs: list[Run]) -> None:
-    """The page states that a query or an address is too long, or took too long."""
+    """The page states that a query or an address is too long."""
     name = runs[0].path.name
     page = server.ask(name, "select " + "1," * 50_000 + "1")
     assert (page.status, "too long" in page.text) == (413, True)
     page = server.get("/runs/" + "x" * 30_000)
     assert (page.status, "too long" in page.text) == (414, True)
-    huge = "select sum(a.range * b.range) from range(10000000) a, range(10000000) b, range(9) c"
-    page = server.ask(name, huge)
-    assert (page.status, "took more than" in page.text) == (400, True)
 
 
 def test_tables_and_run_can_be_downloaded(server: Server, runs: list[Run], tmp_path: Path) -> None:
@@ -264,36 +262,6 @@ def test_wrong_requests_about_a_run(
     page = server.get(f"/runs/{runs[0].path.name}/{path}")
     assert page.status == (400 if status == 500 else status)
     assert message in page.text
-
-
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
-def test_foreign_names_are_refused(server: Server, host: str) -> None:
-    """Another site whose name resolves to this machine reads nothing."""
-    page = server.get("/", Host=host)
-    assert page.status == 403
-    assert "runs/" not in page.text
-    assert server.get("/", Host="localhost:1").status == 200
-
-
-def test_a_token_is_required_where_others_can_reach_the_server(
-    folder: Path, serve: Callable[..., Server], strata: Callable[..., subprocess.CompletedProcess]
-) -> None:
-    """Without a token the server does not start; requests without the token read nothing."""
-    refused = strata("serve", folder, "--host", "0.0.0.0")
-    assert refused.returncode == 2
-    assert "token" in refused.stderr
-    server = serve(folder, "--host", "0.0.0.0", "--token", "open sesame".replace(" ", "-"))
-    for path in ("/", "/?token=wrong", "/assets/serve.css", "/runs/x/run.tar"):
-        page = server.get(path)
-        assert (page.status, "token" in page.text) == (401, True)
-    let_in = server.get("/", Cookie="dask_strata_token=open-sesame")
-    assert let_in.status == 200
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
-    connection.request("GET", "/?token=open-sesame&part=rows")
-    answer = connection.getresponse()
-    assert (answer.status, answer.headers["Location"]) == (302, "/?part=rows")
-    assert "HttpOnly" in answer.headers["Set-Cookie"]
-    assert "SameSite=Strict" in answer.headers["Set-Cookie"]
 
 
 def test_a_run_that_is_removed_while_it_is_open(

@@ -47,13 +47,15 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(browser: Browser, runs: Path) -> Iterator[str]:
-    """The address of a server of the runs."""
+    """The address of a server of the runs, whose printed address the browser has opened."""
     command = [sys.executable, "-m", "dask_strata", "serve", str(runs), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    found = re.search(r"http://\S+", process.stdout.readline())
+    found = re.search(r"(http://\S+?/)\?token=\S+", process.stdout.readline())
     assert found
-    yield found.group()
+    browser.driver.get(found[0])
+    assert browser.driver.current_url == found[1]
+    yield found[1]
     browser.driver.get("about:blank")  # no open page sends requests to a stopped server
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0

@@ -36,7 +36,8 @@ def test_empty_cut_and_foreign_segments_cost_only_themselves(tmp_path: Path) -> 
     segments = folder / "segments"
     (segments / "worker-2.seg").write_bytes(b"")
     (segments / "worker-3.seg").write_bytes(b"<html>" * 100)
-    whole = (segments / "worker-1.seg").read_bytes()
+    Process(folder, "worker-4").end()
+    whole = (segments / "worker-4.seg").read_bytes()
     (segments / "worker-4.seg").write_bytes(whole[:-9])
     os.utime(segments / "worker-4.seg", (0, 0))
     run = open_run(folder)

@@ -19,7 +19,8 @@ class Process:
     """One process of a synthetic run: a frame for each call of `write`."""
 
     def __init__(self, folder: Path, name: str, /, **facts: Any) -> None:
-        self.encoder = Encoder(name, {"role": name.partition("-")[0], "run": "synth", "pid": 0})
+        run_id = Manifest.read(folder).run_id
+        self.encoder = Encoder(name, {"role": name.partition("-")[0], "run": run_id, "pid": 0})
         self.sink = FileSink(folder / SEGMENTS / f"{name}{SUFFIX}", self.encoder.header())
         self.write(
             "processes",

@@ -75,7 +75,7 @@ def compare_runs(first: Run, second: Run) -> Comparison:
 
 _PREFIXES = """
     select coalesce(prefix, '(unknown)') as prefix, count(*) as n,
-           sum(compute_seconds) as seconds from tasks group by 1
+           sum(compute_seconds) as seconds from tasks where not finished_before group by 1
 """
 
 _SETTINGS = """

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dask_strata.analysis.breakdown import STATES
+from dask_strata.analysis.critical_path.data import Groups
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dask_strata.run import Run
+
+    Ints = npt.NDArray[np.int64]
 
 #: Reasons of idleness, and their meanings.
 REASONS = {
@@ -29,30 +32,42 @@ REASONS = {
     "too few tasks at once": "each unfinished task was running or waited for one that was",
 }
 
-_IDLE = (
+#: Threads of each worker from each moment to the next, in all and by state.
+_THREADS = (
     STATES
     + """
-    select worker, t as start, t + dt as stop, greatest(n - busy, 0) - fetching as idle
-    from (select *, least(greatest(n - busy, 0), x) as fetching from counted)
-    where greatest(n - busy, 0) > fetching
+    select worker, t as start, t + dt as stop, busy >= n as full, n::double as total,
+           (c * running)::double as compute, fetching::double as transfer, idle::double as idle
+    from shares
     """
 )
 
-#: Changes, +1 and -1, of the number of unfinished tasks and of those ready but not started.
-_STEPS = """
+#: SQL clauses. `ready` has the times in which tasks were ready but had not started: without a
+#: worker while they were queued, else assigned to it.
+_READY = """
     with first as (
-        select attempt, min(epoch_ns(start)) filter (action <> 'transfer') as begun,
-               max(epoch_ns(stop)) filter (action = 'transfer') as fetched
-        from phases group by attempt
+        select attempt, min(a) filter (action <> 'transfer') as begun,
+               max(b) filter (action = 'transfer') as fetched
+        from (select attempt, action, epoch_ns(start) as a, epoch_ns(stop) as b from phases
+              union all select attempt, 'transfer', start, stop from _waits)
+        group by attempt
     ), ready as (
-        select greatest(epoch_ns(a.start), coalesce(f.fetched, epoch_ns(a.start))) as start,
-               least(coalesce(f.begun, epoch_ns(a.stop)), epoch_ns(a.stop)) as stop
-        from attempts a left join first f on f.attempt = a.attempt
-        where a.start is not null and a.stop is not null
+        select a.worker,
+               greatest(epoch_ns(a.start), coalesce(f.fetched, epoch_ns(a.start))) as start,
+               least(f.begun, epoch_ns(coalesce(a.stop, b.last))) as stop
+        from attempts a cross join _bounds b left join first f on f.attempt = a.attempt
+        where a.start is not null
         union all
-        select epoch_ns(time), epoch_ns(next_time) from _transitions
+        select null, epoch_ns(time), epoch_ns(next_time) from _transitions
         where finish_state in ('queued', 'no-worker') and next_time is not null
-    ), lifetimes as (
+    )
+"""
+
+#: Changes, +1 and -1, of the number of unfinished tasks and of those ready but not started.
+_STEPS = (
+    _READY
+    + """
+    , lifetimes as (
         select epoch_ns(submitted) as start, epoch_ns(coalesce(finished, forgotten)) as stop
         from tasks where submitted is not null
     )
@@ -62,6 +77,11 @@ _STEPS = """
     union all select stop, 0, -1 from ready where stop > start
     order by t
 """
+)
+
+_ASSIGNED = (
+    _READY + "select worker, start, stop from ready where stop > start and worker is not null"
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +98,34 @@ class IdleWorker:
         return sum(self.seconds.values())
 
 
+@dataclass(frozen=True)
+class ThreadUse:
+    """Thread-seconds of all workers in a part of a run.
+
+    Attributes
+    ----------
+    total_seconds : float
+        Threads times the time that their worker was connected.
+    seconds : dict
+        Thread-seconds of three of the kinds of a `Breakdown`: compute, transfer and idle.
+    idle : tuple of IdleWorker
+        Idle thread-seconds by worker and reason, the largest first.
+    beside : dict
+        Thread-seconds that were idle while tasks waited behind others on a worker whose threads
+        were all busy, by the name of this worker, the largest first. A thread counts once, and
+        only while a task waits for each such thread.
+    """
+
+    total_seconds: float
+    seconds: dict[str, float]
+    idle: tuple[IdleWorker, ...]
+    beside: dict[str, float]
+
+    def share(self, kind: str) -> float:
+        """Return a kind's share of the total, 0 to 1; 0 if the total is 0."""
+        return self.seconds[kind] / self.total_seconds if self.total_seconds else 0.0
+
+
 def idle_workers(run: Run) -> tuple[IdleWorker, ...]:
     """Return the idle thread-seconds of each worker by reason, the largest first.
 
@@ -85,14 +133,65 @@ def idle_workers(run: Run) -> tuple[IdleWorker, ...]:
     ----------
     run : Run
         The run.
+
+    Returns
+    -------
+    tuple of IdleWorker
+        Empty for an imported run without the scheduler's transitions: the reasons are unknown.
     """
-    spans = run.arrow(_IDLE)
-    if not len(spans):
+    return _by_reason(run, run.arrow(_THREADS), _names(run))
+
+
+def thread_use(run: Run, first: int, last: int) -> ThreadUse:
+    """Return the thread-seconds between two moments.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    first, last : int
+        The moments, in ns since the epoch.
+
+    Returns
+    -------
+    ThreadUse
+        Its total is 0 for an imported run without phases of tasks.
+    """
+    spans = run.arrow(_THREADS)
+    start = np.maximum(spans["start"].to_numpy(), first)
+    stop = np.minimum(spans["stop"].to_numpy(), last)
+    spans = spans.drop_columns(["start", "stop"])
+    spans = spans.append_column("start", pa.array(start)).append_column("stop", pa.array(stop))
+    spans, held = spans.filter(pa.array(stop > start)), (stop - start)[stop > start] / 1e9
+    total, *seconds = (
+        float(spans[name].to_numpy() @ held) for name in ("total", "compute", "transfer", "idle")
+    )
+    if run.record.imported and not len(run["phases"]):
+        total = 0.0
+    by_kind = dict(zip(("compute", "transfer", "idle"), seconds, strict=True))
+    # As in `breakdown`: tasks that wait for a shuffle transfer.
+    waits = run.rows("select coalesce(sum(seconds), 0) as seconds from _shuffle_waits")[0]
+    waited = min(waits["seconds"], by_kind["compute"])
+    by_kind["compute"] -= waited
+    by_kind["transfer"] += waited
+    names = _names(run)
+    return ThreadUse(total, by_kind, _by_reason(run, spans, names), _beside(run, spans, names))
+
+
+def _names(run: Run) -> dict[str, str]:
+    rows = run.rows("select worker, any_value(name) as name from workers group by worker")
+    return {row["worker"]: row["name"] or row["worker"] for row in rows}
+
+
+def _by_reason(run: Run, spans: pa.Table, names: dict[str, str]) -> tuple[IdleWorker, ...]:
+    spans = spans.filter(pc.greater(spans["idle"], 0))
+    unknown = run.record.imported and not len(run["scheduler_transitions"])
+    if unknown or not len(spans):
         return ()
     base = int(spans["start"].to_numpy().min())
     start, stop = (spans[name].to_numpy() - base for name in ("start", "stop"))
     times, spent = _reasons(run, base)
-    threads = spans["idle"].cast("double").to_numpy()
+    threads = spans["idle"].to_numpy()
     worker = spans["worker"].cast("string").combine_chunks().dictionary_encode()
     codes = worker.indices.to_numpy()
     idle: dict[str, list[float]] = {}
@@ -101,10 +200,6 @@ def idle_workers(run: Run) -> tuple[IdleWorker, ...]:
         idle[reason] = np.bincount(
             codes, weights=part * threads, minlength=len(worker.dictionary)
         ).tolist()
-    names = {
-        row["worker"]: row["name"]
-        for row in run.rows("select worker, any_value(name) as name from workers group by worker")
-    }
     found = [
         IdleWorker(
             address,
@@ -114,6 +209,79 @@ def idle_workers(run: Run) -> tuple[IdleWorker, ...]:
         for i, address in enumerate(worker.dictionary.to_pylist())
     ]
     return tuple(sorted(found, key=lambda w: (-w.idle_seconds, w.worker)))
+
+
+def _beside(run: Run, spans: pa.Table, names: dict[str, str]) -> dict[str, float]:
+    """Return the idle thread-seconds while tasks waited on busy workers, by these workers."""
+    assigned = run.arrow(_ASSIGNED)
+    if not len(assigned) or not len(spans):
+        return {}
+    base = int(spans["start"].to_numpy().min())
+    full = _by_worker(spans.filter(spans["full"]), base)
+    waiting = {
+        worker: _held(*intervals, *full[worker])
+        for worker, intervals in _by_worker(assigned, base).items()
+        if worker in full
+    }
+    start, stop = (spans[name].to_numpy() - base for name in ("start", "stop"))
+    threads = spans["idle"].to_numpy()
+    idle_times = np.concatenate([start, stop])
+    idle_steps = np.concatenate([threads, -threads])
+    times = np.concatenate([idle_times, *(times for times, _ in waiting.values())])
+    zeros = np.zeros(len(times) - len(idle_times))
+    order = np.argsort(times, kind="stable")
+    idle = np.cumsum(np.concatenate([idle_steps, zeros])[order])
+    tasks = np.cumsum(
+        np.concatenate([0 * idle_times, *(steps for _, steps in waiting.values())])[order]
+    )
+    times, held = times[order], np.diff(times[order], append=times[order][-1])
+    share = np.where(tasks > 0, np.clip(idle, 0, tasks) / np.maximum(tasks, 1), 0.0)
+    # Thread time per waiting task up to each moment.
+    amount = np.concatenate([[0.0], np.cumsum(share * held)[:-1]])
+    found: dict[str, float] = {}
+    for worker, (at, steps) in waiting.items():
+        name = names.get(worker, worker)
+        found[name] = found.get(name, 0.0) - float(np.interp(at, times, amount) @ steps) / 1e9
+    return {name: found[name] for name in sorted(found, key=lambda n: -found[n]) if found[name] > 0}
+
+
+def _by_worker(table: pa.Table, base: int) -> dict[str, tuple[Ints, Ints]]:
+    """Return the intervals of each worker, in ns from `base`."""
+    worker = table["worker"].cast("string").combine_chunks().dictionary_encode()
+    addresses = worker.dictionary.to_pylist()
+    groups = Groups.of(worker.indices.to_numpy().astype(np.int64), len(addresses))
+    start, stop = (table[name].to_numpy() - base for name in ("start", "stop"))
+    return {
+        address: (start[groups.rows(i)], stop[groups.rows(i)])
+        for i, address in enumerate(addresses)
+    }
+
+
+def _held(start: Ints, stop: Ints, full_start: Ints, full_stop: Ints) -> tuple[Ints, Ints]:
+    """Return the changes of the number of tasks that wait while their worker is full.
+
+    Parameters
+    ----------
+    start, stop : array of int
+        Times in which tasks of the worker wait.
+    full_start, full_stop : array of int
+        Disjoint times in which all threads of the worker are busy.
+
+    Returns
+    -------
+    tuple of array of int
+        The times in order, and the change at each.
+    """
+    times = np.concatenate([start, stop, full_start, full_stop])
+    order = np.argsort(times, kind="stable")
+    tasks, full = (
+        np.cumsum(np.concatenate(steps)[order])
+        for steps in (
+            (start * 0 + 1, stop * 0 - 1, full_start * 0, full_stop * 0),
+            (start * 0, stop * 0, full_start * 0 + 1, full_stop * 0 - 1),
+        )
+    )
+    return times[order], np.diff(tasks * full, prepend=0)
 
 
 def _reasons(

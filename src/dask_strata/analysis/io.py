@@ -19,7 +19,7 @@ SMALL_BYTES = 4096
 STORM = 100
 
 #: Kinds of rows of `select_io`.
-BY = ("task", "prefix", "file")
+BY = ("task", "prefix", "file", "host", "log", "total")
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,46 @@ class PrefixIo:
 
 
 @dataclass(frozen=True)
-class FileIo:
-    """Operations of the run's processes on a file.
+class TiedIo:
+    """Bytes of logs by host, and by the evidence for their task or process.
 
     Attributes
     ----------
+    host : str or None
+        Host name; None if no log of these has one.
+    tied_to : str or None
+        task, process, host, or None.
+    attributed_by : str or None
+        How it was attributed, see the column ``attributed_by`` of ``io_totals``.
+    reason : str or None
+        Why it is tied to no task, or to nothing; None for a task.
+    n_logs, n_operations : int
+        Number of logs, and of traced reads and writes.
+    certainty : float or None
+        Least certainty of a process; None without a process.
+    """
+
+    host: str | None
+    tied_to: str | None
+    attributed_by: str | None
+    reason: str | None
+    n_logs: int
+    n_operations: int
+    read_bytes: int
+    write_bytes: int
+    certainty: float | None
+
+
+@dataclass(frozen=True)
+class FileIo:
+    """Operations on a file in all logs, except the recorder's own.
+
+    Attributes
+    ----------
+    task_read_bytes, task_write_bytes : int
+        Bytes of operations that are tied to a task.
+    untraced_bytes : int or None
+        Bytes that Darshan counted, but did not trace; None without counters of the file.
     repeated_bytes : int
         Bytes that were read again, by the same or another process.
     small_reads : int
@@ -59,6 +94,9 @@ class FileIo:
     seconds: float
     opens: int | None
     stats: int | None
+    task_read_bytes: int = 0
+    task_write_bytes: int = 0
+    untraced_bytes: int | None = None
 
     @property
     def storm(self) -> bool:
@@ -95,6 +133,8 @@ class Io:
     attributed : mapping of str to tuple of int
         Number of operations and their bytes, by the way they were attributed to tasks; only of
         matched logs.
+    totals : tuple of TiedIo
+        All bytes of all logs, by host and by the evidence for their task or process.
     prefixes : tuple of PrefixIo
         By prefix, most bytes first.
     files : tuple of FileIo
@@ -106,6 +146,7 @@ class Io:
     n_logs: int
     n_tied: int
     attributed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    totals: tuple[TiedIo, ...] = ()
     prefixes: tuple[PrefixIo, ...] = ()
     files: tuple[FileIo, ...] = ()
     compared: Compared | None = None
@@ -116,11 +157,28 @@ class Io:
         return sum(n for n, _ in self.attributed.values())
 
     @property
+    def read_bytes(self) -> int:
+        """Bytes read in all logs."""
+        return sum(total.read_bytes for total in self.totals)
+
+    @property
+    def write_bytes(self) -> int:
+        """Bytes written in all logs."""
+        return sum(total.write_bytes for total in self.totals)
+
+    @property
+    def n_operations_of_users(self) -> int:
+        """Number of operations of the run's processes without the recorder's own."""
+        return self.n_operations - self.attributed.get("recorder", (0, 0))[0]
+
+    @property
     def certain(self) -> float | None:
-        """Share of the operations whose task is certain, 0 to 1; None without operations."""
-        if not self.n_operations:
-            return None
-        return sum(self.attributed.get(by, (0, 0))[0] for by in CERTAIN) / self.n_operations
+        """Share of the operations whose task is certain, 0 to 1; None without operations.
+
+        The recorder's own operations do not count.
+        """
+        n = self.n_operations_of_users
+        return sum(self.attributed.get(by, (0, 0))[0] for by in CERTAIN) / n if n else None
 
 
 #: Ways of attribution that leave no doubt about the task.
@@ -142,12 +200,15 @@ def summarize_io(run: Run, *, files: bool = True) -> Io | None:
     logs = run.rows("select count(*) as n, count(tied_by) as tied from darshan_logs")[0]
     by = run.rows("""
         select attributed_by, count(*) as n, sum(length_bytes)::bigint as nbytes from io_segments
-        where attributed_by is not null and module = 'DXT_POSIX' group by 1 order by n desc
+        where attributed_by is not null and module = 'DXT_POSIX'
+          and log in (select log from darshan_logs where tied_by is not null)
+        group by 1 order by n desc
     """)
     return Io(
         n_logs=logs["n"],
         n_tied=logs["tied"],
         attributed={row["attributed_by"]: (row["n"], row["nbytes"]) for row in by},
+        totals=tuple(TiedIo(**row) for row in run.rows(_TOTALS)),
         prefixes=tuple(PrefixIo(**row) for row in run.rows(_PREFIXES)),
         files=tuple(FileIo(**row) for row in run.rows(_FILES)) if files else (),
         compared=_compared(run),
@@ -155,14 +216,14 @@ def summarize_io(run: Run, *, files: bool = True) -> Io | None:
 
 
 def select_io(run: Run, by: str) -> pa.Table:
-    """Return the input and output of a run, one row per task, prefix or file.
+    """Return the input and output of a run, one row per object of a kind.
 
     Parameters
     ----------
     run : Run
         The run.
     by : str
-        task, prefix or file.
+        task, prefix, file, host, log, or total: host and evidence for a task or process.
 
     Raises
     ------
@@ -174,7 +235,7 @@ def select_io(run: Run, by: str) -> pa.Table:
     if by not in BY:
         raise UsageError(f"No rows by {by}.", hint=f"There are: {', '.join(BY)}")
     require_logs(run)
-    return run.sql({"task": _TASKS, "prefix": _PREFIXES, "file": _FILES}[by]).to_arrow()
+    return run.sql(_QUERIES[by]).to_arrow()
 
 
 def require_logs(run: Run) -> None:
@@ -227,9 +288,13 @@ _PREFIXES = """
 """
 
 _FILES = f"""
-    with traced as (
+    with own as (
+        -- Files of the run itself: the recorder's operations are on no other file.
+        select uri from io_segments group by uri having bool_and(attributed_by = 'recorder')
+    ), traced as (
         select * from io_segments
-        where attributed_by is not null and module = 'DXT_POSIX' and uri is not null
+        where module = 'DXT_POSIX' and uri is not null
+          and attributed_by is distinct from 'recorder'
     ), ordered_reads as (
         -- The end of the file's part that reads with no later offset cover.
         select *, max("offset" + length_bytes) over (
@@ -247,24 +312,94 @@ _FILES = f"""
                count(*) filter (operation = 'read' and length_bytes < {SMALL_BYTES}) as small_reads,
                count(*) filter (operation = 'write') as writes,
                coalesce(sum(length_bytes) filter (operation = 'write'), 0)::bigint as write_bytes,
+               coalesce(sum(length_bytes) filter (operation = 'read' and attempt is not null), 0)
+                   ::bigint as task_read_bytes,
+               coalesce(sum(length_bytes) filter (operation = 'write' and attempt is not null), 0)
+                   ::bigint as task_write_bytes,
                sum(seconds) as seconds
         from traced group by uri
+    ), traced_in_log as (
+        select log, uri, sum(length_bytes) as nbytes from io_segments
+        where module = 'DXT_POSIX' group by all
+    ), counted_in_log as (
+        select log, uri, sum(value) filter (counter = 'POSIX_OPENS') as opens,
+               sum(value) filter (counter = 'POSIX_STATS') as stats,
+               coalesce(sum(value) filter (
+                   counter in ('POSIX_BYTES_READ', 'POSIX_BYTES_WRITTEN')), 0) as nbytes,
+               coalesce(sum(value) filter (
+                   counter in ('STDIO_BYTES_READ', 'STDIO_BYTES_WRITTEN')), 0) as buffered
+        from darshan_counters where module in ('POSIX', 'STDIO') group by all
     ), counted as (
-        select uri, (sum(value) filter (counter = 'POSIX_OPENS'))::bigint as opens,
-               (sum(value) filter (counter = 'POSIX_STATS'))::bigint as stats
-        from darshan_counters
-        where module = 'POSIX' and log in (select log from darshan_logs where tied_by is not null)
-        group by uri
+        select c.uri, sum(c.opens)::bigint as opens, sum(c.stats)::bigint as stats,
+               sum(greatest(0, c.nbytes - coalesce(t.nbytes, 0)) + c.buffered)::bigint
+                   as untraced_bytes
+        from counted_in_log c left join traced_in_log t on t.log = c.log and t.uri = c.uri
+        anti join own on own.uri = c.uri
+        group by c.uri
     )
     select coalesce(u.uri, a.uri) as uri, coalesce(n_tasks, 0) as n_tasks,
            coalesce(reads, 0) as reads, coalesce(read_bytes, 0) as read_bytes,
            coalesce(repeated_bytes, 0) as repeated_bytes, coalesce(small_reads, 0) as small_reads,
            coalesce(writes, 0) as writes, coalesce(write_bytes, 0) as write_bytes,
-           coalesce(seconds, 0) as seconds, opens, stats
+           coalesce(seconds, 0) as seconds, opens, stats,
+           coalesce(task_read_bytes, 0) as task_read_bytes,
+           coalesce(task_write_bytes, 0) as task_write_bytes, untraced_bytes
     from used u full outer join counted a on a.uri = u.uri left join again r on r.uri = u.uri
     where coalesce(u.uri, a.uri) is not null
     order by read_bytes + write_bytes desc, uri
 """  # noqa: S608  numbers from constants
+
+_TOTALS = """
+    from (
+        select host, tied_to, attributed_by, reason, count(distinct log) as n_logs,
+               sum(n_operations)::bigint as n_operations, sum(read_bytes)::bigint as read_bytes,
+               sum(write_bytes)::bigint as write_bytes, min(certainty) as certainty
+        from io_totals group by all
+    )
+    order by host is null, host,
+             case tied_to when 'task' then 1 when 'process' then 2 when 'host' then 3 else 4 end,
+             read_bytes + write_bytes desc, attributed_by, reason
+"""
+
+_SUMS = """
+    coalesce(sum(n_operations), 0)::bigint as n_operations,
+    coalesce(sum(read_bytes), 0)::bigint as read_bytes,
+    coalesce(sum(write_bytes), 0)::bigint as write_bytes,
+    coalesce(sum(read_bytes) filter (tied_to = 'task'), 0)::bigint as task_read_bytes,
+    coalesce(sum(write_bytes) filter (tied_to = 'task'), 0)::bigint as task_write_bytes,
+    coalesce(sum(read_bytes) filter (attributed_by = 'recorder'), 0)::bigint
+        as recorder_read_bytes,
+    coalesce(sum(write_bytes) filter (attributed_by = 'recorder'), 0)::bigint
+        as recorder_write_bytes
+"""
+
+_HOSTS = f"""
+    select host, count(distinct log) as n_logs,
+           count(distinct log) filter (tied_to in ('task', 'process')) as n_tied, {_SUMS},
+           coalesce(sum(read_bytes) filter (tied_to is null), 0)::bigint as untied_read_bytes,
+           coalesce(sum(write_bytes) filter (tied_to is null), 0)::bigint as untied_write_bytes
+    from io_totals t group by host
+    order by sum(t.read_bytes) + sum(t.write_bytes) desc, host
+"""  # noqa: S608  columns from constants
+
+_LOGS = f"""
+    select log, any_value(l.file) as file, any_value(t.host) as host,
+           any_value(t.program) as program, any_value(l.pid) as pid, any_value(t.worker) as worker,
+           any_value(l.tied_by) as tied_by, any_value(t.certainty) as certainty,
+           any_value(t.reason) filter (l.tied_by is null
+               and attributed_by is distinct from 'recorder') as reason, {_SUMS}
+    from io_totals t join darshan_logs l using (log)
+    group by log order by sum(t.read_bytes) + sum(t.write_bytes) desc, log
+"""  # noqa: S608  columns from constants
+
+_QUERIES = {
+    "task": _TASKS,
+    "prefix": _PREFIXES,
+    "file": _FILES,
+    "host": _HOSTS,
+    "log": _LOGS,
+    "total": _TOTALS,
+}
 
 
 def _compared(run: Run) -> Compared | None:

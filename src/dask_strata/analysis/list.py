@@ -57,7 +57,9 @@ def list_run(path: Path) -> dict[str, Any]:
         run = open_run(path)
         facts = run.rows("select * from _bounds")[0]
         counts = run.rows(
-            "select count(*) as n, count(*) filter (state = 'erred') as erred from tasks"
+            "select count(*) as n, case when count(state) > 0 or count(*) = 0 "
+            "then count(*) filter (state = 'erred') end as erred "
+            "from tasks where not finished_before"
         )[0]
         row |= {
             "name": run.manifest.name,

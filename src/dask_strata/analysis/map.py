@@ -19,7 +19,12 @@ CELLS = (
     (2, "workflow system", "client", "script, git, connections, submissions and their lines"),
     (2, "workflow system", "task graph", "tasks, dependencies, layers, annotations"),
     (3, "workflow system", "scheduler", "transitions, workers, stealing, events, load"),
-    (4, "workflow system", "worker", "transitions, attempts, transfers, spills, load"),
+    (
+        4,
+        "workflow system",
+        "worker",
+        "transitions, attempts, transfers, P2P shuffles, spills, load",
+    ),
     (5, "system", "process", "Darshan's logs; CPU, I/O and memory of processes over time"),
     (5, "system", "thread", "CPU, I/O, memory and files of each execution"),
     (5, "system", "coroutine", "profiles of functions and coroutines, if switched on"),

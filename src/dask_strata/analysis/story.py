@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from dask_strata.analysis.words import count
+from dask_strata.analysis.words import count, duration, size
+from dask_strata.analysis.worker_ends import ends_of
 
 if TYPE_CHECKING:
     from dask_strata.run import Run, Task
@@ -23,7 +24,7 @@ class Event:
     time : datetime or None
         Its time in UTC; None if unknown.
     layer : str
-        client, graph, scheduler, worker, transfer, thread or io.
+        client, graph, scheduler, worker, transfer, thread, io or nanny.
     where : str
         Client or worker; empty if unknown.
     what : str
@@ -41,7 +42,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Story:
-    """One task: its key, its row of the table ``tasks``, its neighbours and its events."""
+    """One task: its key, its row of the table ``tasks``, its neighbours and its events.
+
+    The place is that of the last attempt. `files` and `chunks` are rows of `Task.files` and
+    `Task.chunks`, `worker_ends` those of the table that ended attempts at the task.
+    """
 
     key: str
     key_type: str
@@ -49,10 +54,25 @@ class Story:
     dependencies: tuple[str, ...]
     dependents: tuple[str, ...]
     events: tuple[Event, ...]
+    host: str | None = None
+    pid: int | None = None
+    thread: int | None = None
+    files: tuple[dict[str, Any], ...] = ()
+    chunks: tuple[dict[str, Any], ...] = ()
+    worker_ends: tuple[dict[str, Any], ...] = ()
 
 
 #: Order of events of the same moment, from cause to effect.
-_ORDER = {"client": 0, "graph": 1, "scheduler": 2, "worker": 3, "transfer": 4, "thread": 5, "io": 6}
+_ORDER = {
+    "client": 0,
+    "graph": 1,
+    "scheduler": 2,
+    "worker": 3,
+    "transfer": 4,
+    "thread": 5,
+    "io": 6,
+    "nanny": 7,
+}
 
 #: Most files of a task that have an event each; the others are added up in one event.
 _FILES = 10
@@ -71,6 +91,7 @@ def story(task: Task) -> Story:
     Story
         Its events in time order; those of the same moment from cause to effect.
     """
+    ends = ends_of(task)
     events = [
         *_submissions(task),
         *_scheduler(task),
@@ -81,6 +102,7 @@ def story(task: Task) -> Story:
         *_spills(task),
         *_steals(task),
         *_segments(task),
+        *_ends(ends),
     ]
     events.sort(key=lambda e: (e.time is None, e.time, _ORDER.get(e.layer, 9)))
     return Story(
@@ -90,6 +112,12 @@ def story(task: Task) -> Story:
         tuple(task.dependencies),
         tuple(task.dependents),
         tuple(events),
+        task.host,
+        task.pid,
+        task.thread,
+        tuple(task.files),
+        tuple(task.chunks),
+        tuple(ends),
     )
 
 
@@ -106,7 +134,7 @@ def _submissions(task: Task) -> Iterator[Event]:
             if row["annotations"]:
                 parts.append(f"annotations {row['annotations']}")
             if row["definition_bytes"] is not None:
-                parts.append(f"definition {row['definition_bytes']:,} bytes")
+                parts.append(f"definition of {size(row['definition_bytes'])}")
             yield Event(
                 submission["time"], "graph", submission["client"], "submitted", ", ".join(parts)
             )
@@ -135,15 +163,16 @@ def _scheduler(task: Task) -> Iterator[Event]:
     for row in sorted(task.rows("scheduler_transitions"), key=lambda r: r["seq"]):
         parts = [row["stimulus_id"] or ""]
         if row["nbytes"] is not None:
-            parts.append(f"{row['typename'] or 'result'} of {row['nbytes']:,} bytes")
+            parts.append(f"{row['typename'] or 'result'} of {size(row['nbytes'])}")
         for interval in row["startstops"] or ():
             seconds = (interval["stop"] - interval["start"]).total_seconds()
             source = f" from {interval['source']}" if interval["source"] else ""
-            parts.append(f"{interval['action']}{source} {seconds * 1e3:.3f} ms")
+            parts.append(f"{interval['action']}{source} {duration(seconds)}")
         if row["thread"] is not None:
             parts.append(f"thread {row['thread']}")
         if row["suspicious"]:
-            parts.append(f"{count(row['suspicious'], 'worker')} died while running it")
+            ended = count(row["suspicious"], "worker")
+            parts.append(f"{ended} ended while the task was assigned to them")
         if row["metadata"]:
             parts.append(f"metadata {row['metadata']}")
         if row["exception"]:
@@ -157,6 +186,19 @@ def _scheduler(task: Task) -> Iterator[Event]:
             f"{row['start_state']} → {row['finish_state']}",
             ", ".join(filter(None, parts)),
         )
+
+
+def _ends(ends: list[dict[str, Any]]) -> Iterator[Event]:
+    for end in ends:
+        where = end["worker"] or ""
+        if end["killed"] is not None:
+            what = f"nanny killed process {end['pid']} because of its memory"
+            yield Event(end["killed"], "nanny", where, what)
+        if end["exited"] is not None:
+            signal, status = end["signal"], end["exit_status"]
+            how = f"exited with status {status}" if signal is None else f"died of {signal}"
+            yield Event(end["exited"], "nanny", where, f"process {end['pid']} {how}")
+        yield Event(end["stop"], "scheduler", where, "worker removed", end["reason"] or "")
 
 
 def _reports(task: Task) -> Iterator[Event]:
@@ -191,13 +233,18 @@ def _executions(task: Task) -> Iterator[Event]:
         opened[row["process"], row["execution"]].add(row["uri"])
     for row in task.rows("executions"):
         seconds = (row["stop"] - row["start"]).total_seconds()
-        parts = [f"ran {seconds * 1e3:.3f} ms"]
+        parts = [f"ran {duration(seconds)}"]
         if row["cpu_seconds"] is not None:
-            parts.append(f"CPU {row['cpu_seconds'] * 1e3:.3f} ms")
+            parts.append(f"CPU {duration(row['cpu_seconds'])}")
+        parts += _process_cpu(row)
         for operation, done in _DONE.items():
             nbytes, calls = row[f"{operation}_bytes"], row[f"{operation}_calls"]
             if nbytes is not None and (nbytes or calls):
-                parts.append(f"{done} {nbytes:,} bytes in {count(calls, 'call')}")
+                parts.append(f"{done} {size(nbytes)} in {count(calls, 'call')}")
+        for operation, done in _DONE.items():
+            nbytes = row[f"other_{operation}_bytes"]
+            if nbytes is not None and nbytes >= _LEAST_OTHER_BYTES:
+                parts.append(f"other threads of the process {done} {size(nbytes)} meanwhile")
         if files := opened[row["process"], row["execution"]]:
             parts.append(f"opened {count(len(files), 'file')}")
         if row["elsewhere"]:
@@ -213,9 +260,28 @@ def _executions(task: Task) -> Iterator[Event]:
         )
 
 
+def _process_cpu(row: dict[str, Any]) -> Iterator[str]:
+    if row["cpu_seconds"] is None or row["process_cpu_seconds"] is None:
+        return
+    if row["shared"] is False:
+        other = row["process_cpu_seconds"] - row["cpu_seconds"]
+        if other >= LEAST_OTHER_CPU_SECONDS:
+            yield f"other threads of the process used CPU for {duration(other)} meanwhile"
+    else:
+        others = "and other tasks" if row["shared"] else "and perhaps other tasks"
+        total = duration(row["process_cpu_seconds"])
+        yield f"the whole process, {others}, used CPU for {total} meanwhile"
+
+
 _KINDS = {"coroutine": "coroutine", "actor": "call of the actor"}
 
 _DONE = {"read": "read", "write": "wrote"}
+
+#: Fewer bytes of other threads are not shown: Dask reads some kilobytes of /proc each second.
+_LEAST_OTHER_BYTES = 65_536
+
+#: Less CPU time of other threads is not shown: it is within a few ticks of the kernel's clock.
+LEAST_OTHER_CPU_SECONDS = 0.05
 
 
 def _segments(task: Task) -> Iterator[Event]:
@@ -236,12 +302,12 @@ def _segments(task: Task) -> Iterator[Event]:
             "io",
             row["worker"] or "",
             f"{done} {row['uri'] or 'a file without a name'}",
-            f"{row['nbytes']:,} bytes in {count(row['n'], 'operation')}, "
-            f"{row['seconds'] * 1e3:.3f} ms, {_BY[row['by']]}",
+            f"{size(row['nbytes'])} in {count(row['n'], 'operation')}, "
+            f"{duration(row['seconds'])}, {_BY[row['by']]}",
         )
     if rest := rows[_FILES:]:
         files, nbytes = len({r["uri"] for r in rest}), sum(r["nbytes"] for r in rest)
-        what = f"and {nbytes:,} bytes of {count(files, 'more file')}"
+        what = f"and {size(nbytes)} of {count(files, 'more file')}"
         yield Event(min(r["start"] for r in rest), "io", rest[0]["worker"] or "", what)
 
 
@@ -253,14 +319,14 @@ def _transfers(task: Task) -> Iterator[Event]:
     for row in task.transfers:
         seconds = (row["stop"] - row["start"]).total_seconds()
         nbytes = sizes.get(row["transfer"])
-        size = "" if nbytes is None else f"{nbytes:,} bytes, "
+        sent = "" if nbytes is None else f"{size(nbytes)}, "
         n_keys = "" if row["n_keys"] is None else f"one of {count(row['n_keys'], 'result')} "
         yield Event(
             row["start"],
             "transfer",
             row["destination"] or "a client",
             f"result sent by {row['source']}",
-            f"{size}{n_keys}in {seconds * 1e3:.3f} ms, recorded by {row['seen_by']}",
+            f"{sent}{n_keys}in {duration(seconds)}, recorded by {row['seen_by']}",
         )
 
 
@@ -271,8 +337,8 @@ def _spills(task: Task) -> Iterator[Event]:
             "worker",
             row["worker"],
             row["action"],
-            ("size unknown" if row["nbytes"] is None else f"{row['nbytes']:,} bytes")
-            + ("" if row["seconds"] is None else f" in {row['seconds'] * 1e3:.3f} ms"),
+            ("size unknown" if row["nbytes"] is None else size(row["nbytes"]))
+            + ("" if row["seconds"] is None else f" in {duration(row['seconds'])}"),
         )
 
 

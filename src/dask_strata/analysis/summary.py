@@ -9,23 +9,14 @@ from typing import TYPE_CHECKING
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse, breakdown, prefixes
 from dask_strata.analysis.check.check import Check, check
 from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
-from dask_strata.analysis.idleness import idle_workers
+from dask_strata.analysis.failures import Failure, failures
 from dask_strata.analysis.insights import Insight, insights
 from dask_strata.analysis.io import Io, summarize_io
 from dask_strata.analysis.profile import ProfileSummary, summarize_profile
+from dask_strata.analysis.timeline.traffic import Moved, moved
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Tasks of a prefix that failed with the same exception, without those that depend on them."""
-
-    prefix: str
-    exception: str
-    count: int
-    example: str
 
 
 @dataclass(frozen=True)
@@ -38,6 +29,8 @@ class InputOutput:
     task_read_bytes: int | None
     task_write_bytes: int | None
     library_read_bytes: int | None
+    other_read_bytes: int | None
+    other_write_bytes: int | None
     unattributed_read_bytes: int | None
     unattributed_write_bytes: int | None
 
@@ -52,17 +45,19 @@ class Summary:
     state: str
     start: datetime | None
     duration_seconds: float
-    active_seconds: float
+    active_seconds: float | None
     n_tasks: int
-    n_erred: int
-    n_unfinished: int
+    n_finished_before: int
+    n_erred: int | None
+    n_unfinished: int | None
     n_submissions: int
     n_workers: int
-    n_threads: int
+    n_threads: int | None
     n_hosts: int
     breakdown: Breakdown
     prefixes: tuple[PrefixUse, ...]
     files: InputOutput
+    moved: Moved
     failures: tuple[Failure, ...]
     insights: tuple[Insight, ...]
     path_seconds: dict[str, float]
@@ -95,16 +90,19 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
     """
     facts = run.rows("select * from _bounds")[0]
     counts = run.rows("""
-        select count(*) as n, count(*) filter (state = 'erred') as erred,
-               count(*) filter (finished is null and state not in ('memory', 'erred'))
-                   as unfinished,
-               coalesce((max(epoch_ns(coalesce(finished, submitted, started)))
-                         - min(epoch_ns(coalesce(submitted, started)))) / 1e9, 0)
-                   as active
-        from tasks
+        select count(*) as n, count(state) > 0 or count(*) = 0 as known,
+               case when known then count(*) filter (state = 'erred') end as erred,
+               (select count(*) from tasks where finished_before) as before,
+               case when known then count(*) filter (
+                   finished is null and state not in ('memory', 'erred')) end as unfinished,
+               (max(epoch_ns(case when state in ('processing', 'waiting', 'queued',
+                                                          'no-worker') then last
+                                           else coalesce(finished, submitted, started) end))
+                         - min(epoch_ns(coalesce(submitted, started)))) / 1e9 as active
+        from tasks cross join _bounds where not finished_before
     """)[0]
     workers = run.rows("""
-        select count(*) as n, coalesce(sum(nthreads), 0)::bigint as threads,
+        select count(*) as n, sum(nthreads)::bigint as threads,
                count(distinct host) as hosts from workers
     """)[0]
     cost = run.rows("""
@@ -125,6 +123,7 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         duration_seconds=facts["seconds"] or 0.0,
         active_seconds=counts["active"],
         n_tasks=counts["n"],
+        n_finished_before=counts["before"],
         n_erred=counts["erred"],
         n_unfinished=counts["unfinished"],
         n_submissions=len(run["submissions"]),
@@ -134,8 +133,9 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         breakdown=spent,
         prefixes=used,
         files=input_output(run),
+        moved=moved(run),
         failures=failed,
-        insights=insights(run, spent, used, path, idle_workers(run)),
+        insights=insights(run, used, path),
         path_seconds=path.seconds,
         makespan_seconds=path.makespan_seconds,
         check=check(run),
@@ -166,25 +166,3 @@ def input_output(run: Run) -> InputOutput:
     sums = ", ".join(f"sum({name})::bigint as {name}" for name in names)
     where = "process is not null and task_read_bytes is not null"
     return InputOutput(**run.rows(f"select {sums} from process_io where {where}")[0])  # noqa: S608  names of fields
-
-
-def failures(run: Run) -> tuple[Failure, ...]:
-    """Return the exceptions of failed tasks, the most frequent first.
-
-    Tasks that failed only because a dependency failed are not counted.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    """
-    rows = run.rows("""
-        select coalesce(k.prefix, '(unknown)') as prefix, t.exception,
-               count(distinct t.key) as count, any_value(t.key) as example
-        from scheduler_transitions t
-        left join _definitions k on k._key = t._key
-        where t.finish_state = 'erred' and t.exception is not null
-          and (t.blame is null or t._blame = t._key)
-        group by 1, 2 order by count desc, prefix, exception
-    """)
-    return tuple(Failure(**row) for row in rows)

@@ -22,8 +22,21 @@ BRIEF = (
     "wait_seconds",
     "transfer_seconds",
     "compute_seconds",
+    "cpu_seconds",
+    "other_cpu_seconds",
     "nbytes",
     "typename",
+)
+
+#: The same for tasks that failed.
+BRIEF_ERRED = (
+    "key",
+    "state",
+    "worker",
+    "n_attempts",
+    "compute_seconds",
+    "worker_ends",
+    "exception",
 )
 
 
@@ -33,10 +46,21 @@ _HINTS = 10
 
 @dataclass(frozen=True)
 class Selection:
-    """Selected rows, and their number without the limit."""
+    """Selected rows, and their number without the limit.
+
+    Attributes
+    ----------
+    rows : pa.Table
+        The rows.
+    total : int
+        Their number without the limit.
+    finished_before : int
+        How many of these finished before the recording.
+    """
 
     rows: pa.Table
     total: int
+    finished_before: int = 0
 
 
 def select_tasks(  # noqa: PLR0913
@@ -62,7 +86,7 @@ def select_tasks(  # noqa: PLR0913
     limit : int, optional
         Most rows to return; 0 for all.
     brief : bool, optional
-        Return only the columns in `BRIEF`.
+        Return only the columns in `BRIEF`, or in `BRIEF_ERRED` if tasks that failed are selected.
 
     Returns
     -------
@@ -79,12 +103,13 @@ def select_tasks(  # noqa: PLR0913
     for column, wanted in (("prefix", prefix), ("worker", worker), ("state", state)):
         if wanted is not None:
             table = only(table, column, wanted)
-    total = len(table)
+    total, before = len(table), pc.sum(table["finished_before"]).as_py() or 0
     if sort:
         table = ordered(table, sort)
     if limit:
         table = table.slice(0, limit)
-    return Selection(table.select(list(BRIEF)) if brief else table, total)
+    columns = BRIEF_ERRED if state == "erred" else BRIEF
+    return Selection(table.select(list(columns)) if brief else table, total, before)
 
 
 def _address(run: Run, worker: str) -> str:

@@ -21,7 +21,7 @@ from dask_strata.capture.events import (
     WXferEvent,
 )
 from dask_strata.capture.handler import TaskHandler, Tasks
-from dask_strata.capture.states import EventTypeEnum, TaskState, TransferTypeEnum
+from dask_strata.capture.states import EventTypeEnum, StimulusType, TaskState, TransferTypeEnum
 from dask_strata.capture.task import Task
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "EventSource",
     "EventTypeEnum",
     "SchedulerEvent",
+    "StimulusType",
     "Task",
     "TaskHandler",
     "TaskState",

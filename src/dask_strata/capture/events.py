@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, tzinfo
 
-from dask_strata.capture.states import EventTypeEnum, TaskState, TransferTypeEnum, plain
+from dask_strata.capture.states import (
+    EventTypeEnum,
+    StimulusType,
+    TaskState,
+    TransferTypeEnum,
+    plain,
+)
 
 
 def stamp(time: datetime | None) -> str:
@@ -33,6 +39,11 @@ class EventSource:
 
     addr: str | None
     stim_id: str | None
+
+    @property
+    def stim_type(self) -> StimulusType | str | None:
+        """The kind of stimulus; a plain text if `StimulusType` lacks it."""
+        return None if self.stim_id is None else StimulusType.of(self.stim_id)
 
     def __str__(self) -> str:
         return f"Called from: {self.addr}\nStimulus ID: {self.stim_id}"
@@ -95,6 +106,11 @@ class SchedulerEvent:
     def stimulus_id(self) -> str | None:
         """Dask's stimulus id."""
         return self.source.stim_id
+
+    @property
+    def stimulus_type(self) -> StimulusType | str | None:
+        """The kind of stimulus; a plain text if `StimulusType` lacks it."""
+        return self.source.stim_type
 
     def __str__(self) -> str:
         kind = f" (of a {self.action})" if self.action not in (None, "compute") else ""
@@ -192,6 +208,36 @@ class WXferEvent:
         """The kind of event."""
         return EventTypeEnum.WORKER_TRANSFER
 
+    def n_tasks(self) -> int:
+        """Return the number of results in the transfer."""
+        return len(self.keys)
+
+    def is_only_1_task(self) -> bool:
+        """Return whether the transfer has exactly one result."""
+        return len(self.keys) == 1
+
+    def return_key_names(self) -> list[str]:
+        """Return the keys of the results in order."""
+        return [*self.keys]
+
+    def get_key_name(self, i: int = 0) -> str:
+        """Return the i-th key.
+
+        Raises
+        ------
+        IndexError
+            The transfer has fewer results.
+        """
+        return self.return_key_names()[i]
+
+    def identical_except_fulfiller(self, other: WXferEvent) -> bool:
+        """Return whether another transfer differs from this one in `fulfiller` only."""
+        return self != other == replace(self, fulfiller=other.fulfiller)
+
+    def identical_except_requestor(self, other: WXferEvent) -> bool:
+        """Return whether another transfer differs from this one in `requestor` only."""
+        return self != other == replace(self, requestor=other.requestor)
+
     def __str__(self) -> str:
         keys = "".join(f"\n\t\t{key}" for key in self.keys)
         return (
@@ -206,3 +252,15 @@ class WXferEvent:
 
 
 Event = SchedulerEvent | WorkerEvent | WXferEvent
+
+_TIMES = ("t_event", "t_begins", "t_ends", "start", "stop", "middle")
+
+
+def with_zone(event: Event, zone: tzinfo) -> Event:
+    """Return an event whose times have a zone; those without one are taken to be in `zone`."""
+    naive: dict[str, datetime] = {
+        name: time.replace(tzinfo=zone)
+        for name in _TIMES
+        if isinstance(time := getattr(event, name, None), datetime) and time.utcoffset() is None
+    }
+    return replace(event, **naive) if naive else event  # type: ignore[arg-type]

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from dask_strata.capture.events import Event, WXferEvent
-from dask_strata.capture.states import EventTypeEnum, TaskState, TransferTypeEnum, plain
+from dask_strata.capture.states import (
+    STIMULI,
+    EventTypeEnum,
+    TaskState,
+    TransferTypeEnum,
+    plain,
+)
 from dask_strata.run.table_view import TableView
 
 #: Rows that are held in memory while a file is written.
@@ -80,6 +86,7 @@ FRAMES: dict[EventTypeEnum, tuple[Column, ...]] = {
         _col("action"),
         _col("worker"),
         _col("nbytes", pa.int64()),
+        _col("stimulus_type"),
     ),
     EventTypeEnum.WORKER: (*_TRANSITION, _col("ip"), _col("t_event", None)),
     EventTypeEnum.WORKER_TRANSFER: (
@@ -127,6 +134,7 @@ EVENTS: tuple[Column, ...] = (
     _for_transfers(_col("stop", None), "transfer_stop"),
     *(_for_transfers(c) for c in _TRANSFER if c.name != "key"),
     _for_transfers(_KEYS),
+    _if_present("stimulus_type"),
 )
 
 
@@ -135,6 +143,7 @@ _MEMBERS: dict[str, Callable[[str], Any]] = {
     "start": TaskState.of,
     "finish": TaskState.of,
     "transfer_type": TransferTypeEnum,
+    "stimulus_type": lambda kind: STIMULI.get(kind, kind),
 }
 
 

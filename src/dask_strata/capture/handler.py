@@ -14,8 +14,14 @@ import pyarrow.compute as pc
 
 from dask_strata.capture import frames
 from dask_strata.capture.event_factory import EventFactory
-from dask_strata.capture.events import Event, WXferEvent
-from dask_strata.capture.index import TRANSFER, Index, Rows, build
+from dask_strata.capture.events import (
+    Event,
+    SchedulerEvent,
+    WorkerEvent,
+    WXferEvent,
+    with_zone,
+)
+from dask_strata.capture.index import EMPTY, TRANSFER, Index, Rows, build
 from dask_strata.capture.states import EventTypeEnum, TaskState, TransferTypeEnum
 from dask_strata.capture.task import Page, Task, when
 from dask_strata.errors import UnknownTaskError
@@ -41,7 +47,7 @@ class Tasks:
         self._handler = handler
 
     def __repr__(self) -> str:
-        return f"<Tasks of {self._handler.run!r}>"
+        return f"<Tasks of {self._handler!r}>"
 
     def __len__(self) -> int:
         return len(self._handler.index.names) + len(self._handler.added_names)
@@ -90,19 +96,26 @@ class Tasks:
 
 
 class TaskHandler:
-    """All tasks and events of a run.
+    """All tasks and events of a run, and those that are added.
 
     The run is read on first access, and not again: to see new events of a run that is still being
     recorded, create another handler.
 
     Parameters
     ----------
-    run : Run
+    run : Run, optional
         The run, from `open_run`. With ``open_run(..., align=False)``, each time is on the clock of
         the process that recorded it. Otherwise it is on the scheduler's clock, if the offset
-        between the two is known.
+        between the two is known. Without a run, the handler has the events that `add_event` adds.
     tz : tzinfo, optional
-        Zone of all times.
+        Zone of the run's times, and of added times that have none.
+
+    Attributes
+    ----------
+    run : Run or None
+        The run.
+    tz : tzinfo
+        The zone of times.
 
     Raises
     ------
@@ -110,19 +123,24 @@ class TaskHandler:
         The run cannot be read; raised on first access.
     """
 
-    def __init__(self, run: Run, *, tz: tzinfo = timezone.utc) -> None:
+    def __init__(self, run: Run | None = None, *, tz: tzinfo = timezone.utc) -> None:
         self.run = run
         self.tz = tz
         self.added: dict[int, list[Event]] = {}
         self.added_names: list[str] = []
+        self._added_numbers: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"<TaskHandler of {self.run!r}>"
+        return f"<TaskHandler of {self._source}>"
+
+    @property
+    def _source(self) -> str:
+        return "added events" if self.run is None else repr(self.run)
 
     @cached_property
     def index(self) -> Index:
         """References to the events, sorted by task and by time."""
-        return build(self.run)
+        return EMPTY if self.run is None else build(self.run)
 
     @cached_property
     def event_factory(self) -> EventFactory:
@@ -155,8 +173,8 @@ class TaskHandler:
         while at < len(order) and names[(number := order[at].as_py())].as_py() == name:
             found.append(number)
             at += 1
-        if name in self.added_names:
-            found.append(len(names) + self.added_names.index(name))
+        if name in self._added_numbers:
+            found.append(self._added_numbers[name])
         return found
 
     def get_task_by_name(self, name: Any, key_type: str | None = None) -> Task:
@@ -200,13 +218,19 @@ class TaskHandler:
         Parameters
         ----------
         event : SchedulerEvent, WorkerEvent or WXferEvent
-            The event. A task that does not exist is created.
+            The event. A task that does not exist is created. Times without a zone are taken to
+            be in the handler's zone: the event is then added as a copy with this zone.
 
         Raises
         ------
+        TypeError
+            The object is no event.
         UnknownTaskError
             Two tasks have the text of the event's key.
         """
+        if not isinstance(event, (SchedulerEvent, WorkerEvent, WXferEvent)):
+            raise TypeError(f"add_event needs an event, not {type(event).__name__}.")
+        event = with_zone(event, self.tz)
         names = [*event.keys] if isinstance(event, WXferEvent) else [event.key]
         for name in names:
             found = self.numbers_of(name)
@@ -214,6 +238,7 @@ class TaskHandler:
                 self.get_task_by_name(name)
             if not found:
                 found = [len(self.index.names) + len(self.added_names)]
+                self._added_numbers[name] = found[0]
                 self.added_names.append(name)
             self.added.setdefault(found[0], []).append(event)
 
@@ -273,7 +298,7 @@ class TaskHandler:
         """Do nothing, for scripts of the older tool: tasks and events are always in time order."""
 
     def unknown_states(self) -> dict[str, int]:
-        """Return the states that are no member of `TaskState`, with the number of rows of each."""
+        """Return the states that `TaskState` lacks, with the number of events of each."""
         known = pa.array([state.value for state in TaskState])
         found: dict[str, int] = {}
         for table in self.index.columns[:TRANSFER]:
@@ -282,6 +307,11 @@ class TaskHandler:
                 odd = states.filter(pc.invert(pc.is_in(states, known)))
                 for count in pc.value_counts(odd.drop_null()).to_pylist():
                     found[count["values"]] = found.get(count["values"], 0) + count["counts"]
+        for event in self._all_added:
+            states = () if isinstance(event, WXferEvent) else (event.start, event.finish)
+            for state in states:
+                if not isinstance(TaskState.of(state), TaskState):
+                    found[state] = found.get(state, 0) + 1
         return found
 
     def to_df(self) -> dict[EventTypeEnum, Any]:

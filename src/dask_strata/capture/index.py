@@ -163,6 +163,21 @@ class Index(NamedTuple):
             yield first, bounds
 
 
+_NO_ROWS = Rows(pa.array([], pa.int8()), pa.array([], pa.int64()))
+
+_NO_STATES = pa.table({name: pa.array([], pa.string()) for name in ("start_state", "finish_state")})
+
+#: The index of no run.
+EMPTY = Index(
+    names=pa.array([], pa.string()),
+    types=pa.array([], pa.string()),
+    ends=pa.array([], pa.int64()),
+    by_task=_NO_ROWS,
+    by_time=_NO_ROWS,
+    columns=(_NO_STATES, _NO_STATES, pa.table({})),
+)
+
+
 def build(run: Run) -> Index:
     """Return the index of a run.
 

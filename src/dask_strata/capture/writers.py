@@ -18,6 +18,7 @@ from dask_strata.capture.handler import TaskHandler
 from dask_strata.capture.states import plain
 from dask_strata.capture.task import Task
 from dask_strata.report.formats import CSV, JSON, PARQUET, Format, formats_of, register
+from dask_strata.report.words import spreadsheet_text
 
 
 def write_txt(handler: TaskHandler, path: Path) -> None:
@@ -92,14 +93,19 @@ def _open(path: Path, newline: str = "\n") -> TextIO:
 def _cell(value: Any) -> Any:
     if isinstance(value, datetime):
         return stamp(value)
-    return plain(value) if isinstance(value, str) else value
+    return spreadsheet_text(plain(value)) if isinstance(value, str) else value
 
 
 def _older_cell(value: Any) -> Any:
-    """Return a value as in the older tool's files: enum members as ``TaskState.MEMORY``."""
+    """Return a value as in the older tool's files: enum members as ``TaskState.MEMORY``.
+
+    No text is a spreadsheet's formula.
+    """
     if isinstance(value, datetime):
         return stamp(value)
-    return f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else value
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 #: Columns in JSON, where a transfer's keys are an object instead of columns.

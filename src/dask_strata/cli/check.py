@@ -6,7 +6,7 @@ import click
 
 from dask_strata.analysis.check import check
 from dask_strata.report.check import check_json, print_check
-from dask_strata.report.rows import console
+from dask_strata.report.rows import console, print_json
 from dask_strata.run import open_run
 
 
@@ -28,7 +28,7 @@ def command(ctx: click.Context, run: str, verbose: bool, form: str) -> None:  # 
     """
     found = check(open_run(run))
     if form == "json":
-        click.echo(check_json(found))
+        print_json(check_json(found))
     else:
         print_check(found, console(), verbose=verbose)
     ctx.exit(0 if found.ok else 1)

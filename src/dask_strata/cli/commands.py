@@ -90,6 +90,12 @@ def _story() -> click.Command:
     return command
 
 
+def _lineage() -> click.Command:
+    from dask_strata.cli.lineage import command
+
+    return command
+
+
 def _query() -> click.Command:
     from dask_strata.cli.query import command
 
@@ -140,6 +146,7 @@ VERBS: dict[str, Verb] = {
         "time in functions and coroutines by owner of the code, if it was profiled", _profile
     ),
     "story": Verb("all events of one task, in time order", _story),
+    "lineage": Verb("origin and use of a task's result or of a file", _lineage),
     "query": Verb("run an SQL query over the tables", _query),
     "tables": Verb("the tables of every run and their columns", _tables),
     "serve": Verb("show the runs of a folder in a browser", _serve),

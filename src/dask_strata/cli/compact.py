@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dask_strata.report.words import count, size
+from dask_strata.report.words import count, size, visible
 from dask_strata.store.compact import compact
 
 
@@ -26,7 +26,8 @@ def command(run: Path) -> None:
     merged = [size(done.segment_bytes) + " of segments"] if done.segment_bytes else []
     if done.additions:
         merged.append(count(done.additions, "addition"))
-    parquet = f"{size(done.parquet_bytes)} of Parquet in {run / 'parquet'}"
+    folder = visible(str(run))
+    parquet = f"{size(done.parquet_bytes)} of Parquet in {folder}/parquet"
     if merged:
         click.echo(f"{count(done.rows, 'row')}: {' and '.join(merged)}, now {parquet}")
     else:
@@ -35,4 +36,4 @@ def command(run: Path) -> None:
         click.echo(f"{count(done.segments_kept, 'segment')} kept, as processes still write them.")
     if done.additions_kept:
         kept = count(done.additions_kept, "addition")
-        click.echo(f"{kept} damaged, kept in {run / 'additions'}: see dask-strata check {run}")
+        click.echo(f"{kept} damaged, kept in {folder}/additions: see dask-strata check {folder}")

@@ -8,6 +8,7 @@ import click
 
 from dask_strata.analysis.io import BY, require_logs, select_io, summarize_io
 from dask_strata.analysis.tasks import ordered
+from dask_strata.analysis.timeline.traffic import moved
 from dask_strata.report.io import print_io
 from dask_strata.report.rows import FORMATS, console, write_rows
 from dask_strata.run import open_run
@@ -15,7 +16,7 @@ from dask_strata.run import open_run
 
 @click.command("io")
 @click.argument("run")
-@click.option("--by", type=click.Choice(BY), help="Show rows, one per task, prefix or file.")
+@click.option("--by", type=click.Choice(BY), help="Show rows, one per task, prefix, …; see below.")
 @click.option(
     "--sort",
     metavar="COL",
@@ -36,15 +37,17 @@ def command(  # noqa: PLR0913, PLR0917
     form: str | None,
     output: Path | None,
 ) -> None:
-    """Show the bytes that tasks read and wrote, by prefix and file, with insights.
+    """Show the bytes of all Darshan logs, and those that tasks read and wrote, with insights.
 
-    The run needs Darshan logs: dask-strata import --into RUN LOGS. With any option: one row per
-    task, prefix or file, see --by.
+    The run needs Darshan logs: dask-strata import --into RUN LOGS. With any option: rows, by
+    default one per task, see --by. Rows by total contain all bytes of all logs, by host and by the
+    evidence for their task or process, or the reason that there is none.
 
     \b
     Examples:
       dask-strata io RUN
       dask-strata io RUN --by file --sort small_reads --limit 10
+      dask-strata io RUN --by total --format json
       dask-strata io RUN --format parquet -o io.parquet
     """
     opened = open_run(run)
@@ -52,7 +55,7 @@ def command(  # noqa: PLR0913, PLR0917
     if by is None and sort is None and limit is None and form is None and output is None:
         io = summarize_io(opened)
         if io is not None:
-            print_io(io, run, console())
+            print_io(io, moved(opened), run, console())
         return
     by = by or "task"
     table = select_io(opened, by)

@@ -6,7 +6,7 @@ import click
 
 from dask_strata.analysis.map import metadata_map
 from dask_strata.report.map import map_json, print_map
-from dask_strata.report.rows import console
+from dask_strata.report.rows import console, print_json
 from dask_strata.run import open_run
 
 
@@ -24,6 +24,6 @@ def command(run: str, form: str) -> None:
     """
     cells = metadata_map(open_run(run))
     if form == "json":
-        click.echo(map_json(cells))
+        print_json(map_json(cells))
     else:
         print_map(cells, console())

@@ -13,6 +13,7 @@ from dask_strata.config import Settings, read_settings
 from dask_strata.errors import InterruptedQueryError
 from dask_strata.recorder.profiling.darshan_library import log_folder, logs_in, usable_library
 from dask_strata.run import open_run
+from dask_strata.store.safe_files import share_as
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,7 +94,9 @@ def _report(folder: Path, err: Console) -> None:
 
     target = folder.with_name(f"{folder.name}.html")
     with _failure_printed("the page could not be written", err):
+        target.touch(mode=0o600)
         write_page(open_run(folder), target)
+        share_as(folder, target)
         err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
 
 

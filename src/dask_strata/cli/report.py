@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dask_strata.report.page.page import write_page
-from dask_strata.report.words import size
+from dask_strata.report.words import size, visible
 from dask_strata.run import open_run
 
 
@@ -29,4 +29,5 @@ def command(run: str, output: Path | None) -> None:
     """
     opened = open_run(run)
     target = output or Path(f"{opened.path.resolve().name}.html")
-    click.echo(f"{target}  {size(write_page(opened, target))}; open it in a browser", err=True)
+    nbytes = write_page(opened, target)
+    click.echo(f"{visible(str(target))}  {size(nbytes)}; open it in a browser", err=True)

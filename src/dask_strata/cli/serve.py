@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import click
+from click.core import ParameterSource
 
 from dask_strata.errors import NotARunError, UsageError
 from dask_strata.report.words import count
 from dask_strata.store.reader import find_runs
 
 _VARIABLE = "DASK_STRATA_TOKEN"
+
+#: Length of a random token, in bytes.
+_TOKEN_BYTES = 24
 
 
 @click.command("serve")
@@ -24,44 +30,112 @@ _VARIABLE = "DASK_STRATA_TOKEN"
     help="Address to listen on; 0.0.0.0 for all interfaces.",
 )
 @click.option(
+    "--socket",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Listen on a Unix socket instead, which only you can connect to; it needs no token.",
+)
+@click.option(
     "--token",
     envvar=_VARIABLE,
     show_envvar=True,
-    help="Secret that a browser must send. Required if other machines can reach the server.",
+    help="Secret that a browser must send; by default a random one, in the printed address.",
 )
-def command(runs: Path, port: int, host: str, token: str | None) -> None:
+@click.option("--no-token", is_flag=True, help="Let every user of this machine read the runs.")
+@click.option(
+    "--sql-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30,
+    show_default=True,
+    help="Time limit of a query in SQL.",
+)
+@click.pass_context
+def command(  # noqa: PLR0913
+    context: click.Context,
+    /,
+    runs: Path,
+    *,
+    port: int,
+    host: str,
+    path: Path | None,
+    token: str | None,
+    no_token: bool,
+    sql_seconds: float,
+) -> None:
     """Show the runs in a folder (by default: runs) in a browser, also while they are recorded.
 
-    The server is read-only. By default only this machine can reach it. Port 0 selects a free port.
-    Ctrl-C stops the server.
+    The server is read-only. By default only this machine can reach it, and only a browser that
+    opens the printed address, or a script that sends the header `Authorization: token TOKEN`, can
+    read the runs. Port 0 selects a free port. Ctrl-C stops the server.
 
     \b
     Examples:
       dask-strata serve runs/
+      dask-strata serve runs/ --socket ~/.dask-strata/serve.sock
       DASK_STRATA_TOKEN=$(openssl rand -hex 16) dask-strata serve runs/ --host 0.0.0.0
     """
-    from dask_strata.server.app import is_loopback, serve
+    from dask_strata.server.app import Access, is_loopback, serve
+    from dask_strata.server.listen import listen, listen_on_path
     from dask_strata.server.run_cache import RunCache
 
     if not runs.is_dir():
         raise NotARunError(f"No such folder: {runs}", hint="Record a run: dask-strata demo")
-    if not is_loopback(host) and not token:
+    if path is not None and (_is_given(context, "host") or _is_given(context, "port")):
+        raise UsageError("--socket excludes --host and --port.")
+    if no_token and path is None and not is_loopback(host):
         raise UsageError(
             f"Other machines can reach a server at {host}: it needs a token.",
-            hint=f"Set {_VARIABLE} to a secret, or omit --host and use an SSH tunnel.",
+            hint="Omit --no-token, or omit --host and use an SSH tunnel.",
         )
+    token = _token(context, token, no_token=no_token, needed=path is None)
+    sockets = listen(host, port) if path is None else [listen_on_path(path)]
+    secret = f"?token={quote(token, safe='')}" if token else ""
 
-    def started(bound_port: int) -> None:
-        shown = f"[{host}]" if ":" in host else host
-        secret = f"?token={token}" if token else ""
+    def started() -> None:
         n = count(sum(1 for _ in find_runs(runs)), "run")
-        click.echo(f"{n} at http://{shown}:{bound_port}/{secret}", err=False)
+        if path is None:
+            shown = f"[{host}]" if ":" in host else host
+            click.echo(f"{n} at http://{shown}:{sockets[0].getsockname()[1]}/{secret}")
+        else:
+            click.echo(f"{n} at the socket {path}")
+            click.echo(
+                f"From your own machine: ssh -L 8788:{path.absolute()} HOST, then open "
+                f"http://localhost:8788/{secret}",
+                err=True,
+            )
         click.echo("Ctrl-C stops the server.", err=True)
 
     try:
-        serve(RunCache(runs), host, port, token, started)
-    except OSError as error:
-        raise UsageError(
-            f"Cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}.",
-            hint="Use another port; --port 0 selects a free one.",
-        ) from error
+        serve(
+            RunCache(runs),
+            sockets,
+            Access(host if path is None else None, token, sql_seconds),
+            started,
+        )
+    finally:
+        if path is not None:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _token(
+    context: click.Context, token: str | None, *, no_token: bool, needed: bool
+) -> str | None:
+    """Return the token, a random one if one is needed; warn if others can read it or the runs."""
+    if no_token and _is_given(context, "token"):
+        raise UsageError("--no-token excludes --token.")
+    if _is_given(context, "token"):
+        click.echo(
+            "Other users of this machine can read --token in the list of processes: "
+            f"set {_VARIABLE} instead.",
+            err=True,
+        )
+    if no_token and needed:
+        click.echo("Every user of this machine can read these runs.", err=True)
+    if no_token or not (token or needed):
+        return None
+    return token or secrets.token_urlsafe(_TOKEN_BYTES)

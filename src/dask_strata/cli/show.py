@@ -7,7 +7,7 @@ import click
 from dask_strata.analysis.summary import summarize
 from dask_strata.errors import UsageError
 from dask_strata.report.follow import follow as follow_run
-from dask_strata.report.rows import console
+from dask_strata.report.rows import console, print_json
 from dask_strata.report.summary import print_summary, summary_json
 from dask_strata.run import open_run
 
@@ -33,6 +33,6 @@ def command(run: str, form: str, follow: bool) -> None:  # noqa: FBT001
         return
     summary = summarize(open_run(run))
     if form == "json":
-        click.echo(summary_json(summary))
+        print_json(summary_json(summary))
     else:
         print_summary(summary, console())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.story import story as story_of
-from dask_strata.report.rows import console
+from dask_strata.report.rows import console, print_json
 from dask_strata.report.story import print_story, story_json
 from dask_strata.run import open_run
 
@@ -28,6 +28,6 @@ def command(run: str, key: str, key_type: str | None, form: str) -> None:
     """
     story = story_of(open_run(run).task(key, key_type))
     if form == "json":
-        click.echo(story_json(story))
+        print_json(story_json(story))
     else:
         print_story(story, console())

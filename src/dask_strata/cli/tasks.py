@@ -60,4 +60,6 @@ def command(  # noqa: PLR0913, PLR0917
     )
     left = found.total - len(found.rows)
     note = f"{left:,} more; --limit 0 shows all" if left else f"{found.total:,} tasks"
+    if found.finished_before:
+        note += f"; {found.finished_before:,} finished before the recording"
     write_rows(found.rows, form, output, note)

@@ -126,7 +126,9 @@ def read_recorded_processes(record: Record) -> RecordedProcesses:
     processes = tuple(_processes(record))
     measured = _by_worker(record.tables["executions"].select(["worker", *_COLUMNS]), exact=True)
     reported = _by_worker(_compute_intervals(record.tables["scheduler_transitions"]), exact=False)
-    executions = reported | measured
+    # Workers of imported runs may have their own transitions only.
+    executing = _by_worker(_executing_intervals(record), exact=False)
+    executions = executing | reported | measured
     times = [t for p in processes for t in (p.start, p.stop) if t is not None]
     for table in ("scheduler_transitions", "worker_transitions"):
         column = record.tables[table]["time"].cast(pa.int64())
@@ -172,6 +174,45 @@ def _compute_intervals(transitions: pa.Table) -> pa.Table:
             "thread": reported["thread"].take(parents),
         }
     )
+
+
+def _executing_intervals(record: Record) -> pa.Table:
+    """Return the intervals in which imported workers had tasks in the state executing."""
+    table = record.tables["worker_transitions"]
+    table = table.filter(pc.is_valid(table["file"]))
+    running = pa.array(["executing", "long-running"])
+    begins = pc.equal(table["finish_state"].cast(pa.string()), "executing")
+    was_running = pc.is_in(table["start_state"].cast(pa.string()), running)
+    is_running = pc.is_in(table["finish_state"].cast(pa.string()), running)
+    starts = pc.and_(begins, pc.invert(was_running))
+    table = table.append_column("starts", starts)
+    table = table.filter(pc.or_(starts, pc.and_(was_running, pc.invert(is_running))))
+    worker, key, kind = (_codes(table[name]) for name in ("worker", "key", "key_type"))
+    time, seq = (table[name].cast(pa.int64()).fill_null(0).to_numpy() for name in ("time", "seq"))
+    order = np.lexsort((seq, time, kind, key, worker))
+    begin, end = order[:-1], order[1:]
+    same = (worker[begin] == worker[end]) & (key[begin] == key[end]) & (kind[begin] == kind[end])
+    begin, end = (
+        part[same & table["starts"].to_numpy(zero_copy_only=False)[begin]] for part in (begin, end)
+    )
+    names = record.tables["processes"].select(["name", "address", "transport"]).to_pylist()
+    addresses = {p["name"]: p["address"] for p in names if p["transport"] == "import"}
+    workers = [addresses.get(w) or w for w in table["worker"].cast(pa.string()).to_pylist()]
+    return pa.table(
+        {
+            "worker": pa.array(workers, pa.string()).take(pa.array(begin)),
+            "start": pa.array(time[begin]),
+            "stop": pa.array(time[end]),
+            "thread": pa.array(np.zeros(len(begin), np.int64)),
+        }
+    )
+
+
+def _codes(column: pa.ChunkedArray) -> Times:
+    """Return a number for each distinct value of a column of texts."""
+    array = pa.concat_arrays(column.cast(pa.string()).chunks or [pa.array([], pa.string())])
+    codes = array.dictionary_encode().indices.fill_null(-1)
+    return np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _by_worker(table: pa.Table, *, exact: bool) -> dict[str, Executions]:

@@ -56,11 +56,14 @@ class ProcessMatch:
         Address of the worker, if the process is one.
     by : tuple of str
         The evidence that agrees, out of pid, host, time and threads.
+    certainty : float
+        1 for pid or threads; less for the times of operations alone.
     """
 
     process: DaskProcess | None
     worker: str | None
     by: tuple[str, ...]
+    certainty: float = 1.0
 
 
 def pid_of(file: str, jobid: int) -> int | None:
@@ -100,6 +103,21 @@ def match_process(log: LogFacts, recorded: RecordedProcesses) -> ProcessMatch | 
     return _by_pid(log, recorded) or _by_threads(log, recorded)
 
 
+def comparable(log: LogFacts, process: DaskProcess | None) -> bool:
+    """Return whether neither pids nor hosts contradict that a log is of a worker's process.
+
+    Parameters
+    ----------
+    log : LogFacts
+        The facts in the log.
+    process : DaskProcess or None
+        The process, if the run has a row of it.
+    """
+    if process is None:
+        return True
+    return (process.pid is None or log.pid is None) and _same_host(log, process)
+
+
 def overlaps_run(log: LogFacts, recorded: RecordedProcesses) -> bool:
     """Return whether a log's process existed at some time of the run; True if that is unknown."""
     if recorded.start is None or recorded.stop is None:
@@ -111,7 +129,7 @@ def _by_pid(log: LogFacts, recorded: RecordedProcesses) -> ProcessMatch | None:
     candidates = [p for p in recorded.processes if p.pid == log.pid and _same_host(log, p)]
     if log.pid is None or not candidates:
         return None
-    by = ["pid", *(["host"] if any(_hosts_comparable(log, p) for p in candidates) else [])]
+    by = ["pid", *(["host"] if any(hosts_comparable(log, p) for p in candidates) else [])]
     in_time = [
         p
         for p in candidates
@@ -161,14 +179,23 @@ def _overlap(log: LogFacts, start: int | None, stop: int | None) -> int:
     return last - first + MATCH_TOLERANCE_NS
 
 
-def _hosts_comparable(log: LogFacts, process: DaskProcess) -> bool:
-    """Return whether both hosts are known, and the process's is a name: logs have names."""
-    return bool(log.hosts and process.host and not _ADDRESS.fullmatch(process.host))
+def hosts_comparable(log: LogFacts, process: DaskProcess | None) -> bool:
+    """Return whether both hosts are known, and the process's is a name: logs have names.
+
+    Parameters
+    ----------
+    log : LogFacts
+        The facts in the log.
+    process : DaskProcess or None
+        The process, if the run has a row of it.
+    """
+    host = process.host if process is not None else None
+    return bool(log.hosts and host and not _ADDRESS.fullmatch(host))
 
 
 def _same_host(log: LogFacts, process: DaskProcess) -> bool:
     """Return whether no host name contradicts that a log is of a process."""
-    if not _hosts_comparable(log, process):
+    if not hosts_comparable(log, process):
         return True
     return _short(process.host or "") in {_short(host) for host in log.hosts}
 

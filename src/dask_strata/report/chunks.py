@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dask_strata.analysis.chunks.chunks import Chunks, Share
 from dask_strata.analysis.chunks.file_reads import Advice, Reading
-from dask_strata.report.words import count, duration, rate, size, visible
+from dask_strata.report.words import count, duration, number, rate, size, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,7 +112,7 @@ def advice_text(advice: Advice) -> str:
         The advice.
 
     >>> advice_text(Advice("larger chunks: seconds", 8.0, 10.0))
-    '8.0 s of 10.0 s were spent on opening files and building events: make chunks larger'
+    '8 s of 10 s were spent on opening files and building events: make chunks larger'
     """
     if advice.what == "larger chunks: seconds":
         return (
@@ -139,7 +139,7 @@ def _more(out: Console, n: int) -> None:
 
 
 def _khz(events: float | None, seconds: float | None) -> str:
-    return f"{events / seconds / 1e3:.3g} kHz" if seconds and events is not None else "–"
+    return f"{number(events / seconds / 1e3)} kHz" if seconds and events is not None else "–"
 
 
 def _table(first: str, *numbers: str) -> RichTable:
@@ -223,7 +223,7 @@ def _reading(reading: Sequence[Reading]) -> RichTable:
             size(file.requested_bytes),
             size(file.repeated_bytes),
             size(file.file_bytes),
-            "–" if file.amplification is None else f"{file.amplification:.2f}",
+            "–" if file.amplification is None else number(file.amplification),
         )
     return table
 
@@ -236,11 +236,11 @@ def _print_compared(chunks: Chunks, out: Console) -> None:
     if not chunks.compared:
         return
     out.print()
-    for number in chunks.compared:
-        verdict = "equal" if number.equal else "NOT EQUAL"
+    for each in chunks.compared:
+        verdict = "equal" if each.equal else "NOT EQUAL"
         _line(
             out,
             "coffea",
-            f"{number.name}: {_number(number.reported)} reported, {_number(number.recorded)} on "
+            f"{each.name}: {_number(each.reported)} reported, {_number(each.recorded)} on "
             f"record: {verdict}",
         )

@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_strata.analysis.io import CERTAIN, SMALL_BYTES, Compared, FileIo, Io, PrefixIo
+from dask_strata.analysis.timeline.traffic import Moved
 from dask_strata.report.words import count, duration, percent, size, visible
 
 #: Most rows of a table, prefixes in a sentence, and storms.
@@ -23,8 +24,13 @@ _ATTRIBUTION = {
     "thread": "matched by thread",
     "alone": "matched as the only task",
     "ambiguous": "ambiguous",
+    "elsewhere": "by threads that run no tasks",
+    "recorder": "dask-strata's own",
     "outside": "outside any task",
 }
+
+#: Names of the objects that bytes are tied to, see `TiedIo`.
+_TIED_TO = {"task": "tasks", "process": "processes", "host": "host"}
 
 
 def io_lines(io: Io) -> Iterator[str]:
@@ -41,13 +47,12 @@ def io_lines(io: Io) -> Iterator[str]:
     compute = sum(p.compute_seconds or 0.0 for p in io.prefixes)
     logs = f"{io.n_tied:,} of {count(io.n_logs, 'log')}"
     if not io.n_tied:
-        yield (
-            f"none of {count(io.n_logs, 'log')} is of a process of the run; their rows are in the "
-            "tables darshan_logs, darshan_counters and darshan_segments"
-        )
+        yield f"none of {count(io.n_logs, 'log')} is of a process of the run"
+        yield _all_logs(io)
         return
     if not io.n_operations:
         yield f"{logs} are of processes of the run, without traces"
+        yield _all_logs(io)
         return
     share = f" ({percent(seconds / compute)})" if compute else ""
     yield (
@@ -60,18 +65,66 @@ def io_lines(io: Io) -> Iterator[str]:
         for p in shown
     )
     yield (
-        f"{percent(io.certain or 0)} of {count(io.n_operations, 'operation')} belong to one task"
-        + (f": {by}" if by else "")
+        f"{percent(io.certain or 0)} of {count(io.n_operations_of_users, 'operation')} belong to "
+        "one task" + (f": {by}" if by else "")
     )
+    yield _all_logs(io)
 
 
-def print_io(io: Io, path: str, out: Console) -> None:
+def _all_logs(io: Io) -> str:
+    """Return the bytes of all logs, and of those that are of no process of the run."""
+    text = f"all logs: {size(io.read_bytes)} read, {size(io.write_bytes)} written"
+    untied = [t for t in io.totals if t.tied_to in {None, "host"} and t.read_bytes + t.write_bytes]
+    if untied:
+        read, written = (sum(getattr(t, f"{o}_bytes") for t in untied) for o in ("read", "write"))
+        most = max(untied, key=lambda t: t.read_bytes + t.write_bytes)
+        text += (
+            f"; of no process of the run: {size(read)} read, {size(written)} written "
+            f"({most.reason})"
+        )
+    by_time = [t.certainty for t in io.totals if t.certainty is not None and t.certainty < 1]
+    if by_time:
+        text += (
+            "; logs are matched to workers by the times of their operations, "
+            f"certainty {min(by_time):.2f} or more"
+        )
+    return text
+
+
+def moved_sentence(moved: Moved) -> str:
+    """Return the bytes that moved between workers, in one line; "" if none are on record.
+
+    Parameters
+    ----------
+    moved : Moved
+        The bytes.
+
+    Examples
+    --------
+    >>> moved_sentence(Moved(3, 2048, 0.5, 0, 0, 0.0))
+    '3 transfers of results: 2 KiB in 0.5 s (sums of all messages)'
+    """
+    if not moved.transfers and not moved.shuffles:
+        return ""
+    parts = []
+    if moved.transfers is not None:
+        results = f"{size(moved.transfer_bytes)} in {duration(moved.transfer_seconds)}"
+        parts.append(f"{count(moved.transfers, 'transfer')} of results: {results}")
+    if moved.shuffles:
+        shards = f"{size(moved.shuffle_bytes)} in {duration(moved.shuffle_seconds)}"
+        parts.append(f"{count(moved.shuffles, 'P2P shuffle')}: {shards}")
+    return " · ".join(parts) + " (sums of all messages)"
+
+
+def print_io(io: Io, moved: Moved, path: str, out: Console) -> None:
     """Print input and output by prefix and by file, with insights.
 
     Parameters
     ----------
     io : Io
         Input and output of a run.
+    moved : Moved
+        Bytes that moved between its workers.
     path : str
         The run's folder, as the user names it.
     out : Console
@@ -80,6 +133,8 @@ def print_io(io: Io, path: str, out: Console) -> None:
     out.print(Text.assemble(("input and output", "bold"), f"  {visible(path)}"), soft_wrap=True)
     for line in io_lines(io):
         out.print(Text(f"  {line}"), soft_wrap=True)
+    if between_workers := moved_sentence(moved):
+        out.print(Text(f"  between workers: {between_workers}"), soft_wrap=True)
     if io.attributed:
         parts = ", ".join(
             f"{n:,} {_ATTRIBUTION[by]} ({size(nbytes)})"
@@ -89,6 +144,9 @@ def print_io(io: Io, path: str, out: Console) -> None:
     if io.compared is not None:
         for line in compared_lines(io.compared):
             out.print(Text(f"  {line}"), soft_wrap=True)
+    if io.totals:
+        out.print()
+        out.print(_totals(io))
     if io.prefixes:
         out.print()
         out.print(_prefixes(io.prefixes))
@@ -173,6 +231,34 @@ def _table(title: str, *numbers: str) -> RichTable:
     return table
 
 
+def _totals(io: Io) -> RichTable:
+    table = _table("bytes of", "logs", "operations", "read", "written", "certainty")
+    table.add_column("why", overflow="fold")
+    host: object = ()
+    for t in io.totals:
+        if t.host != host:
+            host = t.host
+            table.add_row(Text(f"  {visible(t.host or '(unknown host)')}", style="bold"))
+        table.add_row(
+            f"    {_TIED_TO.get(t.tied_to or '', 'no process')}",
+            f"{t.n_logs:,}",
+            f"{t.n_operations:,}",
+            size(t.read_bytes),
+            size(t.write_bytes),
+            "–" if t.certainty is None else f"{t.certainty:.2f}",
+            visible(t.reason or _ATTRIBUTION.get(t.attributed_by or "", "")),
+        )
+    table.add_row(
+        "  all",
+        f"{io.n_logs:,}",
+        f"{sum(t.n_operations for t in io.totals):,}",
+        size(io.read_bytes),
+        size(io.write_bytes),
+        style="bold",
+    )
+    return table
+
+
 def _prefixes(prefixes: tuple[PrefixIo, ...]) -> RichTable:
     table = _table("prefixes", "tasks", "read", "written", "I/O", "compute")
     for p in prefixes[:_ROWS]:
@@ -189,7 +275,8 @@ def _prefixes(prefixes: tuple[PrefixIo, ...]) -> RichTable:
 
 def _files(files: tuple[FileIo, ...]) -> RichTable:
     table = _table(
-        "files", "tasks", "reads", "small", "read", "again", "writes", "written", "opens", "stats"
+        *("files", "tasks", "reads", "small", "read", "by tasks", "again"),
+        *("writes", "written", "opens", "stats"),
     )
     for f in files[:_ROWS]:
         table.add_row(
@@ -198,6 +285,7 @@ def _files(files: tuple[FileIo, ...]) -> RichTable:
             f"{f.reads:,}",
             f"{f.small_reads:,}",
             size(f.read_bytes),
+            size(f.task_read_bytes),
             size(f.repeated_bytes),
             f"{f.writes:,}",
             size(f.write_bytes),
@@ -215,5 +303,10 @@ def io_json(io: Io) -> str:
     io : Io
         Input and output of a run.
     """
-    facts = asdict(io) | {"certain": io.certain, "certain_by": CERTAIN}
+    facts = asdict(io) | {
+        "read_bytes": io.read_bytes,
+        "write_bytes": io.write_bytes,
+        "certain": io.certain,
+        "certain_by": CERTAIN,
+    }
     return json.dumps(facts, ensure_ascii=False, indent=1)

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.report.formats import CSV, JSON, PARQUET, Format, formats_of, register, write
-from dask_strata.report.words import number, visible
+from dask_strata.report.words import escape_in_json, number, spreadsheet_text, visible
 from dask_strata.run.table_view import microseconds
 from dask_strata.store.compact import write_parquet
 
@@ -66,6 +67,17 @@ def write_rows(table: pa.Table, form: str, output: Path | None, note: str = "") 
         raise StrataError(f"{output} cannot be written: {error.strerror or error}.") from None
 
 
+def print_json(text: str) -> None:
+    """Write JSON to standard output; on a terminal, with control characters as its escapes.
+
+    Parameters
+    ----------
+    text : str
+        The JSON, without a line break at its end.
+    """
+    sys.stdout.write((escape_in_json(text) if sys.stdout.isatty() else text) + "\n")
+
+
 def write_json(value: Any, path: Path) -> None:
     """Write a value as JSON to a file.
 
@@ -87,9 +99,10 @@ def _to_stdout(table: pa.Table, form: str, note: str) -> None:
     elif form == "parquet":
         raise UsageError("Parquet is not for a terminal.", hint="Give a file: -o FILE.parquet")
     elif form == "csv":
-        sys.stdout.write(_csv(table))
+        text = _csv(table)
+        sys.stdout.write(visible(text, keep_lines=True) if sys.stdout.isatty() else text)
     else:
-        sys.stdout.write(_json(table))
+        print_json(_json(table))
 
 
 def print_rows(table: pa.Table, note: str = "") -> None:
@@ -108,7 +121,7 @@ def print_rows(table: pa.Table, note: str = "") -> None:
         shown.add_row(*(Text(_cell(value)) for value in row.values()))
     out.print(shown)
     if note:
-        out.print(Text(note, style="dim"))
+        out.print(Text(visible(note, keep_lines=True), style="dim"))
 
 
 def _cell(value: Any) -> str:
@@ -154,24 +167,25 @@ def _plain(value: Any) -> Any:
 
 
 def _json(table: pa.Table) -> str:
-    return json.dumps(plain_rows(table), ensure_ascii=False, indent=1) + "\n"
+    return json.dumps(plain_rows(table), ensure_ascii=False, indent=1)
 
 
 def _csv(table: pa.Table) -> str:
     import csv
-    import io
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.column_names)
+    lines: list[str] = []
+    # The writer quotes the characters of its line ending only: a lone return would end a row.
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
+    writer.writerow(map(spreadsheet_text, table.column_names))
     for row in plain_rows(table):
-        writer.writerow(
-            [
-                json.dumps(v, ensure_ascii=False) if isinstance(v, (list, dict)) else v
-                for v in row.values()
-            ]
-        )
-    return text.getvalue()
+        writer.writerow(map(_csv_cell, row.values()))
+    return "".join(f"{line[:-2]}\n" for line in lines)
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False)
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 def _text_file(render: Callable[[pa.Table], str]) -> Callable[[pa.Table, Path], None]:
@@ -193,7 +207,7 @@ def _plain_table(table: pa.Table) -> str:
 
 register(pa.Table, Format("table", ".txt"), _text_file(_plain_table))
 register(pa.Table, CSV, _text_file(_csv))
-register(pa.Table, JSON, _text_file(_json))
+register(pa.Table, JSON, _text_file(lambda table: f"{_json(table)}\n"))
 register(pa.Table, PARQUET, write_parquet)
 
 #: Names of the formats that rows can be written in, for command lines.

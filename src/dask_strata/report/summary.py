@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dask_strata.analysis.breakdown import PrefixUse
+from dask_strata.analysis.breakdown import Breakdown, PrefixUse
 from dask_strata.analysis.insights import Insight
 from dask_strata.analysis.summary import InputOutput, Summary
-from dask_strata.report.io import io_lines
+from dask_strata.report.io import io_lines, moved_sentence
 from dask_strata.report.profile import profile_lines
-from dask_strata.report.words import count, duration, percent, size, visible
+from dask_strata.report.words import count, duration, number, percent, size, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +30,9 @@ _LARGE_BYTES = 32 << 20
 #: CPU time of a run below which the recorder's overhead is shown in seconds.
 _SHORT_RUN_CPU_SECONDS = 30
 
+#: Characters of an exception on the screen: all of any but a whole document.
+_MESSAGE = 2000
+
 #: Most prefixes, insights, kinds of failures and next commands on the screen.
 _PREFIXES = 5
 _INSIGHTS = 5
@@ -41,6 +44,10 @@ _COLORS = {
     "transfer": "red",
     "deserialize": "yellow",
     "spill": "magenta",
+    "waiting to fetch": "bright_red",
+    "waiting for a resource": "cyan",
+    "paused worker": "bright_magenta",
+    "blocked event loop": "blue",
     "idle": "bright_black",
 }
 _STATE = {"complete": "green", "recording": "cyan", "cut": "red", "imported": "blue"}
@@ -58,17 +65,24 @@ def headline(s: Summary) -> Text:
     overhead = "" if s.overhead is None else f"recorder {_overhead(s, s.overhead)} of CPU"
     parts = [
         count(s.n_tasks, "task"),
+        f"{s.n_finished_before:,} finished before the recording" if s.n_finished_before else "",
         duration(s.duration_seconds),
         count(s.n_workers, "worker"),
         count(s.n_threads, "thread") if s.n_threads else "",
         count(s.n_hosts, "host") if s.n_hosts else "",
-        f"{s.n_erred:,} failed" if s.n_erred else "none failed",
+        _failed(s),
         _unfinished(s),
         f"script exited with {s.exit_status}" if s.exit_status else "",
         overhead,
         completeness,
     ]
     return Text(" · ".join(filter(None, parts)))
+
+
+def _failed(s: Summary) -> str:
+    if s.n_erred is None:
+        return "failures not on record"
+    return f"{s.n_erred:,} failed" if s.n_erred else "none failed"
 
 
 def _unfinished(s: Summary) -> str:
@@ -101,7 +115,7 @@ def print_summary(s: Summary, out: Console) -> None:
             "  ",
             (s.state, _STATE[s.state]),
             f"  {when}  ",
-            (s.path, "dim"),
+            (visible(s.path), "dim"),
         ),
         soft_wrap=True,
     )
@@ -137,17 +151,23 @@ def _print_failures(s: Summary, out: Console) -> None:
         text = visible(failure.exception)
         out.print(
             Text(
-                f"  {failure.count:,} × {visible(failure.prefix)}: {text[:100]}"
+                f"  {failure.count:,} × {visible(failure.prefix)}: {_shortened(text)}"
                 f"  e.g. {visible(failure.example)[:60]}"
             ),
             soft_wrap=True,
         )
+        for ends in failure.worker_ends:
+            out.print(Text(f"      {visible(ends.sentence)}"), soft_wrap=True)
     if len(s.failures) > _FAILURES:
         out.print(Text(f"  and {len(s.failures) - _FAILURES} more kinds", style="dim"))
-    others = s.n_erred - sum(failure.count for failure in s.failures)
+    others = (s.n_erred or 0) - sum(failure.count for failure in s.failures)
     if others > 0:
         tasks = count(others, "task")
         out.print(Text(f"  {tasks} could not run because a dependency failed", style="dim"))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}… ({len(text):,} characters)"
 
 
 def insight_line(insight: Insight) -> str:
@@ -162,6 +182,8 @@ def insight_line(insight: Insight) -> str:
 
 def _print_io(s: Summary, out: Console) -> None:
     lines = [] if s.files.task_read_bytes is None else [("files", io_sentence(s.files))]
+    if between_workers := moved_sentence(s.moved):
+        lines.append(("moved", between_workers))
     if s.io is not None:
         for number, line in enumerate(io_lines(s.io)):
             lines.append(("" if number else "Darshan", line))
@@ -185,16 +207,25 @@ def io_sentence(io: InputOutput) -> str:
         f"tasks read {size(io.task_read_bytes)}",
         f"libraries read {size(by_libraries)} more for them" if by_libraries else "",
         f"tasks wrote {size(io.task_write_bytes)}",
+        _others(io),
         f"not attributed to a task: {read} read, {written} written",
     ]
     return " · ".join(filter(None, parts))
+
+
+def _others(io: InputOutput) -> str:
+    """Return the bytes of other threads while one task ran; nothing if they are next to none."""
+    read, written = io.other_read_bytes or 0, io.other_write_bytes or 0
+    if read + written < ((io.task_read_bytes or 0) + (io.task_write_bytes or 0)) / 100:
+        return ""
+    return f"other threads while one task ran: {size(read)} read, {size(written)} written"
 
 
 def _print_breakdown(s: Summary, out: Console) -> None:
     if not s.breakdown.total_seconds:
         out.print(Text("time     no execution is on record", style="bold"))
         return
-    available = f"{s.breakdown.total_seconds:,.1f} thread-seconds available"
+    available = f"{number(s.breakdown.total_seconds)} thread-seconds available"
     out.print(
         Text.assemble(
             ("time     ", "bold"),
@@ -204,6 +235,22 @@ def _print_breakdown(s: Summary, out: Console) -> None:
         soft_wrap=True,
     )
     out.print(_bars(s))
+    if note := unknown_note(s.breakdown):
+        out.print(Text(f"  {note}", style="dim"), soft_wrap=True)
+
+
+def unknown_note(breakdown: Breakdown) -> str:
+    """Return a sentence on the kinds of thread-seconds that are not on record; empty without.
+
+    Parameters
+    ----------
+    breakdown : Breakdown
+        The thread-seconds of a run.
+    """
+    kinds = [kind for kind in breakdown.unknown if kind != "idle"]
+    if not kinds:
+        return ""
+    return f"not on record: {', '.join(kinds)}; this time, if any, is part of idle"
 
 
 def next_commands(path: str, s: Summary) -> Text:
@@ -216,7 +263,7 @@ def next_commands(path: str, s: Summary) -> Text:
     s : Summary
         The summary of the run.
     """
-    run = shlex.quote(path)
+    run = visible(shlex.quote(path))
     commands = []
     if not s.check.ok:
         commands.append(f"dask-strata check {run}")
@@ -236,8 +283,8 @@ def next_commands(path: str, s: Summary) -> Text:
 
 def _bars(s: Summary) -> RichTable:
     grid = RichTable.grid(padding=(0, 2))
-    for kind, seconds in s.breakdown.seconds.items():
-        share = s.breakdown.share(kind)
+    for kind in s.breakdown.shown:
+        seconds, share = s.breakdown.seconds[kind], s.breakdown.share(kind)
         full = round(share * _BAR)
         bar = Text("█" * full, style=_COLORS[kind]) + Text(
             "·" * (_BAR - full), style="bright_black"
@@ -245,7 +292,7 @@ def _bars(s: Summary) -> RichTable:
         grid.add_row(
             f"  {kind}",
             bar,
-            Text(percent(share, 1), justify="right"),
+            Text("–" if seconds is None else percent(share, 1), justify="right"),
             Text(duration(seconds), justify="right"),
         )
     return grid
@@ -260,7 +307,7 @@ def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
         table.add_row(
             Text(f"  {visible(p.prefix)}"),
             f"{p.n_tasks:,}",
-            f"{p.n_erred:,}" if p.n_erred else "",
+            "–" if p.n_erred is None else f"{p.n_erred:,}" if p.n_erred else "",
             duration(p.compute_seconds),
             duration(p.median_seconds),
             duration(p.max_seconds),

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import math
+import json
 import re
 
-from dask_strata.analysis.words import count, percent
+from dask_strata.analysis.words import count, duration, number, percent, rate, size
 
-__all__ = ["count", "duration", "number", "percent", "rate", "size", "visible"]
+__all__ = [
+    "count",
+    "duration",
+    "escape_in_json",
+    "number",
+    "percent",
+    "rate",
+    "size",
+    "spreadsheet_text",
+    "visible",
+]
 
+#: Characters that change a terminal or the order of text, are invisible, or end a line. The two
+#: joiners, U+200C and U+200D, are part of the spelling of words and emoji.
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
-_KIB = 1024
-
-#: Numbers below are written with an exponent.
-_TINY = 1e-9
-
-#: Numbers from here on are written with an exponent, too.
-_HUGE = 1e15
-
-_MINUTE = 60
-_HOUR_MINUTES = 60
-
-#: Durations in seconds below which milliseconds, and from which minutes, are shown.
-_MILLISECONDS_BELOW = 0.1
-_MINUTES_FROM = 100
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
 
 
 def visible(text: str, *, keep_lines: bool = False) -> str:
@@ -48,63 +48,37 @@ def visible(text: str, *, keep_lines: bool = False) -> str:
     return text if keep_lines else text.replace("\n", "\\n").replace("\t", "\\t")
 
 
-def duration(seconds: float | None) -> str:
-    """Return a duration in its largest fitting unit; an en dash if it is unknown.
+def escape_in_json(text: str) -> str:
+    r"""Return a JSON text whose control characters are JSON's own escape sequences.
 
-    >>> duration(0.00042), duration(3.21), duration(192), duration(7320)
-    ('0.42 ms', '3.2 s', '3 min 12 s', '2 h 2 min')
+    >>> escape_in_json('"\x9b1m"')
+    '"\\u009b1m"'
     """
-    if seconds is None:
-        return "–"
-    if seconds < _MILLISECONDS_BELOW:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < _MINUTES_FROM:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), _MINUTE)
-    if minutes < _HOUR_MINUTES:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // _HOUR_MINUTES} h {minutes % _HOUR_MINUTES} min"
+    return _CONTROL.sub(lambda m: json.dumps(m.group())[1:-1], text)
 
 
-def number(value: float) -> str:
-    """Return a number with 3 significant digits and all digits before the point.
+#: First characters of a cell that a spreadsheet may take for a formula.
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
-    Very small and very large numbers have an exponent.
 
-    >>> number(0.0000512), number(32.9722), number(1234567.8), number(2.0), number(1e300)
-    ('0.0000512', '33', '1234568', '2', '1e+300')
+def spreadsheet_text(text: str) -> str:
+    """Return a text for a cell of a CSV file, such that no spreadsheet takes it for a formula.
+
+    Parameters
+    ----------
+    text : str
+        Any text of a run.
+
+    Returns
+    -------
+    str
+        The text; with an apostrophe in front where it could be a formula and is not a number.
+
+    Examples
+    --------
+    >>> spreadsheet_text("=cmd|' /C calc'!A0"), spreadsheet_text("-1.5"), spreadsheet_text("sum-1")
+    ("'=cmd|' /C calc'!A0", '-1.5', 'sum-1')
     """
-    if value == 0 or not _TINY < abs(value) < _HUGE:
-        return f"{value:.3g}"
-    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
-    text = f"{value:.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def size(nbytes: float | None) -> str:
-    """Return a number of bytes in its largest fitting unit; an en dash if it is unknown.
-
-    >>> size(512), size(1536), size(5 * 2**30)
-    ('512 B', '1.5 KiB', '5.0 GiB')
-    """
-    if nbytes is None:
-        return "–"
-    if nbytes < _KIB:
-        return f"{nbytes:.0f} B"
-    units = ["TiB", "GiB", "MiB", "KiB"]
-    nbytes /= _KIB
-    while nbytes >= _KIB and len(units) > 1:
-        nbytes /= _KIB
-        units.pop()
-    return f"{nbytes:.1f} {units[-1]}"
-
-
-def rate(nbytes: float | None, seconds: float | None) -> str:
-    """Return bytes in a time as a rate; an en dash if either is unknown.
-
-    >>> rate(5 * 2**20, 2)
-    '2.5 MiB/s'
-    """
-    if nbytes is None or not seconds:
-        return "–"
-    return f"{nbytes / seconds / _KIB**2:.3g} MiB/s"
+    if not text.startswith(_FORMULA) or _NUMBER.fullmatch(text):
+        return text
+    return f"'{text}"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +22,13 @@ from dask_strata.errors import UnknownTaskError
 from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import definitions, with_dependencies
 from dask_strata.run.duckdb_session import computing, connect, execute, fetch, fetch_read_only
-from dask_strata.run.prepare import merge_processes, name_layers, order_by_time
+from dask_strata.run.prepare import (
+    count_layers,
+    mark_rescheduled,
+    merge_processes,
+    name_layers,
+    order_by_time,
+)
 from dask_strata.run.query_tables import query_tables, words
 from dask_strata.run.table_view import TableView, as_type, microseconds
 from dask_strata.run.task import Task
@@ -76,6 +83,8 @@ class Run:
         self.align = align
         #: Memory limit of users' queries in DuckDB's notation; None for DuckDB's default.
         self.sql_memory_limit: str | None = None
+        #: Returns a context in which users' queries run, after their tables were computed.
+        self.sql_limits: Callable[[], AbstractContextManager[None]] = nullcontext
         self.manifest = Manifest.read(self.path)
         self._lock = threading.RLock()
         self._record: Record | None = None
@@ -153,6 +162,13 @@ class Run:
                 table = order_by_time(table)
             if name == "graph_tasks":
                 table = name_layers(table, self.record.tables["graph_layers"])
+            if name == "graph_layers":
+                table = count_layers(table, self.record.tables["graph_tasks"])
+            if name == "executions":
+                columns = ("worker", "key", "key_type", "wanted_state")
+                table = mark_rescheduled(
+                    table, lambda: self.record.tables.columns("worker_transitions", columns)
+                )
             self._ready[name] = table
         return self._ready[name]
 
@@ -276,7 +292,9 @@ class Run:
         """
         self._catch_up()
         with self._lock:
-            found = fetch_read_only(self._open_sql(query), query, limit)
+            connection = self._open_sql(query)
+            with self.sql_limits():
+                found = fetch_read_only(connection, query, limit)
         return self.table_class("query", lambda: found)
 
     @property
@@ -362,7 +380,7 @@ class Run:
             The record has no such task, or several.
         """
         text, kind = split_wire_key(wire_key(key))
-        kinds = self._key_types(text)
+        kinds = self.key_types(text)
         if not isinstance(key, str):
             kinds = [k for k in kinds if k == kind]
         elif key_type is not None:
@@ -377,7 +395,8 @@ class Run:
             raise UnknownTaskError(f"The record has no task {text}.", hint=self._hint_for(text))
         return self.task_class(self, text, kinds[0])
 
-    def _key_types(self, text: str) -> list[str]:
+    def key_types(self, text: str) -> list[str]:
+        """Return the types of all recorded keys with a text; empty if there is none."""
         found = self.rows(
             "select distinct key_type from (select key, key_type from tasks union all "
             "select key, key_type from graph_tasks union all "

@@ -28,7 +28,7 @@ class Task:
     key_type: str
 
     def rows(self, table: str, column: str = "key") -> list[dict[str, Any]]:
-        """Return the rows of a table with this task's key, in the table's order.
+        """Return the rows of a table with this task's key, without internal columns.
 
         Parameters
         ----------
@@ -37,11 +37,12 @@ class Task:
         column : str, optional
             Name of the column of keys.
         """
-        return self.run.rows(
+        rows = self.run.rows(
             f'select * from {table} where "{column}" = ? and "{column}_type" = ?',  # noqa: S608  names from the schema
             self.key,
             self.key_type,
         )
+        return [{name: v for name, v in row.items() if not name.startswith("_")} for row in rows]
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -49,6 +50,69 @@ class Task:
         columns = self.run["tasks"].schema.names
         rows = self.rows("tasks")
         return {name: rows[-1][name] for name in columns} if rows else {}
+
+    @property
+    def worker(self) -> str | None:
+        """Address of the worker of the last attempt; None if it is not on record."""
+        return None if (worker := self.facts.get("worker")) is None else str(worker)
+
+    @property
+    def host(self) -> str | None:
+        """Name of the host of the last attempt; None if it is not on record."""
+        return None if (host := self._place["host"]) is None else str(host)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the last attempt's worker; None if it is not on record."""
+        return None if (pid := self._place["pid"]) is None else int(pid)
+
+    @property
+    def thread(self) -> int | None:
+        """Identity of the thread of the last attempt; None if it is not on record."""
+        return None if (thread := self._place["thread"]) is None else int(thread)
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        rows = self.run.rows(
+            "select host, pid, thread from attempts join _places using (attempt) "
+            "where key = ? and key_type = ? order by attempt desc limit 1",
+            self.key,
+            self.key_type,
+        )
+        return rows[0] if rows else {"host": None, "pid": None, "thread": None}
+
+    @property
+    def files(self) -> list[dict[str, Any]]:
+        """Files and ranges of files that the task's definition names or that it opened.
+
+        Each has its ``uri``, ``mode``, whether it is ``claimed`` by the definition and ``seen``
+        opened, the part (``dataset``, ``tree``, ``first``, ``last``, ``unit``, ``columns``), its
+        ``nbytes`` and ``events`` where they are known, ``read_bytes`` and their source
+        (``bytes_from``), and the place of the last attempt (``worker``, ``thread``, ``process``,
+        ``host``, ``pid``).
+        """
+        return self.rows("_file_uses")
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """The `files` that the task does not only write."""
+        return [row for row in self.files if row["mode"] != "write"]
+
+    @property
+    def outputs(self) -> list[dict[str, Any]]:
+        """The `files` that the task opened for writing."""
+        return [row for row in self.files if row["mode"] != "read"]
+
+    @property
+    def chunks(self) -> list[dict[str, Any]]:
+        """The task's rows of the table ``chunks``: ranges of entries that it processes."""
+        return self.rows("chunks")
+
+    @property
+    def chunk(self) -> dict[str, Any] | None:
+        """The task's chunk; None if it has none or several, see `chunks`."""
+        chunks = self.chunks
+        return chunks[0] if len(chunks) == 1 else None
 
     @property
     def state(self) -> str | None:
@@ -68,8 +132,7 @@ class Task:
     @property
     def attempts(self) -> list[dict[str, Any]]:
         """The task's attempts, in order."""
-        rows = sorted(self.rows("attempts"), key=lambda a: a["attempt"])
-        return [{name: v for name, v in row.items() if not name.startswith("_")} for row in rows]
+        return sorted(self.rows("attempts"), key=lambda a: a["attempt"])
 
     @property
     def transfers(self) -> list[dict[str, Any]]:

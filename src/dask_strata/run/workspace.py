@@ -16,6 +16,7 @@ import pyarrow as pa
 from dask_strata.errors import StrataError
 from dask_strata.run.duckdb_session import connect, execute
 from dask_strata.run.key_ids import KEYS_TABLE, KeyIds
+from dask_strata.run.key_prefix import KEY_PREFIX_MACROS
 from dask_strata.store.interruptible import interruptible
 
 #: Memory of derived tables, in bytes, before DuckDB spills them to disk.
@@ -40,17 +41,22 @@ class Workspace:
         self._memory_bytes = memory_bytes
         self._keys = KeyIds()
         self._remove: Callable[[], object]
+        self.connection = self._connect()
+        for macro in KEY_PREFIX_MACROS:
+            execute(self.connection, macro)
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
         try:
             folder = tempfile.mkdtemp(prefix="dask-strata-")
         except OSError:
             self._remove = lambda: None
-            self.connection = connect()
-            return
+            return connect()
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self.connection = connect(f"{memory_bytes}B", Path(folder))
+        connection = connect(f"{self._memory_bytes}B", Path(folder))
         # Leave half of the free space to other programs.
         largest = shutil.disk_usage(folder).free // 2
-        execute(self.connection, "set max_temp_directory_size = ?", f"{largest}B")
+        execute(connection, "set max_temp_directory_size = ?", f"{largest}B")
+        return connection
 
     def add(self, name: str, table: pa.Table) -> None:
         """Add a recorded table with an id for each key; the table ``_keys`` lists the keys so far.
@@ -92,9 +98,9 @@ class Workspace:
             except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
                 if 2 * self._memory_bytes > _physical_bytes():
                     raise StrataError(
-                        f"The query needs more than {self._memory_bytes >> 20:,} MiB of memory, "
-                        "the most that it may use on this machine, and more disk space than "
-                        f"temporary files may use: {str(error).splitlines()[0]}",
+                        f"The query needs more than {self._memory_bytes / 2**30:.3g} GiB of "
+                        "memory, the most that it may use on this machine, and more disk space "
+                        f"than temporary files may use: {str(error).splitlines()[0]}",
                         hint="Set TMPDIR to a folder on a larger disk, or use a larger machine.",
                     ) from error
                 self._memory_bytes *= 2

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dask_strata.schema.columns import KEY, START, STIMULUS, STOP, WORKER, Table, col
+from dask_strata.schema.columns import KEY, START, STIMULUS, STOP, TIME, WORKER, Table, col
 from dask_strata.schema.imported import LOG
+from dask_strata.schema.worker import SHUFFLE
 
 DERIVED = (
     Table(
@@ -22,18 +23,54 @@ DERIVED = (
             START,
             STOP,
             col("outcome", "text", "memory, erred, retried, rescheduled, released, lost, running"),
-            col("compute_seconds", "seconds", "time in the task's own function"),
-            col("transfer_seconds", "seconds", "time fetching its dependencies"),
-            col("deserialize_seconds", "seconds", "time deserializing its definition"),
-            col("disk_seconds", "seconds", "time reading spilled dependencies"),
+            col(
+                "compute_seconds",
+                "seconds",
+                "time in the task's own function; until its worker was lost or the record ended, "
+                "if it did not return",
+            ),
+            col(
+                "transfer_seconds",
+                "seconds",
+                "time fetching its dependencies: by Dask's startstops, in which each transfer "
+                "belongs to one of the tasks that need it; of imported attempts without them by "
+                "the transfers to their worker; null if neither is on record",
+            ),
+            col(
+                "deserialize_seconds",
+                "seconds",
+                "time deserializing its definition; null without startstops",
+            ),
+            col(
+                "disk_seconds",
+                "seconds",
+                "time reading spilled dependencies and spilling results, part of `spills`; null "
+                "without startstops",
+            ),
             col("nbytes", "bytes", "size of the result"),
             col("typename", "text", "type of the result"),
             col("exception", "long", "text of the exception"),
             col("traceback", "long", "text of the traceback"),
+            col(
+                "worker_end",
+                "text",
+                "how its worker ended, if that ended the attempt: the signal, exit status, "
+                "memory limit, …, see `worker_ends`",
+            ),
             col("run_id", "int", "Dask's number of this attempt"),
             STIMULUS,
             col("kind", "text", "thread or coroutine; null if its execution was not recorded"),
-            col("cpu_seconds", "seconds", "CPU time of its thread"),
+            col("cpu_seconds", "seconds", "CPU time of its thread, within compute_seconds"),
+            col(
+                "process_cpu_seconds", "seconds", "CPU time of all threads of its process meanwhile"
+            ),
+            col(
+                "other_cpu_seconds",
+                "seconds",
+                "CPU time of other threads of its process meanwhile: those of libraries (BLAS), "
+                "Dask's event loop and the recorder; null if another task ran. The kernel counts "
+                "another thread's time in ticks of up to 0.01 s",
+            ),
             col("read_bytes", "bytes", "bytes that its thread read: files, not sockets"),
             col("write_bytes", "bytes", "bytes that its thread wrote, likewise"),
             col("read_calls", "int", "read system calls of its thread"),
@@ -47,7 +84,19 @@ DERIVED = (
             col("rss_before_bytes", "bytes", "resident memory of the process before"),
             col("rss_after_bytes", "bytes", "resident memory of the process after"),
             col("rss_peak_bytes", "bytes", "largest resident memory of the process in samples"),
-            col("shared", "bool", "whether another execution overlapped in the process"),
+            col(
+                "other_read_bytes",
+                "bytes",
+                "bytes that other threads of its process read meanwhile, without the recorder's: "
+                "those of libraries, and Dask's; null if another task ran or Dask spilled",
+            ),
+            col("other_write_bytes", "bytes", "bytes that they wrote, likewise"),
+            col(
+                "shared",
+                "bool",
+                "whether another execution overlapped in the process; null if the worker has "
+                "executors that are not recorded",
+            ),
             col(
                 "elsewhere",
                 "text",
@@ -74,7 +123,12 @@ DERIVED = (
             col("attempt", "int", "the attempt that opened it; null if the definition names it"),
             col("kind", "text", "claimed (named by the definition) or seen (opened)"),
             col("uri", "text", "file or store, without credentials"),
-            col("mode", "text", "read, write or update"),
+            col(
+                "mode",
+                "text",
+                "read, write or update; a claimed path that the task opened for writing only: "
+                "write",
+            ),
             col(
                 "dataset",
                 "text",
@@ -90,6 +144,49 @@ DERIVED = (
             col("count", "int", "times it was opened"),
         ),
         prov="entity",
+        derived=True,
+    ),
+    Table(
+        "graphs",
+        "graph that the scheduler received, with the line of code and the graph as written",
+        2,
+        "workflow system",
+        "task graph",
+        (
+            col("submission", "text", "id of the submission"),
+            TIME,
+            col("client", "text", "Dask's id of the client that sent it"),
+            col("file", "text", "file of the user's line", sensitivity="path"),
+            col("line", "int", "number of the user's line"),
+            col("function", "text", "function that contains the line"),
+            col("code", "text", "the user's line", sensitivity="code"),
+            col("collection", "text", "type of the submitted object"),
+            col(
+                "expression",
+                "long",
+                "the expression that the user wrote, as Dask prints it; null for graphs",
+                sensitivity="code",
+            ),
+            col(
+                "sent_expression",
+                "long",
+                "the same expression as the client sent it: optimised and lowered",
+                sensitivity="code",
+            ),
+            col("n_layers", "int", "layers or operations, as written"),
+            col(
+                "n_tasks_written",
+                "int",
+                "tasks before any optimisation; null for expressions, of which Dask generates "
+                "tasks only after it has optimised them",
+            ),
+            col(
+                "n_tasks_received",
+                "int",
+                "tasks that the scheduler received: after all optimisations",
+            ),
+        ),
+        prov="activity",
         derived=True,
     ),
     Table(
@@ -165,7 +262,7 @@ DERIVED = (
     ),
     Table(
         "phases",
-        "interval of an attempt (Dask's startstops)",
+        "interval of an attempt: Dask's startstops, or the worker's executions and transfers",
         4,
         "workflow system",
         "worker",
@@ -174,7 +271,13 @@ DERIVED = (
             KEY,
             WORKER,
             col("thread", "int", "identity of the thread that ran the attempt"),
-            col("action", "text", "compute, transfer, deserialize, disk-read, …"),
+            col(
+                "action",
+                "text",
+                "compute, transfer, deserialize, disk-read (Dask's word for each slow look at "
+                "results in the worker, spilled or not), …; executing: compute that only the "
+                "worker recorded",
+            ),
             START,
             STOP,
             col("seconds", "seconds", "duration"),
@@ -202,18 +305,47 @@ DERIVED = (
             ),
             col("worker", "text", "worker of the last attempt"),
             col("n_attempts", "int", "attempts"),
-            col("submitted", "time", "first transition"),
+            col(
+                "submitted",
+                "time",
+                "first transition on record; null if it finished before the recording began",
+            ),
             col("started", "time", "first assigned to a worker"),
             col("finished", "time", "result first in memory, or failed"),
             col("forgotten", "time", "forgotten by the scheduler"),
+            col(
+                "finished_before",
+                "bool",
+                "whether it finished before its recording began, and did not run again",
+            ),
             col("compute_seconds", "seconds", "time in the task's function, all attempts"),
-            col("transfer_seconds", "seconds", "time fetching dependencies, all attempts"),
-            col("wait_seconds", "seconds", "from submission to the first attempt"),
+            col(
+                "cpu_seconds",
+                "seconds",
+                "CPU time of its thread, all attempts; null if it is unknown for one of them",
+            ),
+            col(
+                "other_cpu_seconds",
+                "seconds",
+                "CPU time of other threads of the process meanwhile, see `attempts`; null likewise",
+            ),
+            col(
+                "transfer_seconds",
+                "seconds",
+                "time fetching dependencies, all attempts of which it is known",
+            ),
+            col(
+                "wait_seconds",
+                "seconds",
+                "from submission to the first attempt; null if it was submitted before the "
+                "recording began",
+            ),
             col("nbytes", "bytes", "size of the result"),
             col("typename", "text", "type of the result"),
             col("n_dependencies", "int", "tasks that it depends on"),
             col("n_dependents", "int", "tasks that depend on it"),
             col("exception", "long", "text of the exception, if it failed"),
+            col("worker_ends", "text", "how workers ended and with them attempts at it"),
             col(
                 "io_read_bytes",
                 "bytes",
@@ -258,6 +390,20 @@ DERIVED = (
             col("nbytes", "bytes", "size of the result"),
         ),
         prov="relation",
+        derived=True,
+    ),
+    Table(
+        "shuffles",
+        "P2P shuffle on a worker, by Dask's own counters",
+        4,
+        "workflow system",
+        "worker",
+        (
+            WORKER,
+            *SHUFFLE,
+            col("stop", "time", "when it was closed; null if that was not recorded"),
+        ),
+        prov="activity",
         derived=True,
     ),
     Table(
@@ -314,10 +460,19 @@ DERIVED = (
                 "part of read_bytes: other threads of libraries with counters",
             ),
             col(
+                "other_read_bytes",
+                "bytes",
+                "part of read_bytes: other threads while only one task ran, without the part that "
+                "library_read_bytes has",
+            ),
+            col("other_write_bytes", "bytes", "part of write_bytes: other threads, likewise"),
+            col("recorder_read_bytes", "bytes", "part of read_bytes: the recorder's own"),
+            col("recorder_write_bytes", "bytes", "part of write_bytes: the recorder's own"),
+            col(
                 "unattributed_read_bytes",
                 "bytes",
-                "rest of read_bytes: libraries without counters, imports, spilling, Dask, the "
-                "recorder",
+                "rest of read_bytes: other threads while several tasks ran or none, imports, "
+                "spilling, Dask",
             ),
             col("unattributed_write_bytes", "bytes", "rest of write_bytes, likewise"),
         ),
@@ -346,6 +501,84 @@ DERIVED = (
         derived=True,
     ),
     Table(
+        "worker_ends",
+        "worker that the scheduler removed, and how its process ended",
+        3,
+        "workflow system",
+        "scheduler",
+        (
+            WORKER,
+            col("name", "text", "name of the worker"),
+            col("process", "text", "its process, see `processes`; null if that was not recorded"),
+            col("host", "text", "host name"),
+            col("pid", "int", "process id"),
+            col("start", "time", "when it connected"),
+            col("stop", "time", "when the scheduler removed it"),
+            col("ended", "text", "planned or unexpected; null if the reason does not state it"),
+            col(
+                "cause",
+                "text",
+                "signal, exit (with a status), memory limit (its nanny killed it), no heartbeat, "
+                "closed (see `reason`), or connection lost (no end of its process is on record "
+                "that explains it); null if nothing is known",
+            ),
+            col("signal", "text", "signal that killed its process, such as SIGSEGV"),
+            col("exit_status", "int", "status that its process exited with"),
+            col("exited", "time", "when its nanny noticed the exit of its process"),
+            col("killed", "time", "when its nanny killed it because of its memory"),
+            col("memory_bytes", "bytes", "memory of its process when its nanny killed it"),
+            col("memory_limit_bytes", "bytes", "memory limit that Dask enforces"),
+            col("reason", "long", "reason that Dask recorded"),
+            col("stimulus_id", "text", "Dask's id of the removal, also of attempts that it ended"),
+        ),
+        prov="activity",
+        derived=True,
+    ),
+    Table(
+        "cluster_sizes",
+        "size of the cluster, from one change of it until the next",
+        3,
+        "workflow system",
+        "scheduler",
+        (
+            START,
+            col("stop", "time", "when it changed next; null for the last size"),
+            col("n_workers", "int", "workers connected"),
+            col("n_paused", "int", "those of them that were paused"),
+            col("n_threads", "int", "executor threads of the workers; null if not all are known"),
+        ),
+        prov="agent",
+        derived=True,
+    ),
+    Table(
+        "replicas",
+        "result on a worker that holds it",
+        4,
+        "workflow system",
+        "worker",
+        (
+            KEY,
+            WORKER,
+            col("start", "time", "since when it held it; null if before its recording"),
+            col("stop", "time", "until when; null if it did when the recording ended"),
+            col(
+                "origin",
+                "text",
+                "computed, fetched (from another worker), scattered (sent by a client); null if "
+                "unknown",
+            ),
+            col("ended_by", "text", "released, or removed: the worker was; null without `stop`"),
+            col(
+                "seen_by",
+                "text",
+                "worker; or scheduler, for workers without a record: only results that they "
+                "computed, and not copies of them",
+            ),
+        ),
+        prov="relation",
+        derived=True,
+    ),
+    Table(
         "io_segments",
         "read or write that Darshan traced, and the attempt that performed it",
         5,
@@ -369,13 +602,54 @@ DERIVED = (
             col(
                 "attributed_by",
                 "text",
-                "thread (it ran this task at that time), alone (only this task ran in the "
-                "process), ambiguous (several tasks ran), outside (no task ran: imports, "
+                "thread (it ran this task at that time); alone (threads cannot be compared, and "
+                "only this task ran in the process); ambiguous (likewise, and several ran); "
+                "elsewhere (by a thread that runs no tasks, such as a library's, while tasks ran); "
+                "recorder (by its threads, or on the run's folder); outside (no task ran: imports, "
                 "spilling, Dask itself); null if the process was not recorded",
             ),
             col("n_candidates", "int", "tasks that may have performed it"),
+            col(
+                "candidate",
+                "int",
+                "the only attempt that ran in the process meanwhile, if another thread did it: it "
+                "may have performed it",
+            ),
         ),
         prov="activity",
+        derived=True,
+        added=True,
+    ),
+    Table(
+        "io_totals",
+        "bytes of a Darshan log, by the evidence for their task or process; the sums are the log's "
+        "own counters",
+        5,
+        "system",
+        "process",
+        (
+            LOG,
+            col("host", "text", "host name; null if neither log nor process has one"),
+            col("program", "text", "its program, in short"),
+            col("process", "text", "process that wrote the log; null if that was not recorded"),
+            WORKER,
+            col(
+                "tied_to",
+                "text",
+                "task, process, host (a host of the run, during it), or null",
+            ),
+            col("certainty", "float", "certainty of the process, see `darshan_logs`"),
+            col(
+                "attributed_by",
+                "text",
+                "as in `io_segments`, or untraced (counted, but not traced)",
+            ),
+            col("reason", "text", "why it is tied to no task, or to nothing; null for a task"),
+            col("n_operations", "int", "traced reads and writes"),
+            col("read_bytes", "bytes", "bytes read"),
+            col("write_bytes", "bytes", "bytes written"),
+            col("seconds", "seconds", "time in the traced reads and writes"),
+        ),
         derived=True,
         added=True,
     ),

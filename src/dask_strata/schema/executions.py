@@ -28,9 +28,23 @@ EXECUTIONS = (
             col("kind", "text", "thread, coroutine, or actor (a call of an actor's method)"),
             START,
             STOP,
-            col("outcome", "text", "finished or erred"),
+            col(
+                "outcome",
+                "text",
+                "finished, erred, or rescheduled (it requested another attempt with Dask's "
+                "`Reschedule`, which is no error)",
+            ),
             col("exception", "long", "text of the exception", sensitivity="error"),
-            col("cpu_seconds", "seconds", "CPU time of the thread; null for a coroutine"),
+            col(
+                "cpu_seconds",
+                "seconds",
+                "CPU time of the thread, within Dask's compute time; null for a coroutine",
+            ),
+            col(
+                "process_cpu_seconds",
+                "seconds",
+                "CPU time of all threads of the process meanwhile; null for a coroutine",
+            ),
             col("read_bytes", "bytes", "bytes that the thread read: files, not sockets"),
             col("write_bytes", "bytes", "bytes that the thread wrote, likewise"),
             col("read_calls", "int", "read system calls of the thread"),
@@ -45,9 +59,17 @@ EXECUTIONS = (
             col("rss_after_bytes", "bytes", "resident memory of the process after"),
             col("rss_peak_bytes", "bytes", "largest resident memory of the process in samples"),
             col(
+                "other_read_bytes",
+                "bytes",
+                "bytes that other threads of the process read meanwhile, without the recorder's: "
+                "those of libraries, and Dask's; null if another task ran or Dask spilled",
+            ),
+            col("other_write_bytes", "bytes", "bytes that they wrote, likewise"),
+            col(
                 "shared",
                 "bool",
-                "whether another execution overlapped in the process: memory counts both",
+                "whether another execution overlapped in the process: memory and the process's CPU "
+                "time count both; null if the worker has executors that are not recorded",
             ),
             col(
                 "elsewhere",

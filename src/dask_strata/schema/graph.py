@@ -6,8 +6,8 @@ from dask_strata.schema.columns import KEY, TIME, Table, col
 
 GRAPH = (
     Table(
-        "graph_layers",
-        "layer of a graph as the user wrote it, before optimisation",
+        "client_graphs",
+        "graph of a client's submission, as the user wrote it and as the client sent it",
         2,
         "workflow system",
         "task graph",
@@ -15,11 +15,59 @@ GRAPH = (
             TIME,
             col("client", "text", "Dask's id of the client"),
             col("first_key", "key", "one of the requested keys, leads to the submission"),
-            col("layer", "text", "name of the layer or expression"),
+            col("n_layers", "int", "layers or operations, as written"),
+            col(
+                "n_tasks",
+                "int",
+                "tasks as written; null for expressions, of which Dask generates no tasks "
+                "before it has optimised them",
+            ),
+            col(
+                "expression",
+                "long",
+                "the expression that the user wrote, as Dask prints it; null for graphs",
+                sensitivity="code",
+            ),
+            col(
+                "sent_expression",
+                "long",
+                "the same expression as the client sent it: optimised and lowered",
+                sensitivity="code",
+            ),
+        ),
+    ),
+    Table(
+        "graph_layers",
+        "layer of a graph, or operation of an expression",
+        2,
+        "workflow system",
+        "task graph",
+        (
+            TIME,
+            col("client", "text", "Dask's id of the client"),
+            col("first_key", "key", "one of the requested keys, leads to the submission"),
+            col(
+                "stage",
+                "text",
+                "written: as the user wrote it; sent: only in the graph that the client sent, "
+                "after Dask optimised it",
+            ),
+            col("layer", "text", "name of the layer or operation"),
             col("type", "text", "its type in Dask"),
-            col("n_tasks", "int", "tasks in it; null if Dask would have to generate them to count"),
+            col(
+                "n_tasks",
+                "int",
+                "tasks in it: as written if Dask knows their number without generating them, or "
+                "else as the scheduler received them; null if it received none",
+            ),
             col("dependencies", "long", "names of the layers that it depends on, as JSON"),
             col("annotations", "long", "its annotations, as JSON", sensitivity="text"),
+            col(
+                "annotation_functions",
+                "text",
+                "annotations that Dask computes for each task, with their functions, as JSON; "
+                "`graph_tasks.annotations` has the values",
+            ),
         ),
     ),
     Table(
@@ -33,8 +81,24 @@ GRAPH = (
             KEY,
             col("prefix", "text", "Dask's prefix of the key"),
             col("group", "text", "Dask's group of the key"),
-            col("function", "text", "name of the function it runs; null for pure data"),
-            col("layer", "text", "layer as the user wrote it; null without a recorded client"),
+            col(
+                "function",
+                "text",
+                "name of the function that produces its result; null for pure data",
+            ),
+            col(
+                "functions",
+                "text",
+                "names of all functions that it calls, in order, and of functions among their "
+                "arguments, as JSON; null if it is `function` alone",
+            ),
+            col("layer", "text", "its layer in `graph_layers`; null without a recorded client"),
+            col(
+                "fused_layers",
+                "text",
+                "layers of the tasks that Dask fused into it, as JSON; null if none were",
+            ),
+            col("fused_prefixes", "text", "prefixes of the keys of these tasks, as JSON"),
             col("requested", "bool", "whether the client requested its result"),
             col("priority", "text", "Dask's priority, as text"),
             col("annotations", "text", "annotations, as JSON", sensitivity="text"),

@@ -19,6 +19,13 @@ DARSHAN = (
             col("role", "text", "role of its process in Dask; null if that was not recorded"),
             col("worker", "text", "address of the worker in its process"),
             col("tied_by", "text", "evidence for its process: pid, host, time, threads"),
+            col(
+                "certainty",
+                "float",
+                "1 if pid or threads are evidence for its process; by time alone: 1 less the share "
+                "of its operations outside the worker's tasks, divided by the share outside those "
+                "of the next best worker, or by chance; null without a process",
+            ),
             col("host", "text", "host name, if traces contain it"),
             col("pid", "int", "process id, from the name of the file"),
             col("program", "text", "its program, in short: mpiexec, uname, resource_tracker, …"),

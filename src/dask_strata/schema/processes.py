@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from dask_strata.schema.columns import TIME, Table, col
+from dask_strata.schema.columns import START, STOP, TIME, Table, col
 
 PROCESSES = (
+    Table(
+        "process_threads",
+        "thread of a process that runs no tasks: the recorder's own, and the event loop's",
+        5,
+        "system",
+        "thread",
+        (
+            TIME,
+            col("thread", "int", "identity of the thread, as in `executions`"),
+            col("purpose", "text", "recorder, or event loop"),
+        ),
+        prov="agent",
+    ),
     Table(
         "process_samples",
         "sample of the operating system's counters of a process, the sum of its threads",
@@ -27,5 +40,30 @@ PROCESSES = (
             col("involuntary_switches", "int", "times that its threads were preempted"),
             col("threads", "int", "threads of Python"),
         ),
+    ),
+    Table(
+        "loop_blocks",
+        "block of the event loop of a scheduler or worker: it ran no callback for 0.1 s or more",
+        5,
+        "system",
+        "process",
+        (
+            START,
+            STOP,
+            col("worker", "text", "address of the worker; null for the scheduler"),
+            col("seconds", "seconds", "duration; blocks of a process do not overlap"),
+            col(
+                "frozen_seconds",
+                "seconds",
+                "part in which no thread of the process ran Python: one held the GIL, or the "
+                "process did not run",
+            ),
+            col(
+                "cpu_seconds",
+                "seconds",
+                "CPU time of the process meanwhile, and up to 0.1 s before and after",
+            ),
+        ),
+        prov="activity",
     ),
 )

@@ -46,7 +46,23 @@ RECORD = (
                 "CPU time of the whole process since the recording began",
             ),
             col("written_bytes", "bytes", "bytes written to the run's folder"),
+            col(
+                "read_bytes",
+                "bytes",
+                "bytes that the recorder read from files: on its own threads, and to measure tasks",
+            ),
             col("rows", "int", "rows written to the run's folder"),
+        ),
+    ),
+    Table(
+        "recorded_processes",
+        "process whose segment the scheduler's recorder found in the run's folder",
+        3,
+        "record",
+        "record",
+        (
+            TIME,
+            col("segment_of", "text", "id of the process"),
         ),
     ),
     Table(

@@ -68,8 +68,10 @@ SCHEDULER = (
             TIME,
             WORKER,
             col("name", "text", "name of the worker", sensitivity="host"),
-            col("action", "text", "the event: add, remove, lost, paused, …"),
+            col("action", "text", "the event: add, remove, lost, paused, no-heartbeat, …"),
             col("reason", "long", "reason that Dask recorded; null without one"),
+            col("nthreads", "int", "executor threads of an added worker"),
+            col("memory_limit_bytes", "bytes", "memory limit of an added worker"),
             STIMULUS,
             *ORIGIN,
         ),
@@ -139,7 +141,12 @@ SCHEDULER = (
                 "bytes per second",
             ),
             col("num_fds", "int", "open file descriptors"),
-            col("loop_lag_seconds", "seconds", "delay of a callback on the event loop"),
+            col(
+                "loop_lag_seconds",
+                "seconds",
+                "longest delay of the event loop, of those that ended since the last sample; null "
+                "while it is blocked; see `loop_blocks`",
+            ),
             col("transfer_incoming", "int", "incoming transfers in progress"),
             col("transfer_outgoing", "int", "outgoing transfers in progress"),
         ),
@@ -160,7 +167,12 @@ SCHEDULER = (
             col("occupancy_seconds", "seconds", "work expected on all workers"),
             col("rss_bytes", "bytes", "resident memory of the process"),
             col("cpu_percent", "float", "CPU use of the process", "percent of one core"),
-            col("loop_lag_seconds", "seconds", "delay of a callback on the event loop"),
+            col(
+                "loop_lag_seconds",
+                "seconds",
+                "longest delay of the event loop, of those that ended since the last sample; null "
+                "while it is blocked; see `loop_blocks`",
+            ),
         ),
     ),
 )

@@ -50,7 +50,24 @@ MATCH_TOLERANCE_NS = 5_000_000_000
 
 #: Fixed parts of the text in ``worker_events.reason``, in every version of the record. The rows of
 #: process-start and process-exit begin with ``pid``, a blank and the process id; an exit by a
-#: signal goes on with KILLED_BY. A removal that Dask calls unexpected begins with UNEXPECTED.
+#: signal goes on with KILLED_BY. A removal begins with ANNOUNCED if the worker or the scheduler had
+#: announced it, else with EXPECTED or UNEXPECTED, which is Dask's word for it.
 PID = "pid "
 KILLED_BY = "was killed by "
+#: Action in ``worker_events``: the scheduler restarts or removes a worker without a heartbeat.
+NO_HEARTBEAT = "no-heartbeat"
+ANNOUNCED = "announced"
+EXPECTED = "expected"
 UNEXPECTED = "unexpected"
+
+#: Ends of workers as SQL, of a column `reason` of a removal: planned, unexpected, or null if the
+#: reason does not state it. Dask calls it unexpected if a restart removes a worker without a nanny;
+#: a worker also announces that it closes because of an error, or because the scheduler restarts it
+#: after missing heartbeats.
+WORKER_END = rf"""case
+    when regexp_matches(reason, '^{UNEXPECTED}: client-restart') then 'planned'
+    when starts_with(reason, '{UNEXPECTED}') then 'unexpected'
+    when regexp_matches(reason, '^{ANNOUNCED}: (worker-heartbeat-|check-worker-ttl|'
+                                'failure-to-start|worker-handle-scheduler-|.*-fail-hard$)')
+        then 'unexpected'
+    when regexp_matches(reason, '^({ANNOUNCED}|{EXPECTED}): ') then 'planned' end"""

@@ -14,6 +14,35 @@ from dask_strata.schema.columns import (
     col,
 )
 
+#: Dask's counters of a shuffle on a worker: columns of ``shuffle_samples`` and ``shuffles``.
+SHUFFLE = (
+    col("shuffle", "text", "Dask's id of the shuffle; its barrier is `shuffle-barrier-` and this"),
+    col("run_id", "int", "Dask's number of this run of the shuffle, which it may repeat"),
+    col("kind", "text", "Dask's class: DataFrameShuffle, ArrayRechunk"),
+    START,
+    col("transferred", "bool", "whether all input partitions had been sent on all workers"),
+    col("partitions_in", "int", "input partitions that tasks here cut into shards"),
+    col("shards", "int", "shards that they were cut into"),
+    col("shard_bytes", "bytes", "size of these shards"),
+    col("shard_seconds", "seconds", "time of tasks cutting them"),
+    col("wait_seconds", "seconds", "time of tasks waiting while too much was left to send"),
+    col("messages", "int", "messages sent to workers"),
+    col("sent_bytes", "bytes", "size of the shards in them, those to this worker too"),
+    col(
+        "send_seconds",
+        "seconds",
+        "time from taking shards for a message until its receiver had taken it, sum of messages: "
+        "several are on their way at once, in the background",
+    ),
+    col("received_bytes", "bytes", "size of shards received, those from this worker too"),
+    col("on_disk", "bool", "whether received shards are stored on disk, and not in memory"),
+    col("stored_bytes", "bytes", "size of received shards stored by output partition"),
+    col("store_seconds", "seconds", "time storing them, in the background"),
+    col("partitions_out", "int", "output partitions that tasks here assembled"),
+    col("assembled_bytes", "bytes", "size of the stored shards that they were assembled from"),
+    col("assemble_seconds", "seconds", "time of tasks assembling them"),
+)
+
 WORKERS = (
     Table(
         "worker_transitions",
@@ -42,7 +71,12 @@ WORKERS = (
         (
             TIME,
             WORKER,
-            col("event", "text", "compute-task, gather-dependencies, missing-dep, …"),
+            col(
+                "event",
+                "text",
+                "compute-task, gather-dependencies, missing-dep, …; held-at-start: a result that "
+                "it held when its recording began",
+            ),
             col("key", "key", "the task, if the entry has one"),
             col("detail", "long", "the rest of the entry, as text"),
             STIMULUS,
@@ -115,6 +149,20 @@ WORKERS = (
             col("nbytes", "bytes", "size of the result"),
         ),
         prov="relation",
+    ),
+    Table(
+        "shuffle_samples",
+        "sample of a P2P shuffle on a worker: Dask's own counters of it, cumulative",
+        4,
+        "workflow system",
+        "worker",
+        (
+            TIME,
+            WORKER,
+            *SHUFFLE,
+            col("ended", "bool", "whether this is the last sample, after the shuffle was closed"),
+        ),
+        prov="activity",
     ),
     Table(
         "spills",

@@ -1,7 +1,7 @@
 """The HTTP server: start and stop.
 
-Tornado serves the pages, as Dask depends on it anyway. Queries and files are processed in threads,
-so that a slow request does not delay the others.
+Tornado serves the pages, as Dask depends on it anyway. Files are processed in threads, queries in
+processes, so that a slow request does not delay the others.
 """
 
 from __future__ import annotations
@@ -9,22 +9,30 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import signal
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
 from tornado.web import Application
 
+from dask_strata.server.access import Token
+from dask_strata.server.connections import LimitedServer
 from dask_strata.server.handlers import routes
 from dask_strata.server.page import NotFound, ServerContext, make_templates
 from dask_strata.server.run_cache import RunCache
+from dask_strata.server.sql import SqlProcesses
 
-#: Number of requests that are processed at the same time.
+#: Number of requests about runs that are processed at the same time.
 _THREADS = 3
 
 #: Largest body of a request, in bytes.
 _LARGEST_BODY = 1 << 20
+
+#: Seconds in which the headers of a request must arrive, and then its body.
+_REQUEST_SECONDS = 15
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
@@ -43,12 +51,37 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class Access:
+    """The users of the server, and the limits of their queries.
+
+    Parameters
+    ----------
+    host : str or None
+        Name or address that the server listens on; None for a Unix socket.
+    token : str or None
+        Secret that a browser must send; None if no secret is required.
+    sql_seconds : float
+        Time limit of a query, in seconds.
+    """
+
+    host: str | None
+    token: str | None
+    sql_seconds: float
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names that a request's `Host` may contain; empty if any.
+
+        A Unix socket is used through a tunnel, which has a port of loopback at its other end.
+        """
+        if self.host is None:
+            return _LOOPBACK
+        return _LOOPBACK | {self.host} if is_loopback(self.host) else frozenset()
+
+
 def serve(
-    runs: RunCache,
-    host: str,
-    port: int,
-    token: str | None,
-    started: Callable[[int], None],
+    runs: RunCache, sockets: Sequence[socket.socket], access: Access, started: Callable[[], None]
 ) -> None:
     """Serve until the process receives SIGINT or SIGTERM.
 
@@ -56,40 +89,56 @@ def serve(
     ----------
     runs : RunCache
         The runs.
-    host : str
-        Name or address of the interface to listen on.
-    port : int
-        Port to listen on; 0 for a free one.
-    token : str or None
-        Secret that a browser must send; None if no secret is required.
+    sockets : sequence of socket
+        Sockets that listen.
+    access : Access
+        Access to the server.
     started : callable
-        Called with the port, once the server accepts requests.
-
-    Raises
-    ------
-    OSError
-        The port is in use, or may not be used.
+        Called once the server accepts requests.
     """
 
     async def main() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        known = {"localhost", "127.0.0.1", "::1", host} if is_loopback(host) else ()
-        with ThreadPoolExecutor(_THREADS, "dask-strata-serve") as threads:
-            context = ServerContext(runs, frozenset(known), token, threads, make_templates())
+        sql = SqlProcesses(access.sql_seconds)
+        with (
+            ThreadPoolExecutor(_THREADS, "dask-strata-serve") as threads,
+            ThreadPoolExecutor(1, "dask-strata-list") as list_threads,
+        ):
+            context = ServerContext(
+                runs=runs,
+                hosts=access.hosts,
+                token=None if access.token is None else Token(access.token),
+                cookie=f"dask_strata_{_port(sockets)}",
+                threads=threads,
+                list_threads=list_threads,
+                sql=sql,
+                templates=make_templates(),
+            )
             application = Application(
                 routes(context),
                 default_handler_class=NotFound,
                 default_handler_args={"context": context},
                 log_function=lambda _: None,
             )
-            server = HTTPServer(application, max_body_size=_LARGEST_BODY)
-            sockets = bind_sockets(port, host)
+            server = LimitedServer(
+                application,
+                max_body_size=_LARGEST_BODY,
+                idle_connection_timeout=_REQUEST_SECONDS,
+                body_timeout=_REQUEST_SECONDS,
+            )
             server.add_sockets(sockets)
-            started(sockets[0].getsockname()[1])
+            started()
             await stop.wait()
             server.stop()
             await server.close_all_connections()
+            await sql.close()
 
     asyncio.run(main())
+
+
+def _port(sockets: Sequence[socket.socket]) -> str:
+    """Return the port; empty for a Unix socket."""
+    name = sockets[0].getsockname()
+    return str(name[1]) if isinstance(name, tuple) else "socket"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import tempfile
-import threading
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,12 @@ from dask_strata.analysis.summary import summarize
 from dask_strata.errors import QueryError, UsageError
 from dask_strata.report.formats import formats_of
 from dask_strata.report.page.page import make_page
-from dask_strata.report.rows import plain_rows, write_rows
+from dask_strata.report.rows import write_rows
 from dask_strata.report.summary import headline
-from dask_strata.run import Run
 from dask_strata.schema import TABLES
-from dask_strata.server.page import LONGEST, Page, ServerContext
+from dask_strata.server.page import LONGEST, Page, ServerContext, status_of
+from dask_strata.server.sql import BusyError
 from dask_strata.server.tar import tar_of
-
-#: Number of rows of an answer that a page shows.
-_ROWS = 1_000
-
-#: Time limit of a query, in seconds.
-_SECONDS = 30
 
 #: Formats of a table that can be downloaded, by suffix.
 _FORMATS = {f.suffix: f for f in formats_of(pa.Table) if f.media_type is not None}
@@ -66,7 +61,7 @@ class Runs(Page):
 
     async def get(self) -> None:
         """Respond with the list or its rows."""
-        rows = await self.in_thread(self.context.runs.rows)
+        rows = await self.in_list_thread(self.context.runs.rows)
         template = "rows.html" if self.get_query_argument("part", None) else "runs.html"
         self.show(template, rows=rows, folder=str(self.context.runs.folder))
 
@@ -80,7 +75,7 @@ class OneRun(Page):
         summary = await self.in_thread(summarize, run)
         mark = await self.in_thread(self.context.runs.mark, name)
         others = [
-            r["run"] for r in await self.in_thread(self.context.runs.rows) if r["run"] != name
+            r["run"] for r in await self.in_list_thread(self.context.runs.rows) if r["run"] != name
         ]
         self.show(
             "run.html",
@@ -102,7 +97,9 @@ class RunPage(Page):
         page = await self.in_thread(self.context.runs.page, name, "page", make_page)
         self.set_header("Content-Security-Policy", "frame-ancestors 'self'")
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(page.encode("utf-8", "replace"))
+        data = page.encode("utf-8", "replace")
+        for start in range(0, len(data), _CHUNK):
+            await self.send(data[start : start + _CHUNK])
 
 
 class State(Page):
@@ -139,9 +136,11 @@ class TaskStory(Page):
 class Sql(Page):
     """A form for one SQL query that reads, and its answer."""
 
-    def get(self, name: str) -> None:
+    _answering: asyncio.Task[Any] | None = None
+
+    async def get(self, name: str) -> None:
         """Respond with the form."""
-        self.context.runs.path(name)
+        await self.in_list_thread(self.context.runs.path, name)
         self.show("sql.html", name=name, query=_EXAMPLE, columns=(), rows=(), note="", error=None)
 
     async def post(self, name: str) -> None:
@@ -150,39 +149,30 @@ class Sql(Page):
         if len(query) > LONGEST:
             self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The query is too long.")
             return
+        folder = await self.in_list_thread(self.context.runs.path, name)
         values: dict[str, Any] = {"columns": (), "rows": (), "note": "", "error": None}
+        self._answering = asyncio.ensure_future(self.context.sql.answer(folder, query))
         try:
-            table = await self.in_thread(_run_query, self.context.runs.run(name, "sql"), query)
-        except QueryError as error:
-            self.set_status(HTTPStatus.BAD_REQUEST)
+            answer = await self._answering
+        except asyncio.CancelledError:
+            if self._answering.cancelled():
+                return  # the browser has closed the connection
+            raise
+        except (QueryError, BusyError) as error:
             values["error"] = error
+            self.respond_with(status_of(error))
         else:
-            more = len(table) > _ROWS
-            values["columns"] = table.column_names
-            values["rows"] = [list(row.values()) for row in plain_rows(table.slice(0, _ROWS))]
-            values["note"] = f"the first {_ROWS:,} rows" if more else f"{len(table):,} rows"
-        self.show("sql.html", name=name, query=query, **values)
+            values["columns"], values["rows"] = answer["columns"], answer["rows"]
+            values["note"] = answer["more"] or f"{len(answer['rows']):,} rows"
+        make = partial(self.page_of, "sql.html", name=name, query=query, **values)
+        page = await self.in_thread(make)
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(page)
 
-
-def _run_query(run: Run, query: str) -> Any:
-    """Return the first rows of the answer; interrupt the query at its time limit."""
-    late = threading.Event()
-
-    def interrupt() -> None:
-        late.set()
-        run.interrupt()
-
-    timer = threading.Timer(_SECONDS, interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        return run.sql(query, limit=_ROWS + 1).to_arrow()
-    except QueryError as error:
-        if late.is_set():
-            raise QueryError(f"SQL: the query took more than {_SECONDS} s.") from error
-        raise
-    finally:
-        timer.cancel()
+    def on_connection_close(self) -> None:
+        """End the query, as nobody waits for its answer."""
+        if self._answering is not None:
+            self._answering.cancel()
 
 
 class TableFile(Page):
@@ -204,8 +194,7 @@ class TableFile(Page):
             self.set_header("Content-Disposition", f'attachment; filename="{path.name}"')
             with path.open("rb") as file:
                 while piece := file.read(_CHUNK):
-                    self.write(piece)
-                    await self.flush()
+                    await self.send(piece)
 
 
 class RunFile(Page):
@@ -213,13 +202,12 @@ class RunFile(Page):
 
     async def get(self, name: str) -> None:
         """Send the archive in pieces while it is made."""
-        path = self.context.runs.path(name)
+        path = await self.in_list_thread(self.context.runs.path, name)
         self.set_header("Content-Type", "application/x-tar")
         self.set_header("Content-Disposition", 'attachment; filename="run.tar"')
         pieces = tar_of(path)
         while (piece := await self.in_thread(next, pieces, None)) is not None:
-            self.write(piece)
-            await self.flush()
+            await self.send(piece)
 
 
 class Compare(Page):

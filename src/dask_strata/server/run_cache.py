@@ -23,9 +23,6 @@ T = TypeVar("T")
 _OPEN = 4
 _PAGES = 8
 
-#: Memory limit of a user's query, in DuckDB's notation.
-_SQL_MEMORY = "1GiB"
-
 
 class RunCache:
     """The runs of one folder.
@@ -39,7 +36,7 @@ class RunCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[str, str], Run] = OrderedDict()
+        self._open: OrderedDict[str, Run] = OrderedDict()
         self._rows: dict[Path, tuple[Any, dict[str, Any]]] = {}
         self._pages: OrderedDict[tuple[str, str], tuple[Any, str]] = OrderedDict()
 
@@ -72,15 +69,13 @@ class RunCache:
             f"No such run: {name[:200]!r}.", hint="It may have been moved or removed."
         )
 
-    def run(self, name: str, purpose: str = "pages") -> Run:
+    def run(self, name: str) -> Run:
         """Return a run with its present record.
 
         Parameters
         ----------
         name : str
             Name of the run's folder.
-        purpose : str, optional
-            Each purpose has a Run object of its own, so that a slow query does not block pages.
 
         Raises
         ------
@@ -89,12 +84,11 @@ class RunCache:
         """
         path = self.path(name)
         with self._lock:
-            run = self._open.get((name, purpose))
+            run = self._open.get(name)
             if run is None:
                 run = open_run(path)
-                run.sql_memory_limit = _SQL_MEMORY
-                self._open[name, purpose] = run
-            self._open.move_to_end((name, purpose))
+                self._open[name] = run
+            self._open.move_to_end(name)
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)
         run.refresh()

@@ -27,7 +27,13 @@ from dask_strata.store.manifest import (
     new_run_id,
     run_folder_name,
 )
-from dask_strata.store.safe_files import is_folder, kind_of
+from dask_strata.store.safe_files import (
+    checksum,
+    create_run_folder,
+    is_folder,
+    kind_of,
+    share_as,
+)
 
 
 class BulkTables:
@@ -53,7 +59,7 @@ class BulkTables:
         self._home = home
         self._writers: dict[str, _Table] = {}
         try:
-            self.folder.mkdir(parents=True)
+            create_run_folder(self.folder, "owner")
         except OSError as error:
             raise StrataError(
                 f"{folder.parent} cannot be written: {error.strerror or error}.", hint=hint
@@ -105,8 +111,13 @@ class BulkTables:
                 paths.append(str(self._writers[name].path))
         return paths
 
-    def close(self) -> None:
+    def close(self, run_id: str) -> None:
         """Write the remaining rows, and the index.
+
+        Parameters
+        ----------
+        run_id : str
+            Id of the run that the tables belong to.
 
         Raises
         ------
@@ -115,7 +126,11 @@ class BulkTables:
         """
         rows = {name: writer.close() for name, writer in self._writers.items()}
         self._home.mkdir(exist_ok=True)
-        (self._home / INDEX).write_bytes(index_bytes(rows))
+        checksums = {}
+        for name, writer in self._writers.items():
+            with writer.path.open("rb") as file:
+                checksums[name] = checksum(file)
+        (self._home / INDEX).write_bytes(index_bytes(run_id, rows, checksums=checksums))
 
 
 class BulkRun(BulkTables):
@@ -162,8 +177,9 @@ class BulkRun(BulkTables):
             The folder cannot be written or renamed.
         """
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
-        self.close()
+        self.close(manifest.run_id)
         manifest.write(self.folder)
+        share_as(self.folder, *self.folder.rglob("*"))
         target = self._runs / run_folder_name(manifest.name, manifest.run_id, manifest.created_ns)
         self.folder.rename(target)
         return target
@@ -220,8 +236,10 @@ class Addition(BulkTables):
         OSError
             The run's folder cannot be written.
         """
-        self.close()
+        self.close(Manifest.read(self._target.parents[1]).run_id)
         self._target.parent.mkdir(exist_ok=True)
+        run = self._target.parents[1]
+        share_as(run, self._target.parent, *self.folder.rglob("*"), self.folder)
         self.folder.rename(self._target)
 
     def discard(self) -> None:

@@ -31,7 +31,15 @@ from dask_strata.store.parquet import (
     unreadable,
 )
 from dask_strata.store.reader import Record, read_record
-from dask_strata.store.safe_files import FILE, checksum, entries, is_file, is_folder, opened_folder
+from dask_strata.store.safe_files import (
+    FILE,
+    checksum,
+    entries,
+    is_file,
+    is_folder,
+    opened_folder,
+    share_as,
+)
 from dask_strata.store.segments import may_grow
 
 #: Rows of a Parquet row group.
@@ -103,6 +111,7 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     new = folder / f".{PARQUET}-{secrets.token_hex(4)}"
     try:
         _write(record, new, progress)
+        share_as(folder, *new.rglob("*"), new)
         _swap(folder, new)
     except OSError as error:
         raise StrataError(
@@ -126,7 +135,7 @@ def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
     """Write the tables of a record and its index, and verify both by reading them back."""
     rows = {name: n for name, n in record.rows.items() if n}
     checksums: dict[str, int] = {}
-    new.mkdir(parents=True)
+    new.mkdir(mode=0o700)
     for name, n in rows.items():
         progress(name)
         path = new / name / "part-0.parquet"
@@ -138,8 +147,10 @@ def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
         _compare(Part(record.folder, (new.name,), {name: n}), name, table)
         with path.open("rb") as file:
             checksums[name] = checksum(file)
-    (new / INDEX).write_bytes(index_bytes(rows, record.segments, record.additions, checksums))
-    written = open_part(record.folder, "Parquet", new.name)
+    (new / INDEX).write_bytes(
+        index_bytes(record.manifest.run_id, rows, record.segments, record.additions, checksums)
+    )
+    written = open_part(record.folder, record.manifest.run_id, "Parquet", new.name)
     if written.damages or (dict(written.rows), dict(written.checksums)) != (rows, checksums):
         raise _mismatch("The index")
 

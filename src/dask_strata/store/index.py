@@ -32,12 +32,27 @@ class Index:
         Names of the additions that the tables contain.
     checksums : dict of str to int
         CRC-32 of the file of each table; empty in an index of an earlier version.
+    run_id : str or None
+        Id of the run; None in an index of an earlier version.
     """
 
     tables: dict[str, int] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     additions: list[str] = field(default_factory=list)
     checksums: dict[str, int] = field(default_factory=dict)
+    run_id: str | None = None
+
+    def foreign(self, run_id: str) -> str | None:
+        """Return why the index does not belong to a run; None if it does.
+
+        Parameters
+        ----------
+        run_id : str
+            Id of the run, by its manifest.
+        """
+        runs = [self.run_id, *(segment.header.get("run") for segment in self.segments)]
+        other = next((run for run in runs if run not in {None, run_id}), None)
+        return None if other is None else f"belongs to another run, {other}"
 
 
 def read_index(run: Path, *home: str) -> Index:
@@ -64,12 +79,14 @@ def read_index(run: Path, *home: str) -> Index:
             [_segment(run, segment) for segment in facts["segments"]],
             [_name(name) for name in facts.get("additions") or ()],
             {_name(name): _count(n) for name, n in (facts.get("checksums") or {}).items()},
+            None if facts.get("run") is None else _name(facts["run"]),
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("it is not an index of Parquet") from error
 
 
 def index_bytes(
+    run_id: str,
     tables: dict[str, int],
     segments: Sequence[Segment] = (),
     additions: Sequence[str] = (),
@@ -79,6 +96,8 @@ def index_bytes(
 
     Parameters
     ----------
+    run_id : str
+        Id of the run.
     tables : dict of str to int
         Number of rows of each table.
     segments : sequence of Segment, optional
@@ -95,15 +114,16 @@ def index_bytes(
 
     Examples
     --------
-    >>> json.loads(index_bytes({"job": 3}))["tables"]
+    >>> json.loads(index_bytes("0a1b2c3d", {"job": 3}))["tables"]
     {'job': 3}
     """
     states: list[dict[str, Any]] = []
     for segment in segments:
         facts = asdict(segment)
-        del facts["path"], facts["too_large"]
+        del facts["path"], facts["too_large"], facts["foreign"]
         states.append(facts)
     index = {
+        "run": run_id,
         "tables": tables,
         "segments": states,
         "additions": list(additions),

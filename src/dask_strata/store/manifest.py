@@ -15,7 +15,13 @@ from typing import Any
 from dask_strata.errors import NewerRunError, NotARunError
 from dask_strata.schema import FORMAT_VERSION
 from dask_strata.store.limits import MANIFEST_BYTES, TIME_NS
-from dask_strata.store.safe_files import RefusedError, read_inside
+from dask_strata.store.safe_files import (
+    RefusedError,
+    create_file,
+    create_run_folder,
+    read_inside,
+    share_as,
+)
 from dask_strata.store.sinks import sync_path
 
 MANIFEST = "run.json"
@@ -101,18 +107,28 @@ class Manifest:
             fields["run_id"] = facts[_RUN_ID_FIELD]
         return cls(**fields)
 
-    def write(self, folder: Path) -> None:
-        """Write `run.json`, all or nothing, and create the folder of segments.
+    def write(self, folder: Path, access: str = "owner") -> None:
+        """Write `run.json`, all or nothing, and create the folders of the run and its segments.
+
+        Parameters
+        ----------
+        folder : Path
+            The run's folder.
+        access : str, optional
+            Value of the setting `access`, for a folder that does not exist.
 
         Raises
         ------
         OSError
             The folder cannot be written.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        create_run_folder(folder, access)
         (folder / SEGMENTS).mkdir(exist_ok=True)
         temporary = folder / f".{MANIFEST}.{secrets.token_hex(4)}"
-        temporary.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(self.to_json(), indent=2) + "\n"
+        with os.fdopen(create_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.write(text.encode())
+        share_as(folder, folder / SEGMENTS)
         temporary.replace(folder / MANIFEST)
 
     def validate(self) -> None:

@@ -1,7 +1,8 @@
 """Recorded tables of a run that are read from Parquet on demand.
 
-Only Parquet whose checksums match is read on demand. All other Parquet is read when the run is
-opened (see `reader`), so that a damaged table is known, and reported, before anything uses it.
+Of a recorded run, only Parquet whose checksum was verified is read on demand. Parquet without a
+checksum is read when the run is opened (see `reader`), so that a damaged table is known, and
+reported, before anything uses it. Of an imported run, a table is verified when it is first read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
@@ -19,31 +19,23 @@ from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.parquet import (
-    ENDING,
     READ_ERRORS,
     Part,
     ReplacedError,
     add_to_budget,
-    identity,
     joined,
     read_table,
     schema_of,
     unreadable,
+    verify,
 )
-from dask_strata.store.safe_files import checksum, disk_bytes, entries, open_inside
-
-#: Files whose length exceeds their size on disk by more than this are not verified: most of them
-#: is holes. The ratio allows for file systems that compress, the margin in bytes for those that
-#: report the size on disk with a delay.
-_LENGTH_RATIO = 4
-_LENGTH_MARGIN = 1 << 20
 
 
-def verified_part(part: Part) -> Part | None:
-    """Return a part if the checksums of all its files match its index, else None.
+def divide(part: Part) -> tuple[Part, Part]:
+    """Divide a part into tables that are read on demand, and those that are read at once.
 
     Compaction reads its Parquet back before it writes the checksums. A file that matches them
-    can therefore be read on demand.
+    can therefore be read on demand. A file that differs from them is a damage, and never read.
 
     Parameters
     ----------
@@ -52,29 +44,29 @@ def verified_part(part: Part) -> Part | None:
 
     Returns
     -------
-    Part or None
-        The part with the identities of the verified files.
+    Part
+        Tables that match their checksums, with the identities of their files.
+    Part
+        Tables without a checksum, and all damages.
     """
     verified = {}
-    if part.damages:
-        return None
-    try:
-        for name, rows in part.rows.items():
-            files = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(ENDING)]
-            if len(files) != 1 or name not in part.checksums:
-                return None
-            path = part.run.joinpath(*part.home, name, files[0])
-            if path.lstat().st_size > _LENGTH_RATIO * disk_bytes(path) + _LENGTH_MARGIN:
-                return None  # mostly holes: reading all of it could take hours
-            with open_inside(part.run, *part.home, name, files[0]) as file:
-                verified[name] = identity(file)
-                if checksum(file) != part.checksums[name]:
-                    return None
-                if pq.read_metadata(file).num_rows != rows:
-                    return None
-    except READ_ERRORS:
-        return None
-    return replace(part, verified=verified)
+    unverified = {}
+    damages = list(part.damages)
+    for name in [name for name in RECORDED if name in part.rows]:
+        try:
+            found = verify(part, name)
+        except READ_ERRORS as error:
+            damages.append((name, part.rows[name], unreadable(error)))
+            continue
+        if found is None:
+            unverified[name] = part.rows[name]
+        else:
+            verified[name] = found
+    rows = {name: part.rows[name] for name in verified}
+    return (
+        replace(part, rows=rows, damages=(), verified=verified),
+        replace(part, rows=unverified, damages=tuple(damages)),
+    )
 
 
 def _is_transient(error: BaseException) -> bool:
@@ -116,7 +108,8 @@ class Tables(Mapping[str, pa.Table]):
         self._counted: set[str] = set()
         self._failed = failed
         self._run = run
-        self._parts = parts
+        self._parts = list(parts)
+        self._verified: set[str] = set()
         self._in_memory = in_memory
         self._unusable = unusable
 
@@ -146,13 +139,13 @@ class Tables(Mapping[str, pa.Table]):
             damaged and the run was imported.
         """
         schema = schema_of(name, columns)
-        parts = [part for part in self._parts if part.rows.get(name)]
         loaded = self._in_memory.get(name)
         rest = [] if loaded is None or not len(loaded) else [loaded.select(schema.names)]
-        if not parts:
+        if not any(part.rows.get(name) for part in self._parts):
             return rest[0] if rest else schema.empty_table()
         is_whole = len(schema) == len(arrow_schema(RECORDED[name]))
         try:
+            parts = self._verify(name)
             results = [
                 read_table(part, name, self._budget_for(name, parts, is_whole=is_whole), columns)
                 for part in parts
@@ -165,16 +158,45 @@ class Tables(Mapping[str, pa.Table]):
             if self._failed is not None and not _is_transient(error):
                 self._failed[name] = reason
                 return rest[0] if rest else schema.empty_table()
-            origin = Manifest.read(self._run).imported_from
-            raise StrataError(
-                f"The Parquet of {name} in {self._run} cannot be read: {reason}",
-                hint=f"Import it again from {origin}."
-                if origin
-                else "If the run was compacted meanwhile, open it again.",
-            ) from error
+            raise self._error(name, reason) from error
         if is_whole:
             self._unusable[name] = sum(replaced for _, replaced in results)
         return joined([table for table, _ in results] + rest)
+
+    def verify(self) -> None:
+        """Verify the checksums of all tables that are read on demand.
+
+        Raises
+        ------
+        StrataError
+            As `columns` raises it.
+        """
+        for name in RECORDED:
+            try:
+                self._verify(name)
+            except READ_ERRORS as error:
+                raise self._error(name, unreadable(error)) from error
+
+    def _error(self, name: str, reason: str) -> StrataError:
+        origin = Manifest.read(self._run).imported_from
+        return StrataError(
+            f"The Parquet of {name} in {self._run} cannot be read: {reason}",
+            hint=f"Import it again from {origin}."
+            if origin
+            else "If the run was compacted meanwhile, open it again.",
+        )
+
+    def _verify(self, name: str) -> list[Part]:
+        """Return the parts with a table; verify its checksum in each when it is first read."""
+        if name not in self._verified:
+            for i, part in enumerate(self._parts):
+                if part.rows.get(name) and name not in part.verified:
+                    found = verify(part, name)
+                    if found is not None:
+                        verified = {**part.verified, name: found}
+                        self._parts[i] = replace(part, verified=verified)
+            self._verified.add(name)
+        return [part for part in self._parts if part.rows.get(name)]
 
     def _budget_for(self, name: str, parts: Sequence[Part], *, is_whole: bool) -> Budget:
         """Return the budget of one read: shared by whole tables, as callers keep them in memory."""

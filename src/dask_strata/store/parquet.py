@@ -33,6 +33,7 @@ from dask_strata.store.safe_files import (
     FILE,
     FOLDER,
     GONE,
+    checksum,
     disk_bytes,
     entries,
     is_file,
@@ -58,6 +59,12 @@ READ_ERRORS = (
 #: Texts of a column are counted one by one only if they may take more than this, in bytes.
 _UNCOUNTED_BYTES = 1 << 20
 
+#: Files whose length exceeds their size on disk by more than this are not verified: most of them
+#: is holes. The ratio allows for file systems that compress, the margin in bytes for those that
+#: report the size on disk with a delay.
+_LENGTH_RATIO = 4
+_LENGTH_MARGIN = 64 << 20
+
 #: From this number of rows, the columns of a table are read one by one.
 _MANY_ROWS = 1 << 17
 
@@ -77,7 +84,7 @@ class Part:
     damages : tuple
         Tables that cannot be read: name, number of lost rows or None, and reason.
     checksums : mapping of str to int
-        CRC-32 of the file of each table; empty in a run of an earlier version.
+        CRC-32 of the file of each table; empty if an earlier version wrote the index.
     verified : mapping of str to tuple
         `identity` of the file of each table when its checksum was verified.
     """
@@ -160,22 +167,27 @@ def foreign_entries(run: Path, *home: str, folders: bool = False) -> list[str]:
     ]
 
 
-def added_parts(run: Path, compacted: Sequence[str]) -> list[Part]:
+def added_parts(run: Path, run_id: str, compacted: Sequence[str]) -> list[Part]:
     """Return the additions to a run, without those that compaction merged into its Parquet."""
     try:
         found = [name for name, kind in entries(run, ADDITIONS) if kind == FOLDER]
     except OSError:
         return []
-    return [open_part(run, "addition", ADDITIONS, n) for n in found if n not in compacted]
+    return [open_part(run, run_id, "addition", ADDITIONS, n) for n in found if n not in compacted]
 
 
-def open_part(run: Path, label: str, *home: str) -> Part:
+def open_part(run: Path, run_id: str, label: str, *home: str) -> Part:
     """Return a part with the tables of its index, or of its folders if the index is damaged.
+
+    A part whose index names another run has no tables. A table that the index does not list is a
+    damage, and not read.
 
     Parameters
     ----------
     run : Path
         The run's folder.
+    run_id : str
+        Id of the run.
     label : str
         Value of ``losses.what`` if the index cannot be read.
     *home : str
@@ -183,7 +195,19 @@ def open_part(run: Path, label: str, *home: str) -> Part:
     """
     try:
         index = read_index(run, *home)
-        return Part(run, home, dict(index.tables), checksums=index.checksums)
+        if foreign := index.foreign(run_id):
+            return Part(run, home, {}, ((label, None, f"{'/'.join(home)} {foreign}: not read"),))
+        found = [name for name, kind in entries(run, *home) if kind == FOLDER]
+        damages = [
+            (
+                name,
+                None,
+                f"{'/'.join(home)}/{name} is not in {INDEX}: it was added, and is not read",
+            )
+            for name in found
+            if name in RECORDED and name not in index.tables
+        ]
+        return Part(run, home, dict(index.tables), tuple(damages), index.checksums)
     except (OSError, ValueError) as error:
         try:
             found = [name for name, kind in entries(run, *home) if kind == FOLDER]
@@ -222,12 +246,11 @@ def read_part(part: Part, budget: Budget, unusable: Callable[[str, int], None]) 
     add_to_budget(part, budget)
     for name in [name for name in RECORDED if name in part.rows]:
         try:
-            tables[name], replaced = read_table(part, name, budget)
+            verify(part, name)
+            table, replaced = read_table(part, name, budget)
+            _compare_rows(part, name, len(table))
+            tables[name] = table
             unusable(name, replaced)
-            if tables[name].num_rows != (part.rows[name] or tables[name].num_rows):
-                damages.append(
-                    (name, None, "its Parquet and its index differ in the number of rows")
-                )
         except READ_ERRORS as error:
             damages.append((name, part.rows[name], unreadable(error)))
     return PartContents(part.name, tables, replace(part, damages=tuple(damages)).losses())
@@ -239,25 +262,89 @@ def unreadable(error: BaseException) -> str:
     >>> unreadable(ValueError("not a number of rows"))
     'its Parquet cannot be read: not a number of rows'
     """
+    if isinstance(error, ChangedError):
+        return str(error)[:500]
     lines = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()
     return f"its Parquet cannot be read: {lines[0][:500]}"
 
 
 def with_readable_footers(part: Part) -> Part:
-    """Return a part without the tables whose Parquet has no readable footer.
+    """Return a part without the tables whose checksum differs or that have no readable footer.
 
-    Tables of an imported run are read on demand. Checking the footers when the run is opened
-    limits the effect of a truncated file to its own table.
+    Tables of an imported run are read on demand. Checking its additions when the run is opened
+    limits the effect of a changed file to its own table.
     """
     rows = dict(part.rows)
     damages = list(part.damages)
-    for name in RECORDED.keys() & part.rows.keys():
+    verified = dict(part.verified)
+    for name in [name for name in RECORDED if name in part.rows]:
         try:
+            if (found := verify(part, name)) is not None:
+                verified[name] = found
+                continue
             with ExitStack() as stack:
                 rows[name] = sum(f.metadata.num_rows for f in _files(part, name, stack))
         except READ_ERRORS as error:
             damages.append((name, rows.pop(name), unreadable(error)))
-    return replace(part, rows=rows, damages=tuple(damages))
+    return replace(part, rows=rows, damages=tuple(damages), verified=verified)
+
+
+class ChangedError(ValueError):
+    """The Parquet of a table is not the file that the index describes, for the stated reason."""
+
+
+def verify(part: Part, name: str) -> tuple[int, ...] | None:
+    """Compare the Parquet of a table with the checksum and the number of rows in the index.
+
+    Parameters
+    ----------
+    part : Part
+        The part.
+    name : str
+        Name of the table.
+
+    Returns
+    -------
+    tuple or None
+        The `identity` of the file. None if it cannot be verified: the index has no checksums, or
+        most of the file is holes, so that reading all of it could take hours.
+
+    Raises
+    ------
+    ChangedError
+        The file differs from its index.
+    OSError, pyarrow.ArrowException
+        The file is missing or cannot be read.
+    """
+    if not part.checksums:
+        return None
+    names = _file_names(part, name)
+    if len(names) > 1:
+        raise ChangedError(
+            f"{'/'.join((*part.home, name))} contains {len(names)} files instead of one: "
+            "none of them was read"
+        )
+    path = part.run.joinpath(*part.home, name, names[0])
+    if path.lstat().st_size > _LENGTH_RATIO * disk_bytes(path) + _LENGTH_MARGIN:
+        return None
+    with open_inside(part.run, *part.home, name, names[0]) as file:
+        found = identity(file)
+        if checksum(file) != part.checksums.get(name):
+            raise ChangedError(
+                f"{'/'.join((*part.home, name, names[0]))} differs from the checksum in its "
+                "index: it was exchanged or damaged, and was not read"
+            )
+        _compare_rows(part, name, pq.read_metadata(file).num_rows)
+    return found
+
+
+def _compare_rows(part: Part, name: str, rows: int) -> None:
+    expected = part.rows[name]
+    if expected is not None and rows != expected:
+        raise ChangedError(
+            f"{'/'.join((*part.home, name))} has {rows:,} rows instead of the {expected:,} in its "
+            "index: it was exchanged or damaged, and was not read"
+        )
 
 
 def identity(file: BinaryIO) -> tuple[int, ...]:
@@ -324,13 +411,17 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
     return combine_texts(filled[0] if len(filled) == 1 else pa.concat_tables(filled))
 
 
-def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
-    """Yield the files of a table, opened."""
+def _file_names(part: Part, name: str) -> list[str]:
     names = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(ENDING)]
     if not names:
         kind = kind_of(part.run.joinpath(*part.home, name)) or "missing"
         raise FileNotFoundError(None, f"{name} is {kind}, without Parquet in it")
-    for file_name in names:
+    return names
+
+
+def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
+    """Yield the files of a table, opened."""
+    for file_name in _file_names(part, name):
         file = stack.enter_context(open_inside(part.run, *part.home, name, file_name))
         if part.verified.get(name, identity(file)) != identity(file):
             raise ReplacedError(None, "it was replaced since the run was opened")

@@ -19,9 +19,8 @@ from dask_strata.store.arrow import Rows
 from dask_strata.store.index import INDEX, Index, read_index
 from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import ADDITIONS, MANIFEST, PARQUET, SEGMENTS, SUFFIX, Manifest
-from dask_strata.store.on_demand import Tables, verified_part
+from dask_strata.store.on_demand import Tables, divide
 from dask_strata.store.parquet import (
-    Part,
     added_parts,
     foreign_entries,
     joined,
@@ -145,22 +144,24 @@ def read_record(folder: Path, *, damaged: bool = True) -> Record:
         A later version wrote the run, in a format that this version cannot read.
     """
     manifest = Manifest.read(folder)
-    index = _main_index(folder)
+    run_id = manifest.run_id
+    index = _main_index(folder, run_id)
     if manifest.imported_from is not None:
         return _imported(manifest, folder, index)
     rows = {name: Rows(table) for name, table in RECORDED.items()}
     budget = Budget()
-    segments, new, refused = _read_segments(folder, index, rows, budget)
+    segments, new, refused = _read_segments(folder, run_id, index, rows, budget)
     refused += _refused(folder)
 
     def unusable(name: str, count: int) -> None:
         rows[name].unusable += count
 
     home = main_home(folder)
-    main = [] if home is None else [open_part(folder, "Parquet", home)]
-    on_demand = [verified for p in main if (verified := verified_part(p)) is not None]
-    eager = [] if on_demand else [read_part(p, budget, unusable) for p in main]
-    additions = [read_part(p, budget, unusable) for p in added_parts(folder, index.additions)]
+    main = [] if home is None else [divide(open_part(folder, run_id, "Parquet", home))]
+    on_demand = [verified for verified, _ in main]
+    eager = [read_part(rest, budget, unusable) for _, rest in main]
+    parts = added_parts(folder, run_id, index.additions)
+    additions = [read_part(p, budget, unusable) for p in parts]
     included = eager + [contents for contents in additions if damaged or not contents.losses]
     for text in refused:
         _add_loss(rows, what="file", reason=f"{text}: it was not read")
@@ -190,17 +191,18 @@ def read_record(folder: Path, *, damaged: bool = True) -> Record:
     )
 
 
-def _main_index(folder: Path) -> Index:
-    """Return the index of the run's Parquet; an empty one if it is missing or damaged."""
+def _main_index(folder: Path, run_id: str) -> Index:
+    """Return the index of the run's Parquet; an empty one if it is missing, damaged or foreign."""
     home = main_home(folder)
     try:
-        return Index() if home is None else read_index(folder, home)
+        index = Index() if home is None else read_index(folder, home)
     except (OSError, ValueError):
         return Index()
+    return Index() if index.foreign(run_id) else index
 
 
 def _read_segments(
-    folder: Path, index: Index, rows: Mapping[str, Rows], budget: Budget
+    folder: Path, run_id: str, index: Index, rows: Mapping[str, Rows], budget: Budget
 ) -> tuple[list[Segment], list[Segment], list[str]]:
     """Return all segments, those with frames read now, and sentences about foreign entries."""
     segments = list(index.segments)
@@ -223,7 +225,10 @@ def _read_segments(
             refused.append(f"{SEGMENTS}/{name!a}"[:200] + f" is {kind}")
             continue
         compacted = known.get(process)
-        segment = read_segment(folder, name, compacted, rows, budget)
+        segment = read_segment(folder, run_id, name, compacted, (rows, budget))
+        if segment.foreign:
+            refused.append(f"{SEGMENTS}/{name!a}"[:200] + f" {segment.foreign}")
+            continue
         new.append(segment)
         if compacted is None:
             segments.append(segment)
@@ -254,14 +259,16 @@ def _refused(folder: Path) -> list[str]:
 def _imported(manifest: Manifest, folder: Path, index: Index) -> Record:
     """Return the record of an imported run; all its tables are read on demand."""
     home = main_home(folder)
-    main = [] if home is None else [Part(folder, (home,), dict(index.tables))]
-    additions = [with_readable_footers(p) for p in added_parts(folder, index.additions)]
+    main = [] if home is None else [open_part(folder, manifest.run_id, "Parquet", home)]
+    main = [with_readable_footers(part) if part.damages else part for part in main]
+    parts = added_parts(folder, manifest.run_id, index.additions)
+    additions = [with_readable_footers(p) for p in parts]
     refused = _refused(folder)
     rows = {"losses": Rows(RECORDED["losses"])}
     for text in refused:
         _add_loss(rows, what="file", reason=f"{text}: it was not read")
-    for added in additions:
-        for loss in added.losses():
+    for part in (*main, *additions):
+        for loss in part.losses():
             _add_loss(rows, **loss)
     unusable: dict[str, int] = {}
     tables = Tables(folder, [*main, *additions], {"losses": rows["losses"].table()}, unusable)

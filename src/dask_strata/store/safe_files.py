@@ -1,8 +1,11 @@
-"""Opening files inside of a run's folder, and nowhere else.
+"""Files inside of a run's folder: opened there and nowhere else, created with its permissions.
 
 A run may have been made by anyone. A symbolic link in it could lead out of the folder, and
 reading a pipe or a device could block. Each path is opened one component at a time, starting
 from the folder, so that no component can be replaced by a link in between.
+
+The permissions of a run are those of its folder: each process that creates a file in it, at any
+time, gives the file the permissions of the folder.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,6 +39,89 @@ _KINDS = {
     stat.S_IFREG: FILE,
 }
 _UNKNOWN = "of an unknown kind"
+
+
+#: Permissions of a run's folder by the setting `access`; the umask decides about others.
+_MODES = {"owner": 0o700, "group": 0o750}
+
+
+def create_run_folder(folder: Path, access: str) -> None:
+    """Create the folder of a run; leave an existing one as it is.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    access : str
+        Value of the setting `access`.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be created.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    mode = _MODES.get(access)
+    with suppress(FileExistsError):
+        folder.mkdir(0o777 if mode is None else mode)
+        if mode is not None:
+            _set_folder_mode(folder, mode)  # the umask may have removed the group's
+
+
+def share_as(folder: Path, *paths: Path) -> None:
+    """Give new files and folders of a run the permissions of its folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
+    *paths : Path
+        Files and folders in it; of a folder, not its content.
+    """
+    mode = folder.stat().st_mode & 0o777
+    for path in paths:
+        if not path.is_symlink():
+            if path.is_dir():
+                _set_folder_mode(path, mode)
+            else:
+                _set_mode(path, mode & 0o666)
+
+
+def create_file(path: Path, flags: int) -> int:
+    """Open a file in a run's folder, created with the permissions of its folder.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    flags : int
+        Flags for `os.open`.
+
+    Returns
+    -------
+    int
+        The file descriptor.
+
+    Raises
+    ------
+    OSError
+        The file cannot be opened.
+    """
+    mode = path.parent.stat().st_mode & 0o666
+    fd = os.open(path, flags, mode)
+    _set_mode(fd, mode)
+    return fd
+
+
+def _set_folder_mode(folder: Path, mode: int) -> None:
+    # Where a project's folder passes its group on, by this bit, the run's folders do so, too.
+    _set_mode(folder, mode | folder.stat().st_mode & stat.S_ISGID)
+
+
+def _set_mode(path: Path | int, mode: int) -> None:
+    # Some file systems have no permissions, and a relayed file may belong to another user.
+    with suppress(OSError):
+        os.chmod(path, mode)  # noqa: PTH101  also of open files
 
 
 class RefusedError(OSError):

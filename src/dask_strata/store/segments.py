@@ -50,6 +50,8 @@ class Segment:
         Sequence number of its next row; None before the first row.
     too_large : bool
         Whether frames were skipped because they would take too much memory.
+    foreign : str or None
+        Why the file is not a segment of this run and process, so that its rows were not read.
     """
 
     process: str
@@ -64,6 +66,7 @@ class Segment:
     host: str | None = None
     next_seq: int | None = None
     too_large: bool = False
+    foreign: str | None = None
 
     def add_damage(self, text: str) -> None:
         """Add a damaged part; beyond `DAMAGES` of them, add a single remark instead."""
@@ -101,8 +104,36 @@ def header_facts(header: object) -> dict[str, Any]:
     }
 
 
+def foreign_header(header: Mapping[str, Any], run_id: str, process: str) -> str | None:
+    """Return why a header does not belong to a process of a run; None if it does.
+
+    Parameters
+    ----------
+    header : mapping
+        Fields of the header; unknown ones are not compared.
+    run_id : str
+        Id of the run, by its manifest.
+    process : str
+        Id of the process, by the name of the file.
+
+    Examples
+    --------
+    >>> foreign_header({"run": "0a1b", "process": "worker-1"}, "0a1b", "worker-1-copy")
+    'is a copy of the segment of worker-1, or was renamed'
+    """
+    if header.get("run", run_id) != run_id:
+        return f"belongs to another run, {header['run']}"
+    if header.get("process", process) != process:
+        return f"is a copy of the segment of {header['process']}, or was renamed"
+    return None
+
+
 def read_segment(
-    run: Path, name: str, known: Segment | None, rows: Mapping[str, Rows], budget: Budget
+    run: Path,
+    run_id: str,
+    name: str,
+    known: Segment | None,
+    into: tuple[Mapping[str, Rows], Budget],
 ) -> Segment:
     """Read a segment, or the frames that were appended since it was compacted.
 
@@ -110,14 +141,16 @@ def read_segment(
     ----------
     run : Path
         The run's folder.
+    run_id : str
+        Id of the run. The rows of a segment whose header names another run or another process
+        than the file are not read: see `Segment.foreign`.
     name : str
         Name of the file.
     known : Segment or None
         The part of the segment that is in Parquet already; it is skipped.
-    rows : mapping of str to Rows
-        Collects the rows, by table; rows of other tables are only counted.
-    budget : Budget
-        Memory that the rows may take.
+    into : tuple of mapping of str to Rows and Budget
+        Collects the rows, by table; rows of other tables are only counted. The memory that the
+        rows may take.
 
     Returns
     -------
@@ -133,7 +166,7 @@ def read_segment(
             segment.size, segment.modified = stat.st_size, stat.st_mtime
             segment.next_seq = None if known is None else known.next_seq
             if stat.st_size:
-                _read_frames(segment, payloads(file), offset, (rows, budget))
+                _read_frames(segment, run_id, payloads(file), offset, into)
             else:
                 segment.add_damage("the file is empty")
     except OSError as error:
@@ -146,6 +179,7 @@ def read_segment(
 
 def _read_frames(
     segment: Segment,
+    run_id: str,
     found: Iterator[bytes | Damage],
     offset: int,
     into: tuple[Mapping[str, Rows], Budget],
@@ -169,6 +203,9 @@ def _read_frames(
                 segment.header = segment.header or header_facts(body)
                 host = segment.header.get("host")
                 segment.host = host if isinstance(host, str) else None
+                segment.foreign = foreign_header(segment.header, run_id, segment.process)
+                if segment.foreign:
+                    return
             elif position > offset:
                 _add_frame(segment, body, layout, into)
         except FrameError as error:

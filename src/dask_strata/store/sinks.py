@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dask_strata.store.frames import is_frames
+from dask_strata.store.safe_files import create_file
 
 #: Bytes of frames that a sink keeps for a retry.
 BACKLOG_BYTES = 4 << 20
@@ -159,7 +160,7 @@ class FileSink(Sink):
     def __init__(self, path: Path, header: bytes) -> None:
         self._path = path
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        self._fd = os.open(path, flags, 0o644)
+        self._fd = create_file(path, flags)
         self._name_synced = False
         super().__init__(header)
 
@@ -240,7 +241,7 @@ class RelaySink(Sink):
         if process:
             path = self._folder / f"{process.decode('ascii')}{self._suffix}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-            fd = os.open(path, flags, 0o644)
+            fd = create_file(path, flags)
             try:
                 _append(fd, data, os.fstat(fd).st_size)
             finally:

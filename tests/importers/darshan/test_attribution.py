@@ -58,7 +58,7 @@ def test_most_operations_have_one_task(joined: Run, layout: str) -> None:
         )
         assert {row["n_candidates"] for row in ambiguous} == {2}
         return
-    assert (io.certain or 0) > 0.87
+    assert (io.certain or 0) > 0.82
     # Threads that run tasks do nothing else.
     assert (
         one(
@@ -134,20 +134,33 @@ def test_io_of_a_run_without_logs_prints_what_to_do(runs: Path, strata: Callable
     assert one(run, "select count(io_seconds) from tasks") == 0
 
 
-def test_operations_of_other_threads_are_attributed_by_time(runs: Path) -> None:
+def test_operations_of_other_threads_have_a_candidate(runs: Path) -> None:
+    """Any thread may read while one task runs: the recorder's, Dask's, a library's."""
     run = worker_of_tasks(runs / "run")
     (runs / NAME).write_bytes(log_of_tasks(threads=(7, 8)).bytes())
     add_files(run, [runs / NAME])
     found = answers(
         open_run(run),
-        "select thread, attributed_by, n_candidates, count(*) as n from io_segments "
-        "group by all order by thread",
+        "select thread, attributed_by, n_candidates, count(*) as n, count(attempt) as attempts, "
+        "count(distinct candidate) as candidates from io_segments group by all order by thread",
     )
     assert [tuple(row.values()) for row in found] == [
-        (1, "outside", 0, 1),
-        (7, "thread", 1, 30),
-        (8, "alone", 1, 30),
+        (1, "outside", 0, 1, 0, 0),
+        (7, "thread", 1, 30, 30, 0),
+        (8, "elsewhere", 1, 30, 0, 10),
     ]
+
+
+def test_without_threads_the_only_task_counts(runs: Path) -> None:
+    run = worker_of_tasks(runs / "run")
+    log = log_of_tasks(threads=(7, 8))
+    log.layout = 32
+    (runs / NAME).write_bytes(log.bytes())
+    add_files(run, [runs / NAME])
+    found = answers(
+        open_run(run), "select attributed_by as by, count(*) as n from io_segments group by 1"
+    )
+    assert {row["by"]: row["n"] for row in found} == {"alone": 60, "outside": 1}
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -168,7 +181,7 @@ def test_the_first_traced_thread_may_be_the_event_loops(runs: Path, *, early: bo
     counted = (
         "select attributed_by as a, count(*) as n from io_segments where thread = 8 group by a"
     )
-    expected = {"a": "outside", "n": 32} if early else {"a": "alone", "n": 31}
+    expected = {"a": "outside", "n": 32} if early else {"a": "elsewhere", "n": 31}
     assert answers(opened, counted) == [expected]
 
 

@@ -131,7 +131,7 @@ def test_a_transfer_is_not_called_compute(folder: Path) -> None:
         {"action": "executing", "seconds": 0.125, "source": None},
     ]
     assert rows(run, "select key, compute_seconds, transfer_seconds from tasks") == [
-        {"key": "('x', 0)", "compute_seconds": 1.0, "transfer_seconds": None},
+        {"key": "('x', 0)", "compute_seconds": 1.0, "transfer_seconds": 0.0},
         {"key": "y-1", "compute_seconds": 0.125, "transfer_seconds": 0.5},
     ]
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import psutil
@@ -234,6 +235,75 @@ def test_script_of_lsf(look, tmp_path, suffix):
     write(tmp_path / f"1402.991{suffix}", "#BSUB -n 2\n")
     found = look({**LSF, "LSB_JOBFILENAME": str(tmp_path / "1402.991")})
     assert values(found, "job.script") == [["#BSUB -n 2\n"]]
+
+
+def qstat(tmp_path, text):
+    write(tmp_path / "bin" / "qstat", f"#!/bin/sh\nprintf '{text}'\n").chmod(0o755)
+
+
+def test_script_of_pbs_by_the_name_of_the_job(look, tmp_path):
+    """A PBS job has the name of its script in the folder that it was submitted from."""
+    script = write(tmp_path / "job.sh", "#!/bin/bash\n#PBS -q debug\nexport API_TOKEN=hunter2\n")
+    pbs = {**PBS, "PBS_O_WORKDIR": str(tmp_path), "PBS_JOBNAME": "job.sh"}
+    (fact,) = look(pbs)["job.script"]
+    assert fact.value == "#!/bin/bash\n#PBS -q debug\nexport API_TOKEN=(redacted)\n"
+    assert str(script) in fact.source
+    assert "PBS_JOBNAME" in fact.source
+    assert "job.script" not in look({**pbs, "PMI_RANK": "1"})
+
+
+def test_script_of_pbs_by_the_arguments_of_qsub(look, tmp_path):
+    """Where the user named the job, qstat has the arguments of qsub, of which the script is one."""
+    write(tmp_path / "run me not.sh", "#!/bin/bash\n")
+    write(tmp_path / "sub" / "real.pbs", "#!/bin/bash\necho real\n")
+    write(tmp_path / "analysis", "#!/bin/bash\necho not this\n")
+    qstat(
+        tmp_path,
+        "Job Id: 77\\n    Submit_arguments = -N analysis -q debug sub/\\n\\treal.pbs\\n",
+    )
+    (fact,) = look({**PBS, "PBS_O_WORKDIR": str(tmp_path)})["job.script"]
+    assert fact.value.endswith("echo real\n")
+    assert "Submit_arguments: -N analysis" in fact.source
+
+
+@pytest.mark.parametrize("content", ["\0\1", "import dask\n", ""])
+def test_a_file_that_is_no_script_is_not_the_batch_script(look, tmp_path, content):
+    """A file with the job's name that is no shell script is left alone, as is a folder."""
+    write(tmp_path / "analysis", content)
+    (tmp_path / "folder").mkdir()
+    pbs = {**PBS, "PBS_O_WORKDIR": str(tmp_path)}
+    assert "job.script" not in look(pbs)
+    assert "job.script" not in look({**pbs, "PBS_JOBNAME": "folder"})
+
+
+@pytest.mark.parametrize("start", ["", "#!/bin/sh\n"])
+def test_a_large_file_is_not_read_for_the_batch_script(look, tmp_path, start):
+    """In `qsub -- program data.h5` the last argument may be a file of any size."""
+    write(tmp_path / "data.h5", start)
+    os.truncate(tmp_path / "data.h5", 200 << 20)
+    qstat(tmp_path, "Job Id: 77\\n    Submit_arguments = -- program data.h5\\n")
+    tracemalloc.start()
+    try:
+        found = look({**PBS, "PBS_O_WORKDIR": str(tmp_path)})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "job.script" not in found
+    assert peak < 50 << 20
+
+
+def test_topology(look, tmp_path):
+    """The place of the job in the machine is on record where the batch system sets it."""
+    found = look({**SLURM, "SLURM_TOPOLOGY_ADDR": "s0.s3.nid0001",
+                  "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node"})  # fmt: skip
+    assert values(found, "job.topology-address", "job.topology-pattern") == [
+        ["s0.s3.nid0001"], ["switch.switch.node"],
+    ]  # fmt: skip
+    qstat(tmp_path, "Job Id: 77\\n    Resource_List.place = scatter:group=switch\\n"
+                    "    exec_vnode = (n1:ncpus=4)+(n2:ncpus=4)\\n")  # fmt: skip
+    assert values(look(PBS), "job.placement", "job.vnodes") == [
+        ["scatter:group=switch"], ["(n1:ncpus=4)+(n2:ncpus=4)"],
+    ]  # fmt: skip
 
 
 def test_script_that_the_user_names(look, tmp_path):

@@ -290,6 +290,39 @@ def test_paths_of_delayed_functions(recorded: Callable[..., Run], tmp_path: Path
     assert seen(run, "write") == {str(copy)}
 
 
+def transform(source: Path, target: Path, log: Path, folder: Path) -> int:
+    """Read one file, write another, write and read a third, and write into a folder."""
+    text = source.read_text()
+    target.write_text(text.upper())
+    log.write_text("done")
+    (folder / "part.txt").write_text(log.read_text())
+    return len(text)
+
+
+def test_a_path_that_a_task_only_writes_is_an_output(
+    client: Client, runs: Path, tmp_path: Path
+) -> None:
+    """The record of opens decides, whatever the function's name is."""
+    source, target, log, folder = (tmp_path / name for name in ("in", "out", "log", "parts"))
+    source.write_text("one\n")
+    folder.mkdir()
+    with dask_strata.record(runs, client=client) as run:
+        task = client.submit(transform, source, target, log, folder, key="transformed")
+        assert task.result() == 4
+    assert claimed(run, "uri") == {(str(path),) for path in (source, target, log, folder)}
+    found = rows(run, "select uri, mode from task_inputs where kind = 'claimed'")
+    assert {row["uri"]: row["mode"] for row in found} == {
+        str(source): "read",
+        str(log): "read",
+        str(target): "write",
+        str(folder): "write",
+    }
+    assert {i.uri for i in run.lineage("transformed").claimed} == {str(source), str(log)}
+    assert run.dependents_of(target).readers == ()
+    assert run.dependents_of(folder).tasks == ()
+    assert str(target) in run.dependents_of(source).written
+
+
 def test_a_path_in_a_closure_is_only_seen(recorded: Callable[..., Run], tmp_path: Path) -> None:
     """A file that no definition names is recorded when the task opens it."""
     path = tmp_path / "hidden.txt"

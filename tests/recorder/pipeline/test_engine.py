@@ -115,7 +115,7 @@ def test_a_source_that_raises_everywhere_ends_no_recording(tmp_path: Path) -> No
 
         return method
 
-    methods = [name for name in vars(Source) if not name.startswith("_")]
+    methods = [n for n, each in vars(Source).items() if callable(each) and not n.startswith("_")]
     broken = type("Broken", (Source,), {name: raises(name) for name in methods})
 
     class Healthy(Source):

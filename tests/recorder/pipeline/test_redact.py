@@ -6,6 +6,7 @@ import string
 import time
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +15,12 @@ from dask_strata.recorder.pipeline.redact import (
     REDACTED,
     is_secret_name,
     redact_arguments,
+    redact_json,
+    redact_path,
     redact_text,
+    redact_value,
 )
+from tests.support.secrets import FORMS, ORDINARY
 
 SECRET_NAMES = [
     "password", "PGPASSWORD", "db.passwd", "secret", "client-secret", "AWS_SECRET_ACCESS_KEY",
@@ -30,6 +35,9 @@ PLAIN_NAMES = [
     "keys", "PWD", "OLDPWD", "pass", "bypass-limit", "passes", "secretary", "monkey", "", "-",
     "temporary-directory", "distributed.worker.memory.target",
 ]  # fmt: skip
+
+
+SECRET = "Q7xMARKER9z"
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
@@ -120,6 +128,30 @@ def test_no_secret_in_text(text):
     assert redact_text(text) == text
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_secrets(form):
+    """A secret in each of the forms is replaced; repeating that changes nothing."""
+    clean = redact_text(form.replace("{M}", SECRET))
+    assert SECRET not in clean
+    assert REDACTED in clean or "***@" in clean
+    assert redact_text(clean) == clean
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_within_a_log(form):
+    """The text before and after a secret, on other lines, is unchanged."""
+    before, after = "2026-01-01 INFO computing ('sum', 0)", "done in 3.2 s, 12 tasks"
+    text = redact_text(f"{before}\n{form.replace('{M}', SECRET)}\n{after}")
+    assert (text.splitlines()[0], text.splitlines()[-1]) == (before, after)
+    assert SECRET not in text
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_texts(text):
+    """Sentences, code, keys, addresses and counts are unchanged."""
+    assert redact_text(text) == text
+
+
 @given(st.text(alphabet=string.ascii_lowercase + string.digits + " \n.,_/", max_size=300))
 def test_plain_text_is_unchanged(text):
     """A text without the characters around secrets is unchanged."""
@@ -142,7 +174,8 @@ def test_url_password_never_survives(user, password, scheme, around):
 
 MARKS = st.sampled_from(
     ["://", "@", ":", "=", "?", "&", "token", "--", "Bearer ", "Authorization", "eyJ", "a", " ",
-     "'", '"', "(", "sk-", ".", "0", "-----BEGIN PRIVATE KEY-----", "password", "\ud800", "\n"],
+     "'", '"', "(", "sk-", ".", "0", "pwd", "-u ", "%3D", "[", "{", "\\", "`", "cookie: ", ";", "<",
+     ">", "key", "sig=", "==", "x1", "-----BEGIN PRIVATE KEY-----", "password", "\ud800", "\n"],
 )  # fmt: skip
 
 
@@ -157,7 +190,11 @@ def test_redacting_twice_is_redacting_once(text):
     "piece",
     ["a", "://", "://a:b", "eyJ", "-eyJa", "eyJa.", "-----BEGIN PRIVATE KEY-----", 'a="', "a='",
      "token=", "--a", "--token ", "Bearer ", "?a", "&token", "sk-", "a.", "authorization", " ", "@",
-     "-", "authorization:digest ", "\\"],
+     "-", "authorization:digest ", "\\", "pass", "key", "token: ", "token='''", 'token=="', "pwd=(",
+     "auth={", "basic ", "cookie: a=", "%3a%2f%2f", "%3A%2F%2Fa%40", "-u a:", "mysql ", "sig=",
+     "?sig=%",
+     "<token>", "('token', '", "'--token=", "--token='a' ", "set_password(", "login me password ",
+     "token: a|", "setenv token ", "API key:", "token\t", "\u0130token="],
 )  # fmt: skip
 def test_time_is_linear(piece):
     """400,000 characters of any repeated pattern take less than 2 s of CPU time."""
@@ -175,8 +212,116 @@ def test_time_is_linear(piece):
         (["x.py", "--password", "--verbose"], ["x.py", "--password", "--verbose"]),
         (["x.py", "s3://me:pw@host/a"], ["x.py", "s3://***@host/a"]),
         (["x.py", "--input", "data"], ["x.py", "--input", "data"]),
+        (["mysql", "-u", "me", "-phunter2", "x"], ["mysql", "-u", "me", "-p(redacted)", "x"]),
+        (["sshpass", "-p", "hunter2", "ssh"], ["sshpass", "-p", "(redacted)", "ssh"]),
+        (["plink", "-pw", "hunter2", "host"], ["plink", "-pw", "(redacted)", "host"]),
+        (["x.py", "-p8080", "-p", "data"], ["x.py", "-p8080", "-p", "data"]),
     ],
 )
 def test_secrets_on_a_command_line_are_left_out(arguments: list[str], clean: list[str]) -> None:
     """The value of a secret option is redacted, after a space or an equals sign."""
     assert redact_arguments(arguments) == clean
+
+
+def test_a_user_with_a_password_on_a_command_line():
+    """A password after `-u me:` is redacted, numbers of a user and a group are not."""
+    clean = redact_arguments(["x.py", "-u", "me:hunter2", "--user", "me:my pass", "-u", "10:10"])
+    assert clean == ["x.py", "-u", "me:(redacted)", "--user", "me:(redacted)", "-u", "10:10"]
+
+
+def test_values_of_secret_names():
+    """Mappings within mappings and lists are searched; the forms of other values are unchanged."""
+    value = {
+        "retries": 3,
+        "token": 123456,
+        "max_tokens": 4096,
+        "auth": None,
+        "nested": [{"password": {"old": "a", "new": ["b"]}}, ("https://me:pw@host", 1.5)],
+        ("api", "key"): "c",
+        "note": "password=hunter2",
+        "pwd": "hunter2",
+        "headers": [("Cookie", "a=b"), ("Host", "x")],
+        "environment": [{"name": "DB_PASSWORD", "value": "x"}, {"name": "HOME", "value": "/x"}],
+        "folder": {"pwd": "/home/me"},
+        "command": ["run", "--password", "hunter2"],
+    }
+    assert redact_value(value) == {
+        "retries": 3,
+        "token": REDACTED,
+        "max_tokens": 4096,
+        "auth": None,
+        "nested": [{"password": REDACTED}, ["https://***@host", 1.5]],
+        "('api', 'key')": REDACTED,
+        "note": f"password={REDACTED}",
+        "pwd": REDACTED,
+        "headers": [["Cookie", REDACTED], ["Host", "x"]],
+        "environment": [
+            {"name": "DB_PASSWORD", "value": REDACTED},
+            {"name": "HOME", "value": "/x"},
+        ],
+        "folder": {"pwd": "/home/me"},
+        "command": ["run", "--password", REDACTED],
+    }
+
+
+def test_a_password_with_an_at_sign_in_an_encoded_url():
+    """Up to the last at sign, as in a URL that is not encoded."""
+    assert redact_text("u=https%3A%2F%2Fme%3Ap%40hunter2%40host%2Fx%40y") == (
+        "u=https%3A%2F%2F***@host%2Fx%40y"
+    )
+
+
+def test_json_without_secrets_is_unchanged():
+    """Values of an event of Dask are the same as in plain JSON."""
+    event = {"action": "retry", "key": "x-1", "workers": ["tcp://127.0.0.1:1"], "n": 3}
+    assert redact_json(event) == (
+        '{"action": "retry", "key": "x-1", "workers": ["tcp://127.0.0.1:1"], "n": 3}'
+    )
+
+
+class Odd(dict):
+    """A mapping whose items cannot be listed a second time."""
+
+    listed = False
+
+    def items(self):
+        if self.listed:
+            raise ValueError("no items")
+        self.listed = True
+        return super().items()
+
+
+def test_json_of_odd_values():
+    """Objects without a JSON form and mappings that raise are redacted as texts."""
+    assert redact_json({"x": object, "password": object()}).endswith(f'"password": "{REDACTED}"}}')
+    assert redact_json({1: "password=x", None: {"token": 0.5}}) == (
+        f'{{"1": "password={REDACTED}", "null": {{"token": "{REDACTED}"}}}}'
+    )
+    assert "hunter2" not in redact_json(Odd(password="hunter2"))
+    first = Odd(password="hunter2")
+    first.listed = True
+    text = redact_json([first, {"n": 1}])
+    assert "hunter2" not in text
+    assert text.endswith(', {"n": 1}]')
+    assert redact_value({"name": np.arange(2), "token": "hunter2"}) == {
+        "name": "array([0, 1])",
+        "token": REDACTED,
+    }
+    nested = "password=hunter2"
+    for _ in range(50):
+        nested = [nested]
+    assert "hunter2" not in redact_json(nested)
+
+
+@pytest.mark.parametrize(
+    ("path", "clean"),
+    [
+        ("s3://key:hunter2@bucket/x", "s3://***@bucket/x"),
+        ("/data/token=hunter2/x.parquet", f"/data/token={REDACTED}"),
+        ("/data/run-7/tokens.parquet", "/data/run-7/tokens.parquet"),
+        ("gs://bucket/password.csv", "gs://bucket/password.csv"),
+    ],
+)
+def test_paths(path, clean):
+    """A path keeps all but its secrets."""
+    assert redact_path(path) == clean

@@ -47,9 +47,9 @@ def status(kilobytes: int) -> bytes:
     return f"Name:\tpython\nVmPeak:\t  999 kB\nVmHWM:\t  {kilobytes} kB\nVmRSS:\t  1 kB\n".encode()
 
 
-def sample(time: int = 0, cpu: int = 0, usage: Any = None, **raw: Any) -> Sample:
+def sample(time: int = 0, usage: Any = None, **raw: Any) -> Sample:
     """Return a sample with the given readings only."""
-    return Sample(time, cpu, usage, raw.get("io"), raw.get("statm"), raw.get("status"))
+    return Sample(time, usage, raw.get("io"), raw.get("statm"), raw.get("status"))
 
 
 @pytest.fixture
@@ -68,10 +68,9 @@ def test_differences_of_everything() -> None:
     """Each column is the difference of its own counter."""
     first = io(1000, 2000, 30, 40, 5, 6)
     found = used(
-        sample(10, 1_000, Usage(1, 2, 3, 4, 5), io=first, statm=statm(7)),
+        sample(10, Usage(1, 2, 3, 4, 5), io=first, statm=statm(7)),
         sample(
             25,
-            2_001_000,
             Usage(11, 22, 33, 44, 5),
             io=io(11000, 2200, 330, 440, 55, 66),
             statm=statm(9),
@@ -80,7 +79,6 @@ def test_differences_of_everything() -> None:
     assert found == {
         "start": 10,
         "stop": 25,
-        "cpu_seconds": 0.002,
         "minor_faults": 10,
         "major_faults": 20,
         "voluntary_switches": 30,
@@ -94,13 +92,34 @@ def test_differences_of_everything() -> None:
         "rss_before_bytes": 7 * PAGE,
         "rss_after_bytes": 9 * PAGE,
         "rss_peak_bytes": 9 * PAGE,
+        "other_read_bytes": None,
+        "other_write_bytes": None,
     }
 
 
+@pytest.mark.parametrize(
+    ("foreign", "others"),
+    [((3, 3, 70), (4000, 900)), ((4, 4, 70), (None, None)), ((4, 3, 70), (None, None))],
+    ids=["the recorder wrote", "Dask spilled meanwhile", "Dask spills still"],
+)
+def test_other_threads(foreign: tuple[int, int, int], others: tuple[Any, Any]) -> None:
+    """They have the process's bytes without the thread's, the readings' and the recorder's."""
+    own, all_ = io(1000, 2000, 0, 0, 0, 0), io(50_000, 60_000, 0, 0, 0, 0)
+    after = io(1000 + len(own) + 500, 2100, 0, 0, 0, 0)
+    readings = len(all_) + len(own) + len(after)
+    later = io(50_000 + readings + 500 + 4000, 60_000 + 100 + 70 + 900, 0, 0, 0, 0)
+    found = used(
+        sample(0, None, io=own)._replace(process_io=all_, foreign=(3, 3, 0)),
+        sample(1, None, io=after)._replace(process_io=later, foreign=foreign),
+    )
+    assert (found["read_bytes"], found["write_bytes"]) == (500, 100)
+    assert (found["other_read_bytes"], found["other_write_bytes"]) == others
+
+
 def test_missing_readings_are_null() -> None:
-    """Without readings there are only times and CPU time; all other columns are null, not 0."""
-    found = {k: v for k, v in used(sample(1, 5), sample(2, 5)).items() if v is not None}
-    assert found == {"start": 1, "stop": 2, "cpu_seconds": 0.0}
+    """Without readings there are only times; all other columns are null, not 0."""
+    found = {k: v for k, v in used(sample(1), sample(2)).items() if v is not None}
+    assert found == {"start": 1, "stop": 2}
 
 
 @pytest.mark.parametrize(

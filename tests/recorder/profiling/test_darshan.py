@@ -223,6 +223,11 @@ def test_the_configuration_follows_the_settings(tmp_path: Path) -> None:
     assert "MOD_ENABLE" not in text
     library = Path("/opt/libdarshan.so")
     variables = prepare_environment(settings, library, tmp_path / "logs", tmp_path)
+    mode = tmp_path.stat().st_mode & 0o777
+    folders = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {mode}
+    config = Path(variables["DARSHAN_CONFIG_PATH"])
+    assert config.stat().st_mode & 0o777 == mode & 0o666
     assert "DXT_ENABLE_IO_TRACE" not in variables
     assert Path(variables["DARSHAN_CONFIG_PATH"]).is_file()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import distributed
 import pytest
 
 from tests.conftest import rows
@@ -56,9 +55,7 @@ def test_definition_size(recorded: RecordedWork) -> None:
 
 
 def test_layers_of_an_array(recorded: RecordedWork) -> None:
-    """The layers of an array's graph are recorded as before its optimisation."""
-    if distributed.__version__ < "2025.4":
-        pytest.skip("this version of Dask converts it to one plain graph before submission")
+    """The layers of an array's graph are recorded as written, before its optimisation."""
     number, _ = line_of("array")
     found = rows(
         recorded.run,
@@ -70,8 +67,7 @@ def test_layers_of_an_array(recorded: RecordedWork) -> None:
     )
     expected = recorded.facts["array layers"]
     by_name = {row["layer"]: row for row in found}
-    added = set(by_name) - set(expected)  # newer versions of Dask add a last layer
-    assert all(name.startswith("finalize-") for name in added), added
+    assert set(expected) == {name for name, row in by_name.items() if row["stage"] == "written"}
     for name in expected:
         row = by_name[name]
         assert set(json.loads(row["dependencies"])) == set(expected[row["layer"]])
@@ -85,8 +81,6 @@ def test_layers_of_an_array(recorded: RecordedWork) -> None:
 
 def test_layers_of_a_dataframe(recorded: RecordedWork) -> None:
     """The expression of a data frame is recorded operation by operation."""
-    if distributed.__version__ < "2025.4":
-        pytest.skip("this version of Dask converts it to one plain graph before submission")
     if recorded.facts["frame"] is None:
         pytest.skip("pandas is not installed here")
     assert recorded.facts["frame"] == 45
@@ -99,7 +93,10 @@ def test_layers_of_a_dataframe(recorded: RecordedWork) -> None:
         where c.line = {number}
         """,
     )
-    types = {row["type"] for row in found}
-    assert {"FromPandas", "TreeReduce"} <= types
+    types = {
+        stage: {r["type"] for r in found if r["stage"] == stage} for stage in ("written", "sent")
+    }
+    assert types["written"] == {"FromPandas", "Projection", "Sum"}
+    assert "TreeReduce" in types["sent"]
     names = {row["layer"] for row in found}
     assert all(set(json.loads(row["dependencies"])) <= names for row in found)

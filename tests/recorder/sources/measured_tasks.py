@@ -40,6 +40,7 @@ MEASURES = (
     "rss_before_bytes",
     "rss_after_bytes",
     "rss_peak_bytes",
+    "process_cpu_seconds",
 )
 
 

@@ -102,6 +102,7 @@ def check(run: Run) -> Check:
         else [
             *_counters(run),
             *_segments(run),
+            *_removed(run),
             *_losses(run),
             *_unrecorded_workers(run),
             *_versions(run),
@@ -210,6 +211,21 @@ def _segments(run: Run) -> Iterator[Finding]:
             )
 
 
+def _removed(run: Run) -> Iterator[Finding]:
+    """Find processes whose segment the scheduler's recorder had found, and that have none now."""
+    present = {segment.process for segment in run.segments}
+    for row in run.rows(
+        "select segment_of as name, min(time) as time from recorded_processes group by 1 order by 1"
+    ):
+        if row["name"] not in present:
+            when = f" at {clock(row['time'])}" if row["time"] else ""
+            yield Finding(
+                "missing",
+                row["name"],
+                f"has no record, but had a segment{when}: it was removed or replaced since",
+            )
+
+
 def _undescribed(run: Run, process: str) -> Iterator[Finding]:
     """Find submitted tasks that a process had not yet described when it was killed."""
     [row] = run.rows(
@@ -272,7 +288,8 @@ def _versions(run: Run) -> Iterator[Finding]:
     for row in run.rows(
         "select process, dask_strata as other, (select any_value(dask_strata) from processes "
         "where role = 'scheduler') as main from processes where other is distinct from main "
-        "and role in ('worker', 'nanny', 'client') order by process"
+        "and role in ('worker', 'nanny', 'client') "
+        "and exists (from processes where role = 'scheduler') order by process"
     ):
         by = f"by dask-strata {row['other']}" if row["other"] else "by an early dask-strata"
         main = row["main"] or "an early one"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dask_strata.analysis.check.finding import Finding
-from dask_strata.analysis.words import count, percent
+from dask_strata.analysis.words import count, duration, percent
 from dask_strata.schema.values import DASK_ROLES, LOST_COUNTERS, MATCH_TOLERANCE_NS
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def _clocks(run: Run) -> Iterator[Finding]:
                 "note",
                 row["owner"],
                 f"attribution is doubtful: with the clock of {row['file']} shifted by "
-                f"{row['shift']:.3g} s, {percent(row['fit'])} of the operations are in executions",
+                f"{duration(row['shift'])}, {percent(row['fit'])} of the operations are in "
+                "executions",
             )
 
 

@@ -24,7 +24,13 @@ def check_import(run: Run) -> Iterator[Finding]:
     ----------
     run : Run
         The run.
+
+    Raises
+    ------
+    StrataError
+        The Parquet of a table differs from its checksum, or cannot be read.
     """
+    run.record.tables.verify()
     yield Finding(
         "note",
         "import",

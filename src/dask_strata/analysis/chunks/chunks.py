@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dask_strata.analysis.chunks.file_reads import Advice, Reading, advise, read_files
+from dask_strata.analysis.chunks.file_reads import (
+    Advice,
+    Reading,
+    advise,
+    divided_trees,
+    read_files,
+)
 from dask_strata.analysis.tasks import only, ordered
 from dask_strata.errors import UsageError
 from dask_strata.run.table_view import microseconds
@@ -215,7 +221,8 @@ def summarize_chunks(
     names = {r["worker"]: r["name"] for r in run.rows("select worker, name from workers")}
     starts = [row["start"] for row in rows if row["start"] is not None]
     stops = [row["stop"] for row in rows if row["stop"] is not None]
-    reading = read_files(run, rows, size_of or file_size)
+    divided = divided_trees(run)
+    reading = read_files(run, rows, divided, size_of or file_size)
     lost = [f for f in run.rows("select * from _skipped_files") if dataset in (None, f["dataset"])]
     timed = [row for row in rows if row["seconds"] is not None]
     return Chunks(
@@ -238,7 +245,7 @@ def summarize_chunks(
             if row["state"] not in TO_RUN_AGAIN
         ),
         reading=reading,
-        advice=advise(rows, reading),
+        advice=advise(rows, divided, reading),
         compared=() if report is None else _compare(report, rows),
     )
 

@@ -35,6 +35,8 @@ class Reading:
     by_some_bytes : int or None
         Repeated bytes of ranges that some chunks requested, because a chunk ends within a
         cluster of entries. None if unknown.
+    divided : bool
+        Whether several ranges of one of its trees were read. Otherwise its chunks cannot be larger.
     """
 
     uri: str
@@ -43,6 +45,7 @@ class Reading:
     file_bytes: int | None
     by_all_bytes: int | None
     by_some_bytes: int | None
+    divided: bool
 
     @property
     def repeated_bytes(self) -> int | None:
@@ -74,8 +77,31 @@ class Advice:
     of: float
 
 
+def divided_trees(run: Run) -> frozenset[tuple[str, str | None]]:
+    """Return the file and tree of the trees of which chunks read several ranges.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
+    found = run.rows("""
+        select uri, tree from (
+            select uri, tree, first, last, 'entries' as unit from chunks
+            union all
+            -- The entries of a step are unknown until a task has read it.
+            select uri, tree, first, last, unit from claimed_inputs where unit = 'steps'
+        ) where uri is not null and first is not null
+        group by uri, tree, unit having count(distinct (first, last)) > 1
+    """)
+    return frozenset((row["uri"], row["tree"]) for row in found)
+
+
 def read_files(
-    run: Run, rows: Sequence[Mapping[str, Any]], size_of: Callable[[str], int | None]
+    run: Run,
+    rows: Sequence[Mapping[str, Any]],
+    divided: frozenset[tuple[str, str | None]],
+    size_of: Callable[[str], int | None],
 ) -> list[Reading]:
     """Return the bytes that chunks requested from each file, most bytes first.
 
@@ -85,6 +111,8 @@ def read_files(
         The run.
     rows : sequence of mapping
         Rows of the table ``chunks``.
+    divided : frozenset
+        The answer of `divided_trees`.
     size_of : callable
         Function that returns the size of a file, or None if it is unknown.
     """
@@ -92,20 +120,33 @@ def read_files(
     last = {(r["uri"], r["tree"], r["first"], r["last"]): r["attempt"] for r in rows}
     # Count an attempt once, though it may have processed several chunks.
     attempts = list(dict.fromkeys(a for a in last.values() if a is not None))
+    # Definition and library may write the path of a file in different ways: compare its name.
+    in_parts = {(r["attempt"], _name(r["uri"])) for r in rows if (r["uri"], r["tree"]) in divided}
     files: dict[str, list[tuple[int | None, str | None]]] = {}
+    files_in_parts = set()
     for read in run.rows(
-        "select r.uri, r.requested_bytes, r.spans from (select unnest(?) as attempt) "
+        "select attempt, r.uri, r.requested_bytes, r.spans from (select unnest(?) as attempt) "
         "join attempts a using (attempt) "
         "join library_reads r on r.process = a._process and r.execution = a._execution",
         attempts,
     ):
         files.setdefault(read["uri"], []).append((read["requested_bytes"], read["spans"]))
+        if (read["attempt"], _name(read["uri"])) in in_parts:
+            files_in_parts.add(read["uri"])
     found = []
     for uri, reads in files.items():
         by_all, by_some = _repeated([spans for _, spans in reads])
         requested = sum(nbytes or 0 for nbytes, _ in reads)
-        found.append(Reading(uri, len(reads), requested, size_of(uri), by_all, by_some))
+        found.append(
+            Reading(
+                uri, len(reads), requested, size_of(uri), by_all, by_some, uri in files_in_parts
+            )
+        )
     return sorted(found, key=lambda reading: -reading.requested_bytes)
+
+
+def _name(uri: str) -> str:
+    return uri.rpartition("/")[2]
 
 
 def _repeated(reads: Sequence[str | None]) -> tuple[int | None, int | None]:
@@ -142,27 +183,39 @@ def _spans(text: str | None) -> list[list[int]] | None:
     return found if valid else None
 
 
-def advise(rows: Sequence[Mapping[str, Any]], reading: Sequence[Reading]) -> list[Advice]:
+def advise(
+    rows: Sequence[Mapping[str, Any]],
+    divided: frozenset[tuple[str, str | None]],
+    reading: Sequence[Reading],
+) -> list[Advice]:
     """Return advice on the size of chunks.
+
+    A chunk that is all that was read of a tree cannot be larger: it counts in totals only.
 
     Parameters
     ----------
     rows : sequence of mapping
         Rows of the table ``chunks``.
+    divided : frozenset
+        The answer of `divided_trees`.
     reading : sequence of Reading
         The bytes that they requested.
     """
     found = []
     requested = sum(r.requested_bytes for r in reading)
-    by_some = sum(r.by_some_bytes or 0 for r in reading)
-    by_all = sum(r.by_all_bytes or 0 for r in reading)
+    by_some = sum(r.by_some_bytes or 0 for r in reading if r.divided)
+    by_all = sum(r.by_all_bytes or 0 for r in reading if r.divided)
     if by_some > _LEAST_BYTES * requested:
         found.append(Advice("align to clusters", by_some, requested))
     if by_all > _LEAST_BYTES * requested:
         found.append(Advice("larger chunks: bytes", by_all, requested))
     timed = [r for r in rows if r["seconds"] and r["build_seconds"] is not None]
     total = sum(r["seconds"] for r in timed)
-    before = sum((r["open_seconds"] or 0) + r["build_seconds"] for r in timed)
+    before = sum(
+        (r["open_seconds"] or 0) + r["build_seconds"]
+        for r in timed
+        if (r["uri"], r["tree"]) in divided
+    )
     if before > _LEAST_TIME * total:
         found.append(Advice("larger chunks: seconds", before, total))
     return found

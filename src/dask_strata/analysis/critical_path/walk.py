@@ -1,22 +1,24 @@
 """The critical path: the cause of each second from the first submission to the last result.
 
-The walk goes backwards from the last result. The predecessor of an attempt is the event that it
-waited for longest: the result of a dependency, an earlier attempt at the same task, or the
-submission of its task. The predecessor of a submission is the last result before it. The
-segments therefore tile the makespan, and each has one cause.
+If tasks are executing at the end of the record, as in a run that is being recorded, the path ends
+with one of them. The walk goes backwards from this end. The predecessor of an attempt is the event
+that it waited for longest: the result of a dependency, an earlier attempt at the same task, or the
+submission of its task; a result that was lost and is needed again is as a new submission. The
+predecessor of a submission is the last result before it. The segments therefore tile the makespan,
+and each has one cause.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from dask_strata.analysis.critical_path.data import Ints, PathData
+from dask_strata.analysis.critical_path.data import NONE, Ints, PathData
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -24,16 +26,26 @@ if TYPE_CHECKING:
 #: Causes of seconds of the makespan, and their meanings.
 CAUSES = {
     "compute": "in a task's function",
-    "transfer": "fetching a task's dependencies from other workers",
-    "deserialize": "unpacking a task's definition",
+    "transfer": "fetching dependencies from other workers: the task's, or those of tasks that took "
+    "the last places on workers while it was queued",
+    "waiting to fetch": "waiting for one's turn to fetch: dependencies were on other workers, and "
+    "none was on its way; Dask limits the transfers into and out of a worker",
+    "deserialize": "unpacking a task's definition, and collecting its dependencies in its worker",
     "I/O": "opening files in a task's function, if recorded",
-    "spill": "writing results to disk or reading them back",
+    "spill": "writing results to disk or reading them back, in Dask's memory management",
     "waiting for a worker": "waiting for a free worker thread",
-    "scheduler": "scheduling and communication: decisions, messages and blocked event loops",
+    "waiting for a resource": "waiting for a resource that other tasks used, or for a worker that "
+    "meets the task's restrictions",
+    "paused worker": "on a worker that Dask had paused because of its memory, or while all workers "
+    "were paused or busy",
+    "blocked event loop": "the event loop of the worker or of the scheduler was blocked, so that "
+    "tasks were neither assigned nor started nor reported",
+    "scheduler": "scheduling and communication: decisions, messages",
     "client": "the client had not sent the next graph while it had unfinished tasks, or the "
     "scheduler had not received it",
     "nothing submitted": "the scheduler had no unfinished task",
-    "not on record": "unknown: no submission or dependency that explains the time is on record",
+    "not on record": "unknown: no submission, dependency or transition of the scheduler that "
+    "explains the time is on record",
 }
 
 
@@ -83,7 +95,7 @@ class CriticalPath:
 
     @property
     def makespan_seconds(self) -> float:
-        """Seconds from the first submission to the last result."""
+        """Seconds from the first submission to the end of the path."""
         if not self.segments:
             return 0.0
         return (self.segments[-1].stop - self.segments[0].start) / 1e9
@@ -110,7 +122,7 @@ def critical_path(run: Run) -> CriticalPath:
     Returns
     -------
     CriticalPath
-        Without segments if no task has a result.
+        Without segments if no task has a result or is executing.
     """
     data = PathData(run)
     pieces = list(_Walk(data).backwards())[::-1] if data.done.any() else []
@@ -123,6 +135,9 @@ def critical_path(run: Run) -> CriticalPath:
 
 #: Start, stop, cause, and index of the attempt or -1.
 _Piece = tuple[int, int, str, int]
+
+#: A cause, and the starts and stops of the disjoint intervals in which it applies.
+_Cause = tuple[str, Ints, Ints]
 
 
 class _Walk:
@@ -154,8 +169,7 @@ class _Walk:
             now = at
             if before is None:
                 before, at = self._result_before(now)
-                known = data.submitted[attempt] >= 0
-                yield from reversed(list(self._unsubmitted(at, now, known=known)))
+                yield from reversed(list(self._unsubmitted(attempt, at, now)))
                 now = at
             if before is None or now <= self._first:
                 return
@@ -168,6 +182,8 @@ class _Walk:
         # Workers only estimate the scheduler's clock. No phase can end after the scheduler received
         # the report of the attempt's end: shift the phases back by the excess.
         late = max((int(stops[row]) for row in rows), default=now) - now
+        if not self._data.reported[attempt]:
+            late = 0  # a function that goes on after its attempt was cancelled or lost
         ran, at = False, begun
         for row in rows:
             a, b = (min(max(int(t) - max(late, 0), at), now) for t in (starts[row], stops[row]))
@@ -178,6 +194,11 @@ class _Walk:
         yield from self._between(attempt, at, now, ran=ran)
 
     def _phase(self, attempt: int, a: int, b: int, cause: str) -> Iterator[_Piece]:
+        if cause == "disk":
+            # Dask calls each slow look at a worker's results so, also if they are in memory.
+            spill = self._condition(attempt, "spill")
+            yield from _by_cause(a, b, attempt, [spill], rest="deserialize")
+            return
         opened = a
         if cause == "compute":
             opened = min(a + self._data.opening.get(attempt, 0), b)
@@ -186,28 +207,44 @@ class _Walk:
         if b > opened:
             yield opened, b, cause, attempt
 
+    def _condition(self, attempt: int, name: str) -> _Cause:
+        return name, *self._data.condition(self._workers[attempt], name)
+
+    @property
+    def _stalled(self) -> _Cause:
+        return "blocked event loop", *self._data.scheduler_blocks
+
     def _between(self, attempt: int, a: int, b: int, *, ran: bool) -> Iterator[_Piece]:
-        """Divide a gap between phases: before the function ran, the cause may be busy threads."""
-        none = np.empty(0, np.int64)
-        busy = (none, none) if ran else self._data.full.get(self._workers[attempt], (none, none))
-        yield from _divide(
-            a, b, *busy, inside="waiting for a worker", outside="scheduler", at=attempt
+        """Divide a gap between phases by the causes for which the task or its worker waited."""
+        spill, paused, blocked = (
+            self._condition(attempt, name)
+            for name in ("spill", "paused worker", "blocked event loop")
         )
+        if ran:
+            yield from _by_cause(a, b, attempt, [spill, blocked, self._stalled], rest="scheduler")
+            return
+        transfer, turn, resource = (
+            (cause, *self._data.waits(attempt, cause))
+            for cause in ("transfer", "waiting to fetch", "waiting for a resource")
+        )
+        busy = ("waiting for a worker", *self._data.full.get(self._workers[attempt], NONE))
+        for piece in _by_cause(a, b, attempt, [transfer, turn], rest="scheduler"):
+            causes = {
+                "waiting to fetch": [spill, paused],
+                "scheduler": [busy, spill, paused, resource, blocked, self._stalled],
+            }.get(piece[2], [])
+            yield from _by_cause(*piece[:2], attempt, causes, rest=piece[2])
 
     def _unassigned(self, attempt: int, a: int, b: int) -> Iterator[_Piece]:
-        groups, starts, stops = self._data.queued
+        groups, starts, stops, unplaceable = self._data.queued
         rows = groups.rows(int(self._data.task[attempt]))
-        for piece in _divide(
-            a, b, starts[rows], stops[rows],
-            inside="waiting for a worker", outside="scheduler", at=attempt,
-        ):  # fmt: skip
-            if piece[2] == "scheduler":
-                yield piece
-            else:
-                yield from _divide(
-                    *piece[:2], *self._data.crowded,
-                    inside="waiting for a worker", outside="scheduler", at=attempt,
-                )  # fmt: skip
+        without = rows[unplaceable[rows]]
+        for piece in _by_cause(a, b, attempt, [("queued", starts[rows], stops[rows])], rest=""):
+            resource = ("waiting for a resource", starts[without], stops[without])
+            busy, paused, *other = self._data.without_place
+            causes = [busy, paused, resource, *other]
+            chosen = [*(causes if piece[2] == "queued" else []), self._stalled]
+            yield from _by_cause(*piece[:2], attempt, chosen, rest="scheduler")
 
     def _waited_for(self, attempt: int, now: int) -> tuple[int | None, int]:
         """Return the predecessor of an attempt, None for its submission, and when it ended."""
@@ -239,12 +276,23 @@ class _Walk:
             return None, self._first
         return int(self._by_stop[index]), max(int(self._stops[index]), self._first)
 
-    def _unsubmitted(self, a: int, b: int, *, known: bool) -> Iterator[_Piece]:
+    def _unsubmitted(self, attempt: int, a: int, b: int) -> Iterator[_Piece]:
         """Divide the time before a submission into the client's and time without any task."""
         if b <= a:
             return
-        if not known:
+        if self._data.submitted[attempt] < 0:
             yield a, b, "not on record", -1
+            return
+        if self._data.renewed[attempt]:
+            # Workers lose results without the client, while other tasks may be in progress.
+            yield from _divide(
+                a,
+                b,
+                *self._data.under_way,
+                inside="scheduler",
+                outside="nothing submitted",
+                at=attempt,
+            )
             return
         sent = self._data.sent
         index = bisect_left(sent, b) - 1
@@ -253,8 +301,21 @@ class _Walk:
         yield from _divide(
             a, left, starts, stops, inside="client", outside="nothing submitted", at=-1
         )
-        if b > left:
-            yield left, b, "client", -1
+        yield from _by_cause(left, b, -1, [self._stalled], rest="client")
+
+
+def _by_cause(a: int, b: int, at: int, causes: Sequence[_Cause], *, rest: str) -> Iterator[_Piece]:
+    """Divide an interval by causes, of which the first that applies counts."""
+    if not causes:
+        if b > a:
+            yield a, b, rest, at
+        return
+    (cause, starts, stops), *others = causes
+    for piece in _divide(a, b, starts, stops, inside=cause, outside="", at=at):
+        if piece[2]:
+            yield piece
+        else:
+            yield from _by_cause(*piece[:2], at, others, rest=rest)
 
 
 def _divide(  # noqa: PLR0913  an interval, the intervals that divide it, and two causes
@@ -286,10 +347,12 @@ def _segments(data: PathData, pieces: list[_Piece]) -> Iterator[Segment]:
     joined: list[_Piece] = []
     for piece in pieces:
         a, b, cause, attempt = piece
+        if cause == "scheduler" and not data.scheduled[attempt]:
+            cause = "not on record"
         if joined and joined[-1][1:] == (a, cause, attempt):
             joined[-1] = (joined[-1][0], b, cause, attempt)
         else:
-            joined.append(piece)
+            joined.append((a, b, cause, attempt))
     indices = sorted({attempt for *_, attempt in joined if attempt >= 0})
     names = ["attempt", "key", "key_type", "prefix", "worker"]
     rows = data.attempts.select(names).take(pa.array(indices, pa.int64())).to_pylist()

@@ -11,23 +11,29 @@ if TYPE_CHECKING:
 #: Steps in a whole run: about one for each two pixels of a laptop's screen.
 STEPS = 600
 
-# A sample of a worker counts until the worker's next sample; its last one until the last sample of
-# any worker.
+# A sample of a worker counts until the worker's next sample, or until the worker is removed; its
+# last one at most until the last sample of any worker.
 _MEMORY = """
     with seen as (
-        select worker, (epoch_ns(time) - ?) // ? as step,
+        select worker, (epoch_ns(time) - $1) // $2 as step, max(time) as time,
                arg_max(managed_bytes, time) as managed, arg_max(unmanaged_bytes, time) as unmanaged,
                arg_max(spilled_bytes, time) as spilled
         from worker_samples where seen_by = 'scheduler' or not exists (
-            from worker_samples where seen_by = 'scheduler') group by all
-    ), held as (
+            from worker_samples where seen_by = 'scheduler') group by worker, step
+    ), until_next as (
         select *, coalesce(lead(step) over (partition by worker order by step),
                            (select max(step) + 1 from seen)) as next from seen
+    ), held as (
+        select s.* exclude (next),
+               case when c.stop is null then next
+                    else least(next, greatest(step + 1, (epoch_ns(c.stop) - $1) // $2)) end as next
+        from until_next s asof left join _worker_connections c
+          on c.worker = s.worker and s.time >= c.start
     )
     select s.step::bigint as step, sum(managed)::bigint as managed,
            sum(unmanaged)::bigint as unmanaged, sum(spilled)::bigint as spilled
     from held, unnest(generate_series(step::bigint, next::bigint - 1)) as s(step)
-    where s.step between 0 and ? group by 1 order by 1
+    where s.step between 0 and $3 group by 1 order by 1
 """
 
 # The bytes between two samples of a process are spread evenly over the time between them.

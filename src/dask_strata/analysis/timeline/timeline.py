@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from dask_strata.analysis.worker_ends import words_of
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -35,14 +37,22 @@ _BARS = """
            t0, greatest(t0, t1) as t1, coalesce(prefix, '(unknown)') as prefix, outcome, ran,
            key, key_type, min(attempt) over (partition by _key) as task,
            coalesce(nbytes, -1) as nbytes,
-           coalesce(read_bytes, -1) as read_bytes, exception
+           coalesce(read_bytes, -1) as read_bytes,
+           coalesce((cpu_seconds * 1e6)::bigint, -1) as cpu,
+           coalesce((other_cpu_seconds * 1e6)::bigint, -1) as other_cpu, exception,
+           case when worker_end is not null then stimulus_id end as ended_by
     from bars where t0 is not null order by row, t0, attempt
 """
 
 _OTHERS = """
-    select attempt, action, epoch_ns(start) as t0, epoch_ns(stop) as t1
-    from phases where action not in ('compute', 'executing') and stop > start
-    order by attempt, start
+    -- Dask calls each slow look at a worker's results disk-read, also if nothing was spilled.
+    select p.attempt,
+           case when p.action like 'disk%' and coalesce(a.disk_seconds, 0) = 0 then 'deserialize'
+                else p.action end as action,
+           epoch_ns(p.start) as t0, epoch_ns(p.stop) as t1
+    from phases p join attempts a on a.attempt = p.attempt
+    where p.action not in ('compute', 'executing') and p.stop > p.start
+    order by p.attempt, p.start
 """
 
 _EDGES = """
@@ -54,23 +64,32 @@ _EDGES = """
     order by 1, 2
 """
 
+_FILES = """
+    with firsts as (select _key, min(attempt) as task from attempts group by _key)
+    select t.task, u.* exclude (_key) from _file_uses u join firsts t on t._key = u._key
+    order by t.task, u.uri, u.first, u.last limit ?
+"""
+
 
 @dataclass(frozen=True)
 class Row:
-    """A thread of a worker; ``thread`` is None if the attempts' thread is unknown."""
+    """A thread of a worker; parts that are unknown are None."""
 
     worker: str
     name: str
     thread: int | None
+    host: str | None = None
+    pid: int | None = None
 
 
 @dataclass(frozen=True)
 class Bars:
     """Attempts in order of row and start.
 
-    Times are ns since the timeline's origin. Unknown sizes are -1. `task` is the index of the
-    key in the timeline's `keys`, `outcome` the index in `OUTCOMES`, and `ran` is 1 if the bar is
-    the time in the task's function.
+    Times are ns since the timeline's origin. `cpu` and `other_cpu` are the CPU time of the
+    attempt's thread and of other threads of its process, in µs. Unknown numbers are -1. `task` is
+    the index of the key in the timeline's `keys`, `outcome` the index in `OUTCOMES`, and `ran` is
+    1 if the bar is the time in the task's function.
     """
 
     row: Ints
@@ -81,6 +100,8 @@ class Bars:
     ran: Ints
     nbytes: Ints
     read_bytes: Ints
+    cpu: Ints
+    other_cpu: Ints
     task: Ints
 
     def __len__(self) -> int:
@@ -111,11 +132,17 @@ class Timeline:
     keys: pa.Table
     #: Exceptions by the index of their attempt in the bars.
     exceptions: dict[int, str]
+    #: How workers ended, by the index of an attempt in the bars that ended with its worker.
+    worker_ends: dict[int, str]
     #: Edges of the graph: indices of tasks and, for each, of a task that it depends on.
     edges: tuple[Ints, Ints]
+    #: Files and ranges of tasks: indices of the tasks, and for each a row as of `Task.files`.
+    files: tuple[Ints, list[dict[str, Any]]]
+    #: Whether there are more files than were asked for.
+    more_files: bool
 
 
-def timeline(run: Run, *, edges: bool = True) -> Timeline:
+def timeline(run: Run, *, edges: bool = True, files: int = 0) -> Timeline:
     """Return the timeline of a run.
 
     Parameters
@@ -124,6 +151,8 @@ def timeline(run: Run, *, edges: bool = True) -> Timeline:
         The run.
     edges : bool, optional
         Whether to read the edges of the graph.
+    files : int, optional
+        Most files of tasks to read.
     """
     found = run.arrow(_BARS)
     bounds = run.rows("select epoch_ns(first) as a, epoch_ns(last) as b from _bounds")[0]
@@ -148,11 +177,15 @@ def timeline(run: Run, *, edges: bool = True) -> Timeline:
         ran=_ints(found["ran"]),
         nbytes=_ints(found["nbytes"]),
         read_bytes=_ints(found["read_bytes"]),
+        cpu=_ints(found["cpu"]),
+        other_cpu=_ints(found["other_cpu"]),
         task=number[task].astype(np.int64),
     )
-    erred = pc.is_valid(found["exception"]).to_numpy(zero_copy_only=False)
-    failed = np.flatnonzero(erred)
-    exceptions = found["exception"].take(pa.array(failed, pa.int64())).to_pylist()
+    exceptions = _valid(found, "exception")
+    ended = _valid(found, "ended_by")
+    workers = found["worker"].take(pa.array(list(ended), pa.int64())).to_pylist()
+    phrases = {(e["worker"], e["stimulus_id"]): words_of(e) for e in run.rows("from worker_ends")}
+    uses = run.rows(_FILES, files + 1)
     return Timeline(
         origin=origin,
         span=max(times, default=0) - origin,
@@ -161,25 +194,57 @@ def timeline(run: Run, *, edges: bool = True) -> Timeline:
         bars=bars,
         parts=_parts(others, attempt, origin),
         keys=found.select(["key", "key_type"]).take(pa.array(first[order], pa.int64())),
-        exceptions=dict(zip(failed.tolist(), exceptions, strict=True)),
+        exceptions=exceptions,
+        worker_ends={
+            i: phrases[worker, ended[i]] for i, worker in zip(ended, workers, strict=True)
+        },
         edges=_edges(run, tasks, number) if edges else (_NONE, _NONE),
+        files=_files(uses[:files], tasks, number),
+        more_files=len(uses) > files,
     )
 
 
 _NONE: Ints = np.empty(0, np.int64)
 
 
+def _valid(found: pa.Table, column: str) -> dict[int, str]:
+    """Return the values of a column that are not null, by their index."""
+    where = np.flatnonzero(pc.is_valid(found[column]).to_numpy(zero_copy_only=False))
+    return dict(zip(where.tolist(), found[column].take(where).to_pylist(), strict=True))
+
+
 def _rows(run: Run, found: pa.Table) -> tuple[Row, ...]:
     row = _ints(found["row"])
     firsts = np.unique(row, return_index=True)[1]
-    names = {
-        r["worker"]: r["name"]
-        for r in run.rows("select worker, any_value(name) as name from workers group by worker")
-    }
+    known = {r["worker"]: r for r in run.rows(_WORKERS)}
+    nothing = {"name": None, "host": None, "pid": None}
     threads = found.select(["worker", "thread"]).take(pa.array(firsts, pa.int64())).to_pylist()
-    return tuple(
-        Row(r["worker"] or "(unknown)", names.get(r["worker"]) or "", r["thread"]) for r in threads
-    )
+    rows = []
+    for r in threads:
+        facts = known.get(r["worker"], nothing)
+        name = facts["name"] or ""
+        rows.append(Row(r["worker"] or "(unknown)", name, r["thread"], facts["host"], facts["pid"]))
+    return tuple(rows)
+
+
+#: An address may have several processes, one after the other: then the pid is unknown.
+_WORKERS = """
+    select w.worker, any_value(w.name) as name, any_value(w.host) as host,
+           case when count(distinct p.pid) = 1 then any_value(p.pid) end as pid
+    from workers w left join processes p on p.process = w.process group by w.worker
+"""
+
+
+def _files(
+    rows: list[dict[str, Any]], tasks: Ints, number: Ints
+) -> tuple[Ints, list[dict[str, Any]]]:
+    """Return the files of tasks that have a bar, by the index of the task."""
+    ids = np.array([row["task"] for row in rows], np.int64)
+    at = np.minimum(np.searchsorted(tasks, ids), max(len(tasks) - 1, 0))
+    drawn = np.flatnonzero(tasks[at] == ids) if len(tasks) else _NONE
+    index = number[at[drawn]].astype(np.int64)
+    order = np.argsort(index, kind="stable")
+    return index[order], [rows[i] for i in drawn[order].tolist()]
 
 
 def _parts(others: pa.Table, attempt: Ints, origin: int) -> Parts:

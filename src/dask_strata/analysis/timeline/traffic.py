@@ -1,4 +1,4 @@
-"""Transfers between workers, spills to disk, files that tasks used, and workers that left."""
+"""Transfers, P2P shuffles, spills to disk, files that tasks used, and workers that left."""
 
 from __future__ import annotations
 
@@ -21,6 +21,57 @@ class Pair:
     n_keys: int
     nbytes: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """A P2P shuffle on all workers, with the runs of it that Dask repeated.
+
+    Attributes
+    ----------
+    shuffle : str
+        Dask's id of it.
+    kind : str
+        Dask's class of it: DataFrameShuffle or ArrayRechunk.
+    n_workers : int
+        Number of workers that took part.
+    n_runs : int
+        Number of runs of it.
+    partitions_in, partitions_out, shards, messages : int or None
+        Numbers of input and output partitions, of shards and of messages; None if unknown.
+    nbytes : int
+        Size of the shards that were sent, in bytes, with those that a worker sent to itself.
+    seconds : float or None
+        Time from taking the shards of a message until its receiver had taken it, in seconds, the
+        sum of all messages; several are on their way at once.
+    """
+
+    shuffle: str
+    kind: str
+    n_workers: int
+    n_runs: int
+    partitions_in: int | None
+    partitions_out: int | None
+    shards: int | None
+    messages: int | None
+    nbytes: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes that moved between workers: transfers of results, and P2P shuffles.
+
+    None where that is unknown: no worker was recorded, or only the barrier of a shuffle. Seconds
+    are sums: several transfers or messages may be on their way at once.
+    """
+
+    transfers: int | None
+    transfer_bytes: int | None
+    transfer_seconds: float | None
+    shuffles: int | None
+    shuffle_bytes: int | None
+    shuffle_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -83,6 +134,48 @@ def pairs(run: Run) -> tuple[Pair, ...]:
     return tuple(Pair(**row) for row in rows)
 
 
+def shuffled(run: Run) -> tuple[Shuffled, ...]:
+    """Return the P2P shuffles, most bytes first."""
+    rows = run.rows("""
+        select shuffle, kind, count(distinct worker) as n_workers,
+               count(distinct run_id) as n_runs, sum(partitions_in)::bigint as partitions_in,
+               sum(partitions_out)::bigint as partitions_out, sum(shards)::bigint as shards,
+               sum(messages)::bigint as messages, sum(sent_bytes)::bigint as nbytes,
+               sum(send_seconds) as seconds
+        from shuffles group by shuffle, kind order by nbytes desc, shuffle
+    """)
+    return tuple(Shuffled(**row) for row in rows)
+
+
+def moved(run: Run) -> Moved:
+    """Return the bytes that moved between workers."""
+    [sent] = run.rows("""
+        select count(*) as n, coalesce(sum(total_bytes), 0)::bigint as nbytes,
+               coalesce(sum((epoch_ns(stop) - epoch_ns(start)) / 1e9), 0) as seconds
+        from transfers
+    """)
+    [shuffles] = run.rows("""
+        select count(distinct shuffle) as n, coalesce(sum(sent_bytes), 0)::bigint as nbytes,
+               coalesce(sum(send_seconds), 0) as seconds
+        from shuffles
+    """)
+    [known] = run.rows("""
+        select exists (from processes where role = 'worker') or exists (from transfers)
+                   as transfers,
+               exists (from processes where role = 'worker' and transport <> 'import')
+                   and not exists (from tasks where starts_with(key, 'shuffle-barrier-'))
+                   or exists (from shuffles) as shuffles
+    """)
+    return Moved(
+        transfers=sent["n"] if known["transfers"] else None,
+        transfer_bytes=sent["nbytes"] if known["transfers"] else None,
+        transfer_seconds=sent["seconds"] if known["transfers"] else None,
+        shuffles=shuffles["n"] if known["shuffles"] else None,
+        shuffle_bytes=shuffles["nbytes"] if known["shuffles"] else None,
+        shuffle_seconds=shuffles["seconds"] if known["shuffles"] else None,
+    )
+
+
 def spilled(run: Run) -> tuple[Spilled, ...]:
     """Return the results that workers spilled and read back, by worker and action."""
     rows = run.rows("""
@@ -99,7 +192,8 @@ def files(run: Run) -> tuple[FileUse, ...]:
         select i.uri, i.mode, count(distinct i.key) filter (i.kind = 'claimed') as claimed,
                count(distinct i.key) filter (i.kind = 'seen') as seen,
                count(distinct a.worker) as workers,
-               coalesce(string_agg(distinct k.prefix, ', ' order by k.prefix), '') as prefixes
+               coalesce(string_agg(distinct coalesce(k.prefix, a.prefix), ', '
+                                   order by coalesce(k.prefix, a.prefix)), '') as prefixes
         from task_inputs i
         left join attempts a on a.attempt = i.attempt
         left join _definitions k on k._key = i._key

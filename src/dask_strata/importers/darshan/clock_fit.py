@@ -134,9 +134,9 @@ def _on_one_axis(sample: Sample, executions: Executions) -> tuple[Seconds, Secon
     """Place all threads one after the other on one time axis.
 
     Return the operations' times, the executions' starts and stops, and the distance between
-    threads, all in seconds. Operations without threads share an axis with all executions.
+    threads, all in seconds. Operations share an axis with all executions if either has no threads.
     """
-    no_threads = not sample.thread.any()
+    no_threads = not sample.thread.any() or not executions.thread.any()
     threads = np.unique(executions.thread)
     usable = np.ones(len(sample.time), bool) if no_threads else np.isin(sample.thread, threads)
     if not usable.any() or not len(executions):

@@ -20,6 +20,7 @@ from dask_strata.importers.darshan.dxt import Trace
 from dask_strata.importers.darshan.log import DXT, DarshanLog, LogError, open_log
 from dask_strata.importers.darshan.rows import counter_rows, log_row, segment_rows
 from dask_strata.importers.darshan.survey import ID_CHARACTERS, Survey, survey
+from dask_strata.importers.darshan.time_match import match_by_time
 from dask_strata.importers.dask_processes import read_recorded_processes
 from dask_strata.importers.process_match import ProcessMatch, match_process, overlaps_run
 from dask_strata.importers.results import (
@@ -86,11 +87,15 @@ class _KnownLogs:
         Ids of the logs with a row in ``darshan_logs``, with traces, and with counters.
     files : set of str
         SHA-256 of the imported files.
+    workers : set of str
+        Workers with a log.
     """
 
     def __init__(self, record: Record) -> None:
-        rows = record.tables["darshan_logs"].select(["log", "n_segments", "modules"]).to_pylist()
+        names = ["log", "n_segments", "modules", "worker"]
+        rows = record.tables["darshan_logs"].select(names).to_pylist()
         self.logs = {row["log"] for row in rows}
+        self.workers = {row["worker"] for row in rows}
         self.traced = _ids(record, "darshan_segments")
         self.counted = _ids(record, "darshan_counters")
         self.files = imported_digests(record)
@@ -132,6 +137,7 @@ class _Import:
         self._digests: set[str] = set()
         self._surveys: list[Survey] = []
         self._kept: list[tuple[Survey, ProcessMatch | None]] = []
+        self._shifts: dict[str, Shift] = {}
         #: Logs that the run has already, but without their counters.
         self._only_counters: list[Survey] = []
 
@@ -162,20 +168,30 @@ class _Import:
     def match(self) -> None:
         """Match the surveyed logs to processes, and leave out the logs of other runs."""
         n_others = 0
+        unmatched = {}
         for found in self._surveys:
             matched = match_process(found.facts, self._recorded)
             if matched is None and not overlaps_run(found.facts, self._recorded):
                 n_others += 1
                 if not self._target.keep_others:
                     continue
+            elif matched is None:
+                unmatched[found.id] = found.facts, found.sample_of_tasks
             self._kept.append((found, matched))
+        taken = {match.worker for _, match in self._kept if match} | self._known.workers
+        by_time = match_by_time(unmatched, taken, self._recorded)
+        for number, (found, _) in enumerate(self._kept):
+            if found.id in by_time:
+                match, self._shifts[found.id] = by_time[found.id]
+                self._kept[number] = found, match
         n_matched = sum(1 for _, match in self._kept if match)
         n_others_kept = n_others if self._target.keep_others else 0
         n_meanwhile = len(self._kept) - n_matched - n_others_kept
         notes = self.result.notes
         self.result.files += len(self._kept)
         if n_matched:
-            notes.append(f"{_count(n_matched)} of processes of this run")
+            by_times = f", {len(by_time):,} by the times of their operations" if by_time else ""
+            notes.append(f"{_count(n_matched)} of processes of this run{by_times}")
         if n_meanwhile:
             notes.append(f"{_count(n_meanwhile)} of other programs that ran at the same time, kept")
         if n_others:
@@ -190,8 +206,8 @@ class _Import:
         n_shifted = 0
         done = total // 2
         for found, matched in self._kept:
-            shift = None
-            if matched is not None:
+            shift = self._shifts.get(found.id)
+            if matched is not None and shift is None:
                 executions = self._recorded.executions_in(matched.process, matched.worker)
                 shift = estimate_shift(found.sample, executions)
             if shift is not None and abs(shift.seconds) > _REPORTED_SHIFT_SECONDS:

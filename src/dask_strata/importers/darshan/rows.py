@@ -51,6 +51,7 @@ def log_row(found: Survey, matched: ProcessMatch | None, shift: Shift | None) ->
     }
     if matched is not None:
         row |= {"worker": matched.worker, "tied_by": ", ".join(matched.by)}
+        row["certainty"] = matched.certainty
         row |= {"role": process.role if process else "worker"}
         row["process"] = process.process if process else None
     if shift is not None:

@@ -96,6 +96,16 @@ class Survey:
         seconds, threads = (np.concatenate(column) for column in zip(*self.times, strict=True))
         return Sample(self.log.start + (seconds * 1e9).astype(np.int64), threads)
 
+    @property
+    def sample_of_tasks(self) -> Sample:
+        """The sampled operations without those of the first thread, the event loop's.
+
+        They are all operations, if the log has no other thread.
+        """
+        sample = self.sample
+        others = sample.thread != self.first[1]
+        return Sample(sample.time[others], sample.thread[others]) if others.any() else sample
+
 
 def survey(path: Path, sha256: str) -> Survey:
     """Survey a log.

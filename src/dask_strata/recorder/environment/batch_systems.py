@@ -62,6 +62,9 @@ JOB: dict[str, Variables] = {
         "job.dependency": ("SLURM_JOB_DEPENDENCY",),
         "job.submit-dir": ("SLURM_SUBMIT_DIR",),
         "job.submit-host": ("SLURM_SUBMIT_HOST",),
+        "job.topology-address": ("SLURM_TOPOLOGY_ADDR",),
+        "job.topology-pattern": ("SLURM_TOPOLOGY_ADDR_PATTERN",),
+        "job.bound-cpus": ("SLURM_CPU_BIND_LIST",),
     },
     "pbs": {
         "job.id": MARKS["pbs"],
@@ -90,6 +93,7 @@ JOB: dict[str, Variables] = {
         "job.resources": ("LSB_EFFECTIVE_RSRCREQ", "LSB_SUB_RES_REQ"),
         "job.submit-dir": ("LS_SUBCWD", "LSB_SUBCWD"),
         "job.submit-host": ("LSB_SUB_HOST",),
+        "job.bound-cpus": ("LSB_BIND_CPU_LIST",),
     },
     "flux": {"job.id": MARKS["flux"], "job.node-count": ("FLUX_JOB_NNODES",),
              "job.tasks": ("FLUX_JOB_SIZE",), "job.task-rank": ("FLUX_TASK_RANK",)},
@@ -240,15 +244,22 @@ def pbs_limits(view: HostView) -> Iterator[Fact]:
         "Resource_List.walltime": "job.time-limit",
         "Resource_List.select": "job.resources",
         "Resource_List.ncpus": "job.cpus",
+        "Resource_List.place": "job.placement",
+        "exec_vnode": "job.vnodes",
         "Account_Name": "job.account",
         "stime": "job.start-time",
     }
-    for line in re.sub(
-        r"\n\t", "", text
-    ).splitlines():  # qstat continues long values on the next line, after a tab
-        name, equals, value = line.strip().partition(" = ")
-        if equals and name in names:
+    for name, value in _qstat_values(text):
+        if name in names:
             yield Fact(names[name], value, command)
+
+
+def _qstat_values(text: str) -> Iterator[tuple[str, str]]:
+    """Yield names and values of ``qstat -f``, which continues long values after a tab."""
+    for line in re.sub(r"\n\t", "", text).splitlines():
+        name, equals, value = line.strip().partition(" = ")
+        if equals:
+            yield name, value
 
 
 def lsf_nodes(view: HostView) -> Iterator[Fact]:
@@ -310,12 +321,42 @@ def batch_script(view: HostView) -> Iterator[Fact]:
         if text_or_none:
             yield Fact("job.script", text_or_none, source)
             return
-    slurm = view.first(*MARKS["slurm"])
-    if slurm is None or not _is_first(view):
+    if not _is_first(view):
         return
-    output = view.run("scontrol", "write", "batch_script", slurm[1], "-")
-    if output is not None:
-        yield Fact("job.script", *output)
+    slurm, pbs = view.first(*MARKS["slurm"]), view.first(*MARKS["pbs"])
+    if slurm is not None:
+        output = view.run("scontrol", "write", "batch_script", slurm[1], "-")
+        if output is not None:
+            yield Fact("job.script", *output)
+    elif pbs is not None:
+        yield from _submitted_script(view, pbs[1])
+
+
+def _submitted_script(view: HostView, job_id: str) -> Iterator[Fact]:
+    """Yield the file that was given to qsub, which may have changed since.
+
+    PBS keeps its own copy where only the first node can read it. ``qstat -f`` prints the arguments
+    of qsub; without them, the job has the name of its script, unless the user chose another.
+    """
+    folder, name = view.environ.get("PBS_O_WORKDIR"), view.environ.get("PBS_JOBNAME")
+    if not folder:
+        return
+    output = view.run("qstat", "-f", job_id)
+    for key, value in _qstat_values(output[0]) if output else ():
+        if key in {"Submit_arguments", "submit_args"} and value.split():
+            last = value.split()[-1]
+            yield from _file_as_submitted(view, Path(folder, last), f"{key}: {value}")
+            return
+    if name:
+        yield from _file_as_submitted(view, Path(folder, name), "PBS_O_WORKDIR/PBS_JOBNAME")
+
+
+def _file_as_submitted(view: HostView, path: Path, source: str) -> Iterator[Fact]:
+    if not path.is_file() or path.stat().st_size > _MEBIBYTE:
+        return  # the last argument of `qsub -- program data.h5` is a file of any size
+    text = view.read(path)
+    if text and text.startswith(("#!", "#PBS")):
+        yield Fact("job.script", text, f"{path} ({source}; it may have changed since)")
 
 
 def _script_paths(view: HostView) -> Iterator[tuple[Path, str]]:

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_strata.recorder.pipeline.redact import is_secret_name, redact_text
+from dask_strata.recorder.pipeline.redact import is_secret_name, redact_text, redact_value
 from dask_strata.schema import REDACTED
 
 if TYPE_CHECKING:
@@ -167,26 +167,7 @@ def _shown(name: str, value: Any) -> str:
     """Return a value as JSON, without secrets."""
     if value is None or isinstance(value, bool):
         return _json(value)
-    return _json(REDACTED if is_secret_name(name) else _open(value))
-
-
-def _open(value: Any, depth: int = 0) -> Any:
-    """Return a value without secrets in its texts and in its entries with a secret name."""
-    if depth > _DEEPEST:
-        return UNREADABLE
-    if isinstance(value, str):
-        return redact_text(value)
-    if isinstance(value, (list, tuple)):
-        return [_open(item, depth + 1) for item in value]
-    if isinstance(value, Mapping):
-        entries = ((_word(key), inner) for key, inner in value.items())
-        return {
-            key: REDACTED if is_secret_name(key) else _open(inner, depth + 1)
-            for key, inner in entries
-        }
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    return redact_text(_safe_repr(value))
+    return _json(REDACTED if is_secret_name(name) else redact_value(value, _DEEPEST))
 
 
 def _json(value: Any) -> str:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dask_strata.recorder.pipeline.redact import redact_arguments, redact_text
+from dask_strata.recorder.pipeline.redact import redact_arguments, redact_path, redact_text
 from dask_strata.recorder.pipeline.text import json_text
 
 _GIT_SECONDS = 5
@@ -31,8 +31,8 @@ def script_facts(*, code: bool) -> Iterator[tuple[str, str]]:
     """
     yield "argv", json_text(redact_arguments(sys.argv))
     yield "command", json_text(redact_arguments(getattr(sys, "orig_argv", sys.argv)))
-    yield "cwd", str(Path.cwd())
-    yield "executable", sys.executable
+    yield "cwd", redact_path(str(Path.cwd()))
+    yield "executable", redact_path(sys.executable)
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -42,11 +42,11 @@ def script_facts(*, code: bool) -> Iterator[tuple[str, str]]:
         yield "kind", "interactive"
         return
     yield "kind", "module" if spec is not None else "script"
-    yield "path", os.path.abspath(path)
+    yield "path", redact_path(os.path.abspath(path))
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
-        yield "error", f"the script cannot be read: {error}"
+        yield "error", redact_text(f"the script cannot be read: {error}")
     else:
         yield "sha256", hashlib.sha256(raw).hexdigest()
         if code:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from dask_strata.recorder.inputs.extractors.paths import absolute, given_path
-from dask_strata.recorder.pipeline.redact import redact_path
+from dask_strata.recorder.pipeline.redact import redact_json, redact_path, redact_text
 from dask_strata.recorder.pipeline.text import clip, json_text, safe_repr
 from dask_strata.schema import TABLES
 
@@ -55,7 +56,7 @@ def row_of(claim: Mapping[str, Any], extractor: str, memo: dict[Any, Any]) -> di
         path = given_path(given)
         if not path:
             raise ValueError(f"its uri is {safe_repr(given, 100)}")
-        uri = clip(redact_path(absolute(path)), _LONGEST_TEXT)
+        uri = clip(absolute(redact_path(path)), _LONGEST_TEXT)
         if given.__class__ is str:
             memo[given] = uri
     row = {"uri": uri, "extractor": extractor}
@@ -83,7 +84,7 @@ def _columns(value: Any, memo: dict[Any, Any]) -> str:
         if len(text) > _LONGEST_COLUMNS and not isinstance(value, str):
             n_more = len(ordered) - _KEPT_COLUMNS
             text = json_text([*ordered[:_KEPT_COLUMNS], f"… {n_more} more"])
-        cached = memo[id(value)] = (clip(text, 2 * _LONGEST_COLUMNS), value)
+        cached = memo[id(value)] = (redact_text(clip(text, 2 * _LONGEST_COLUMNS)), value)
     return str(cached[0])
 
 
@@ -92,17 +93,23 @@ def _integer(value: Any) -> int | None:
     return number if -_INT64 <= number < _INT64 else None
 
 
+@lru_cache(maxsize=1024)
+def _redacted(text: str) -> str:
+    # All tasks of a reader share one dataset, tree and unit.
+    return redact_text(text)
+
+
 def _text(value: Any) -> str:
-    return clip(value if isinstance(value, str) else safe_repr(value), _LONGEST_TEXT)
+    return _redacted(clip(value if isinstance(value, str) else safe_repr(value), _LONGEST_TEXT))
 
 
 def _json(value: Any) -> str:
     if isinstance(value, str):
-        return clip(value)
+        return clip(redact_text(value))
     try:
-        return clip(json.dumps(value, default=operator.index))
+        return clip(redact_text(json.dumps(value, default=operator.index)))
     except (TypeError, ValueError):
-        return json_text(value)
+        return redact_json(value)
 
 
 _BY_KIND: dict[str, Callable[[Any], Any]] = {

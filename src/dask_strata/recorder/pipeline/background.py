@@ -7,6 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from dask_strata.recorder.pipeline import foreign_io
+from dask_strata.recorder.pipeline.resource_usage import thread_read_bytes
+
 #: Delay after the start of the recording: another process may be waiting for this one to start.
 _AFTER_SECONDS = 0.1
 
@@ -25,6 +28,10 @@ class BackgroundTasks:
     ----------
     cpu_seconds : float
         CPU time of the thread up to the end of its last finished action, in seconds.
+    read_bytes : int
+        Bytes that the thread has read from files until then.
+    thread : threading.Thread
+        The thread.
 
     Examples
     --------
@@ -37,10 +44,11 @@ class BackgroundTasks:
 
     def __init__(self, name: str, call: Callable[[Callable[[], None]], None]) -> None:
         self.cpu_seconds = 0.0
+        self.read_bytes = 0
         self._call = call
         self._pending: deque[Callable[[], None]] = deque()
         self._skip_delay = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self.thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     def append(self, action: Callable[[], None]) -> None:
         """Add an action; only before `start`."""
@@ -49,7 +57,7 @@ class BackgroundTasks:
     def start(self) -> None:
         """Start the thread, which begins after a short delay; do nothing without actions."""
         if self._pending:
-            self._thread.start()
+            self.thread.start()
 
     def finish(self, seconds: float) -> int:
         """Wait until all actions are done; return how many are not.
@@ -60,13 +68,15 @@ class BackgroundTasks:
             Longest time to wait.
         """
         self._skip_delay.set()
-        if self._thread.is_alive():
-            self._thread.join(seconds)
+        if self.thread.is_alive():
+            self.thread.join(seconds)
         return len(self._pending)
 
     def _loop(self) -> None:
         self._skip_delay.wait(_AFTER_SECONDS)
         while self._pending:
-            self._call(self._pending[0])
+            with foreign_io.unmeasured():
+                self._call(self._pending[0])
             self._pending.popleft()
             self.cpu_seconds = time.thread_time()
+            self.read_bytes = thread_read_bytes()

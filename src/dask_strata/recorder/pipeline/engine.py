@@ -24,11 +24,12 @@ from typing import Any
 
 from dask_strata import flushing
 from dask_strata.config import VERSION, Settings
+from dask_strata.recorder.pipeline import foreign_io
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.pipeline.background import BackgroundTasks
 from dask_strata.recorder.pipeline.comm import open_sink
 from dask_strata.recorder.pipeline.errors import RecorderErrors
-from dask_strata.recorder.pipeline.resource_usage import process_usage
+from dask_strata.recorder.pipeline.resource_usage import process_usage, thread_read_bytes
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.writer_thread import WriterThread
 from dask_strata.store.frames import Batch
@@ -137,6 +138,7 @@ class Engine:
         header = self._encoder.header()
         to_comm = None if send is None else lambda frame: send(self.process, frame)
         self.sink = open_sink(folder, self.process, run_id, to_comm, header)
+        self._counted_bytes = 0
         self._writer = WriterThread(
             self.sink, f"{name}-writer", self._after_write, settings.fsync_interval
         )
@@ -181,7 +183,21 @@ class Engine:
         atexit.register(self.finish, "process exit")
         self._thread.start()
         self._background.start()
+        self._add_threads()
         flushing.register(self.process, self)
+
+    def _add_threads(self) -> None:
+        """Add the recorder's threads and, if `start` runs on it, the event loop's."""
+        threads = dict.fromkeys(self._threads(), "recorder")
+        if self.loop is not None:
+            threads[threading.get_ident()] = "event loop"
+        for thread, purpose in threads.items():
+            self.add("process_threads", time=now_ns(), thread=thread, purpose=purpose)
+
+    def _threads(self) -> list[int]:
+        """Return the identities of the recorder's threads that have started."""
+        threads = (self._thread, self._writer.thread, self._background.thread)
+        return [thread.ident for thread in threads if thread.ident is not None]
 
     def add(self, table: str, **row: Any) -> None:
         """Add one row. Thread-safe; never raises.
@@ -315,6 +331,9 @@ class Engine:
         ]
 
     def _after_write(self) -> None:
+        if self.sink.transport == "file":
+            foreign_io.count_written(self.sink.written_bytes - self._counted_bytes)
+            self._counted_bytes = self.sink.written_bytes
         self._errors.report(self.sink.error, self._writer.failed_syncs)
 
     def _loop(self) -> None:
@@ -376,12 +395,16 @@ class Engine:
         self._when_finished()
 
     def _add_overhead(self) -> None:
+        of_sources = sum(source.cpu_seconds for source in self.sources)
         self.add(
             "overheads",
             time=now_ns(),
-            cpu_seconds=self._own_cpu + self._background.cpu_seconds,
+            cpu_seconds=self._own_cpu + self._background.cpu_seconds + of_sources,
             process_cpu_seconds=time.process_time() - self._cpu_at_start,
             written_bytes=self.sink.written_bytes,
+            read_bytes=thread_read_bytes()
+            + self._background.read_bytes
+            + sum(source.read_bytes for source in self.sources),
             rows=self.rows,
         )
 

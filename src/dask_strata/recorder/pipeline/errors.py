@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.writer_thread import WriterThread
 
 logger = logging.getLogger("dask_strata")
@@ -115,7 +116,12 @@ class RecorderErrors:
             losses.append(("fsync", count, f"written records may not be on disk: {reason}"))
         losses += [("recorder", self._failures.pop(r), r) for r in list(self._failures)]
         for what, count, reason in losses:
-            row = {"time": time.time_ns(), "what": what, "count": count, "reason": reason}
+            row = {
+                "time": time.time_ns(),
+                "what": what,
+                "count": count,
+                "reason": redact_text(reason),
+            }
             yield {**row, "where": self._process}
 
     def report(self, sink_error: str | None, failed_syncs: Iterable[str]) -> None:

@@ -1,95 +1,143 @@
-"""Redaction of secrets: recognise names of secrets, and replace secrets inside texts.
+"""Redaction of secrets: replace them in texts, paths, command lines and values of JSON.
 
-Every pattern runs in linear time: repetitions are bounded, or start only where the previous
-repetition ended. Redacting a redacted text does not change it.
+Most texts contain no sign of a secret, and the search for signs is all that they cost. Every
+pattern runs in linear time: repetitions are bounded, or start only where the previous repetition
+ended. Redacting a redacted text again can only replace more of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeGuard
 
+from dask_strata.recorder.pipeline.plain_values import is_path
+from dask_strata.recorder.pipeline.secret_names import (
+    holds_secret,
+    is_secret_name,
+    is_secret_option,
+    is_short_name,
+)
+from dask_strata.recorder.pipeline.secret_values import lowered, may_have_values, without_values
+from dask_strata.recorder.pipeline.text import json_text, plain_text
 from dask_strata.schema.columns import NO_USER, REDACTED
 
-_CAMEL = re.compile(r"([a-z0-9])([A-Z])")
-_SEPARATORS = re.compile(r"[^a-z0-9]+")
-
-_SECRET_NAME = re.compile(
-    r"password|passwd|passphrase|passcode|secret(?!ar)|credential|apikey|accesskey|privatekey"
-    r"|authkey|sessionkey|cookie|token(?!i[sz])|internal-inherit-config"
-    r"|-(?:o?auth\d?|authz|authorization|bearer|jwt)-"
-    r"|-(?:api|access|private|session|signing|encryption|account|storage|shared|auth|ssh)-key-"
-    r"|[a-z0-9]-(?:pass|pwd|pw)-",
-)
-
-
-def is_secret_name(name: str) -> bool:
-    """Return whether a name probably denotes a secret.
-
-    Parameters
-    ----------
-    name : str
-        Name of a variable, setting, option or field; in camel case or with any separators.
-
-    Examples
-    --------
-    >>> is_secret_name("AWS_SECRET_ACCESS_KEY"), is_secret_name("apiKey")
-    (True, True)
-    >>> is_secret_name("distributed.comm.timeouts.connect"), is_secret_name("author")
-    (False, False)
-    """
-    words = _SEPARATORS.sub("-", _CAMEL.sub(r"\1-\2", name).lower())
-    return _SECRET_NAME.search(f"-{words.strip('-')}-") is not None
-
+__all__ = [
+    "REDACTED",
+    "is_secret_name",
+    "redact_arguments",
+    "redact_json",
+    "redact_path",
+    "redact_text",
+    "redact_value",
+]
 
 _PEM = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----"
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:[^-]|-(?!----))*(?:-----END [A-Z0-9 ]{0,60}-----)?"
 )
-_AUTHORIZATION = re.compile(
-    r"""(?i)(\bauthorization["']?\s{0,4}[:=]\s{0,4}(?:[frb]?["'])?)"""
-    r"""(?!\(redacted\))(?:digest\s[^\n]+|(?:[a-z][a-z0-9-]{1,30}\s{1,4})?[^\s"',;()]+)"""
-)
-_BEARER = re.compile(
-    r"(?i)(\bbearer(?:\s{1,8}|%20|\+))"
-    r"(?:(?=[^\s\d]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})"
-)
 _AFTER_SCHEME = re.compile(r'(?<=://)[^\s"<>]+')
+_ENCODED_USER = re.compile(r"""(?i)(%3a%2f%2f)(?:(?!%2f|%3f|%23)[^\s"'<>&/])*%40""")
 _PORT = re.compile(r"\d*")
-_QUERY = re.compile(r"""([?&;])([\w.~%\[\]-]{1,64})=([^&;\s"'<>#()]+)""")
-_QUERY_SECRETS = frozenset(("sig", "signature", "key", "x-amz-signature", "x-goog-signature"))
-_FLAG = re.compile(
-    r"""(?<![\w-])(--?([A-Za-z][\w-]{0,60})(?:=-{0,2}|\s{1,4}))"""
-    r"""("[^"\n]*"|'[^'\n]*'|[^\s"'();-][^\s"'();]*)"""
+
+#: Beginnings and rests of tokens of well-known forms; a beginning has a fixed length.
+_FORMS = (
+    (r"A(?:KI|SI|RO|ID)A", r"[0-9A-Z]{16,}"),  # Amazon
+    (r"gh[pousr]_", r"\w{16,}"),
+    (r"github_pat_", r"\w{16,}"),
+    (r"gl(?:pat|ptt)-|gl(?:rt|dt)-", r"[\w.-]{16,}"),
+    (r"hf_|api_org_", r"[A-Za-z0-9]{16,}"),  # Hugging Face
+    (r"sk-", r"(?=[A-Za-z_-]{0,400}\d)[\w-]{16,}"),  # OpenAI, Anthropic
+    (r"[rs]k_(?:live|test)_|whsec_", r"\w{10,}"),  # Stripe
+    (r"xox[abceoprs]-|xapp-", r"[\w-]{10,}"),  # Slack
+    (r"hooks\.slack\.com/services/", r"\w+/\w+/\w+"),
+    (r"AIza|GOCSPX-|ya29\.", r"[\w-]{20,}"),  # Google
+    (r"pypi-", r"[\w-]{16,}"),
+    (r"npm_", r"\w{30,}"),
+    (r"SG\.", r"[\w-]{16,}\.[\w-]{16,}"),  # SendGrid
+    (r"hv[sb]\.", r"[\w-]{20,}"),  # Vault
+    (r"dapi", r"[0-9a-f]{32}"),  # Databricks
+    (r"do[por]_v1_", r"[0-9a-f]{32,}"),  # DigitalOcean
+    (
+        r"dckr_pat_|dp\.pt\.|glsa_|shp(?:at|ca|pa|ss)_|lin_api_|nvapi-|gsk_|sq0(?:atp|csp)-",
+        r"[\w-]{16,}",
+    ),
+    (r"AGE-SECRET-KEY-1", r"[0-9A-Z]{20,}"),
+    (r"eyJ", r"[\w-]{5,}\.[\w-]+\.[\w-]*"),  # JSON web tokens
 )
-_QUOTED_VALUE = re.compile(
-    r"""(?<![\w.-])(([A-Za-z_][\w.-]{0,100})["']?\s{0,4}[:=]\s{0,4}[frb]?)"""
-    r"""("[^"\n]*"|'[^'\n]*')"""
+#: Texts of which each token contains one.
+_TOKEN_SIGNS = (
+    "eyJ", "AKIA", "ASIA", "AROA", "AIDA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
+    "glpat-", "glptt-", "gldt-", "glrt-", "hf_", "api_org_", "_live_", "_test_", "whsec_", "xox",
+    "xapp-", "hooks.slack.com", "AIza", "GOCSPX-", "ya29.", "pypi-", "npm_", "SG.", "hvs.", "hvb.",
+    "dapi", "_v1_", "dckr_pat_", "dp.pt.", "shpat_", "shpca_", "shppa_", "shpss_", "lin_api_",
+    "glsa_", "nvapi-", "gsk_", "sq0atp-", "sq0csp-", "AGE-SECRET-KEY",
+)  # fmt: skip
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """Return the alternatives of a pattern, not those inside its parentheses."""
+    return re.split(r"\|(?![^(]*\))", pattern)
+
+
+def _of_tokens() -> str:
+    """Return the pattern of tokens that are no part of a longer word."""
+    starts = [(part, rest) for parts, rest in _FORMS for part in _alternatives(parts)]
+    # The start of a word is verified after its literal, because `re` finds literals faster.
+    return "|".join(
+        rf"{part}(?:(?<![\w-]{part})|(?<=%[0-9A-Fa-f]{{2}}{part})){rest}" for part, rest in starts
+    )
+
+
+_TOKENS = re.compile(_of_tokens())
+_OPENAI = re.compile(r"sk-(?:(?<![\w-]sk-)|(?<=%[0-9A-Fa-f]{2}sk-))")
+
+#: `-u me:password`, also as two arguments in a list. It starts with a letter, for which `re` is
+#: fast; the text before it is verified afterwards.
+_USER_AND_PASSWORD = re.compile(
+    r"""-(?:[uU]|-user|-proxy-user)(?:=|[ \t]{1,4}|["'],[ ]?)(?P<quote>["'])?"""
+    r"""(?P<user>[^\s:"'/@\\$]{1,100}):(?![/($])(?P<password>(?(quote)[^"'\n]+|[^\s"'/]+))"""
 )
-_PLAIN_VALUE = re.compile(r"""(?<![\w.-])(([A-Za-z_][\w.-]{0,100})=)([^\s"'&;()$][^\s"'&;()]*)""")
-_NO_SECRETS = frozenset(("none", "null", "true", "false"))
-_TOKENS = re.compile(
-    r"(?:(?<![\w-])|(?<=%20))(?:"
-    r"A(?:KI|SI|RO|ID)A[0-9A-Z]{16,}"  # Amazon
-    r"|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
-    r"|hf_[A-Za-z0-9]{16,}"
-    r"|sk-(?=[A-Za-z_-]*\d)[\w-]{16,}"
-    r"|xox[abeoprs]-[\w-]{10,}"  # Slack
-    r"|AIza[\w-]{30,}"  # Google
-    r"|pypi-[\w-]{16,}|npm_\w{30,}"
-    r"|eyJ[\w-]{5,}\.[\w-]+\.[\w-]*"  # JSON web tokens
-    r")"
+_USER_OPTIONS = frozenset(("-u", "-U", "--user", "--proxy-user"))
+
+#: `-px` is a password only after these commands, and `-p x` only after sshpass.
+_SHORT_PASSWORD = re.compile(
+    r"""\b((?:mysql|mariadb)[\w-]{0,20}\b[^\n;|]{0,300}?[\s"']-p(?=[^\s"',])"""
+    r"""|sshpass\b["', ]{0,4}-p["', ]{0,4})"""
+    r"""(?!\(redacted\))([^\s"';|]+)"""
 )
 
 
-#: Every text that `redact_text` changes matches this.
-_SUSPICIOUS = re.compile(
-    r"[:=\s]|-----|A(?:KI|SI|RO|ID)A|gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox|AIza|pypi-|npm_|eyJ"
-)
+_SHORT_PASSWORD_COMMAND = re.compile(r"(?:^|/)(mysql|mariadb|sshpass)[\w-]{0,20}$")
+
+
+def may_contain_secret(text: str) -> bool:
+    """Return whether a text has a sign of a secret; fast if it has none."""
+    return (
+        may_have_values(lowered(text))
+        or _has_token_sign(text)
+        or ("://" in text and "@" in text)
+        or "-----BEGIN " in text
+        or "%40" in text
+        or _USER_AND_PASSWORD.search(text) is not None
+        or ("-p" in text and _SHORT_PASSWORD.search(text) is not None)
+    )
+
+
+def _has_token_sign(text: str) -> bool:
+    if "sk-" in text and _OPENAI.search(text):  # many names of Dask contain `task-`
+        return True
+    for sign in _TOKEN_SIGNS:  # noqa: SIM110  a generator would double the time
+        if sign in text:
+            return True
+    return False
 
 
 def redact_path(path: str) -> str:
-    """Return a path or URL without secrets; fast for paths that cannot contain one.
+    """Return a path or URL without secrets.
+
+    Call it before normalising the path, which would remove a slash of ``://``.
 
     Parameters
     ----------
@@ -101,7 +149,7 @@ def redact_path(path: str) -> str:
     >>> redact_path("/data/run-7/events.root"), redact_path("https://me:pass@host/x.csv")
     ('/data/run-7/events.root', 'https://***@host/x.csv')
     """
-    return path if _SUSPICIOUS.search(path) is None else redact_text(path)
+    return redact_text(path)
 
 
 def _without_userinfo(match: re.Match[str]) -> str:
@@ -121,36 +169,21 @@ def _without_userinfo(match: re.Match[str]) -> str:
     return "://".join(parts)
 
 
-def _query(match: re.Match[str]) -> str:
-    mark, name, _ = match.groups()
-    if is_secret_name(name) or name.lower() in _QUERY_SECRETS:
-        return f"{mark}{name}={REDACTED}"
-    return match.group()
-
-
-def _flag_or_quoted_value(match: re.Match[str]) -> str:
-    start, name, value = match.groups()
-    if value in ('""', "''") or not is_secret_name(name):
+def _without_password(match: re.Match[str]) -> str:
+    user, password = match["user"], match["password"]
+    before = match.string[max(0, match.start() - 1) : match.start()]
+    in_a_word = before.isalnum() or before in ("-", "_")
+    if in_a_word or (user.isdecimal() and password.isdecimal()):  # numbers of a user and a group
         return match.group()
-    quote = value[0] if value[0] in "\"'" else ""
-    return f"{start}{quote}{REDACTED}{quote}"
-
-
-def _plain_value(match: re.Match[str]) -> str:
-    start, name, value = match.groups()
-    before = match.string[max(0, match.start() - 16) : match.start()].rstrip()
-    in_a_call = before.endswith(("(", ","))  # token=token in a call is a variable, not a secret
-    if in_a_call or value.lower() in _NO_SECRETS or not is_secret_name(name):
-        return match.group()
-    return start + REDACTED
+    return match.group()[: match.start("password") - match.start()] + REDACTED
 
 
 def redact_text(text: str) -> str:
     """Return a text with all recognised secrets replaced.
 
-    It recognises credentials in URLs, secrets in their queries, ``Authorization`` headers, private
-    keys, tokens of well-known formats, and values assigned to a secret name (``--password x``,
-    ``export API_KEY=x``, ``"token": "x"``).
+    It recognises credentials in URLs, secrets in their queries, authorization headers and cookies,
+    private keys, tokens of well-known forms, users with passwords (``-u me:x``), and values of
+    secret names (``--password x``, ``export API_KEY=x``, ``Pwd=x``, ``"token": "x"``).
 
     Parameters
     ----------
@@ -171,15 +204,112 @@ def redact_text(text: str) -> str:
     """
     if "-----BEGIN " in text:
         text = _PEM.sub(REDACTED, text)
-    text = _AUTHORIZATION.sub(rf"\1{REDACTED}", text)
-    text = _BEARER.sub(rf"\1{REDACTED}", text)
-    if "://" in text:
+    if "@" in text and "://" in text:
         text = _AFTER_SCHEME.sub(_without_userinfo, text)
-    text = _QUERY.sub(_query, text)
-    text = _FLAG.sub(_flag_or_quoted_value, text)
-    text = _QUOTED_VALUE.sub(_flag_or_quoted_value, text)
-    text = _PLAIN_VALUE.sub(_plain_value, text)
-    return _TOKENS.sub(REDACTED, text)
+    if "%40" in text:
+        text = _ENCODED_USER.sub(rf"\1{NO_USER}", text)
+    if ":" in text and ("-u" in text or "-U" in text):
+        text = _USER_AND_PASSWORD.sub(_without_password, text)
+    if "-p" in text and ("mysql" in text or "mariadb" in text or "sshpass" in text):
+        text = _SHORT_PASSWORD.sub(rf"\1{REDACTED}", text)
+    text = without_values(text)
+    return _TOKENS.sub(REDACTED, text) if _has_token_sign(text) else text
+
+
+def redact_value(value: Any, depth: int = 20) -> Any:
+    """Return a value of JSON with secrets replaced, also the values of secret names.
+
+    Parameters
+    ----------
+    value : object
+        Texts, numbers, lists and mappings; other objects are replaced by their redacted text.
+    depth : int, optional
+        Number of nested containers to enter; deeper ones are replaced by their redacted text.
+
+    Examples
+    --------
+    >>> redact_value({"token": "abc", "hosts": ["https://me:pw@host"], "retries": 2})
+    {'token': '(redacted)', 'hosts': ['https://***@host'], 'retries': 2}
+    """
+    if isinstance(value, str):
+        return redact_text(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if depth and isinstance(value, Mapping):
+        names_secret = _names_secret(value)
+        return {
+            key: REDACTED
+            if (names_secret and key == "value") or _holds_secret(str(key), inner)
+            else redact_value(inner, depth - 1)
+            for key, inner in ((_name(key), inner) for key, inner in value.items())
+        }
+    if depth and isinstance(value, (list, tuple, set, frozenset)):
+        if _are_arguments(value):
+            return redact_arguments(list(value))
+        if _is_pair(value):
+            return [value[0], REDACTED]
+        return [redact_value(inner, depth - 1) for inner in value]
+    return redact_text(plain_text(value))
+
+
+def _holds_secret(key: str, value: Any) -> bool:
+    if is_short_name(key):
+        return isinstance(value, str) and bool(value) and not is_path(value)
+    return holds_secret(key, value)
+
+
+def _names_secret(mapping: Mapping[Any, Any]) -> bool:
+    """Return whether a mapping is one such as `{"name": "DB_PASSWORD", "value": "x"}`."""
+    names = mapping.get("name"), mapping.get("key")
+    return any(isinstance(n, str) and holds_secret(n, mapping.get("value")) for n in names)
+
+
+def _is_pair(items: Collection[Any]) -> TypeGuard[tuple[str, Any]]:
+    """Return whether items are a secret with its name, as in `("password", "x")`."""
+    if not isinstance(items, tuple) or len(items) != 2:  # noqa: PLR2004  a name and a value
+        return False
+    name, value = items
+    return isinstance(name, str) and isinstance(value, (str, bytes)) and holds_secret(name, value)
+
+
+def _are_arguments(items: Collection[Any]) -> bool:
+    """Return whether items are arguments of a command, of which an option may name the next."""
+    texts = [item for item in items if isinstance(item, str)]
+    return len(texts) == len(items) and any(text.startswith("-") for text in texts)
+
+
+def _name(key: Any) -> Any:
+    """Return a key as text without secrets; JSON has its own texts of numbers and None."""
+    if key is None or isinstance(key, (bool, int, float)):
+        return key
+    return redact_text(key if isinstance(key, str) else plain_text(key))
+
+
+#: Longest text, in characters, for which the search for signs is cached: tasks share annotations.
+_SHORT_TEXT = 500
+_may_contain = lru_cache(maxsize=1024)(may_contain_secret)
+
+
+def redact_json(value: Any) -> str:
+    """Return a value as JSON with secrets replaced; see `redact_value`.
+
+    Parameters
+    ----------
+    value : object
+        The value; objects without a JSON form are replaced by their `repr`.
+
+    Examples
+    --------
+    >>> redact_json({"password": "abc", "n": 1})
+    '{"password": "(redacted)", "n": 1}'
+    """
+    text = json_text(value)
+    if not (_may_contain if len(text) <= _SHORT_TEXT else may_contain_secret)(text):
+        return text
+    try:
+        return json_text(redact_value(value))
+    except Exception:  # noqa: BLE001  a user's mapping may do anything
+        return redact_text(text)
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
@@ -198,15 +328,25 @@ def redact_arguments(arguments: Sequence[str]) -> list[str]:
     ['run.py', '--password', '(redacted)', '--user=me', '--token=(redacted)']
     """
     clean: list[str] = []
-    follows_secret = False
+    follows_secret = follows_user = False
+    command = ""
     for argument in arguments:
         name, equals, _ = argument.partition("=")
-        secret = argument.startswith("-") and is_secret_name(name.lstrip("-"))
+        secret = is_secret_option(name)
         if follows_secret and not argument.startswith("-"):
             clean.append(REDACTED)
         elif secret and equals:
             clean.append(f"{name}={REDACTED}")
+        elif follows_user:
+            clean.append(redact_text(f"-u '{argument}'")[len("-u '") : -1])
+        elif command and argument.startswith("-p") and argument != "-p":
+            clean.append(f"-p{REDACTED}")
         else:
             clean.append(redact_text(argument))
         follows_secret = secret and not equals
+        follows_secret |= command == "sshpass" and argument == "-p"
+        follows_user = argument in _USER_OPTIONS
+        if not argument.startswith("-"):
+            found = _SHORT_PASSWORD_COMMAND.search(argument)
+            command = found[1] if found is not None else command
     return clean

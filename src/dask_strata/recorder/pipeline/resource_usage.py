@@ -1,4 +1,4 @@
-"""The kernel's accounting of a thread and of its process: CPU, I/O, faults, switches, memory.
+"""The kernel's accounting of a thread and of its process: I/O, faults, switches, memory.
 
 A sample keeps the kernel's raw texts, because the thread that executes tasks takes it. `used`
 parses them later, on another thread.
@@ -13,8 +13,10 @@ import time
 import weakref
 from operator import attrgetter, sub
 from pathlib import Path
-from time import thread_time_ns, time_ns
+from time import time_ns
 from typing import Any, NamedTuple
+
+from dask_strata.recorder.pipeline import foreign_io
 
 try:
     import resource
@@ -52,22 +54,27 @@ class Sample(NamedTuple):
 
     Attributes
     ----------
-    time_ns, cpu_ns : int
-        Wall clock, and CPU time of the thread, in nanoseconds.
+    time_ns : int
+        Wall clock in nanoseconds since the epoch.
     usage : resource.struct_rusage or None
         Usage of the thread.
     io, statm : bytes or None
         Raw text of ``/proc/thread-self/io`` and ``/proc/self/statm``.
     status : bytes or None
         Raw text of ``/proc/self/status``; read only if the peak memory in ``usage`` is inherited.
+    process_io : bytes or None
+        Raw text of ``/proc/self/io``; read only if no other task runs, as it belongs to all tasks.
+    foreign : tuple of int
+        I/O of the process that belongs to no task, see `foreign_io.state`.
     """
 
     time_ns: int
-    cpu_ns: int
     usage: Any
     io: bytes | None
     statm: bytes | None
     status: bytes | None = None
+    process_io: bytes | None = None
+    foreign: tuple[int, int, int] = (0, 0, 0)
 
 
 class _Files:
@@ -75,13 +82,14 @@ class _Files:
 
     def __init__(self) -> None:
         self.io = _open(_IO)
+        self.process_io = _open(_PROCESS_IO)
         self.statm = _open(_STATM)
         self.status = _open(_STATUS) if _inherited_peak() else None
         self.busy = False
         self.closing = False
 
     def close(self) -> None:
-        for name in ("io", "statm", "status"):
+        for name in ("io", "process_io", "statm", "status"):
             fd = getattr(self, name)
             setattr(self, name, None)
             if fd is not None:
@@ -91,8 +99,14 @@ class _Files:
         self.close()
 
 
-def begin() -> Sample:
-    """Return a sample of the calling thread, before it executes a task."""
+def begin(*, alone: bool = False) -> Sample:
+    """Return a sample of the calling thread, before it executes a task.
+
+    Parameters
+    ----------
+    alone : bool, optional
+        Whether no other task runs in the process, so that its I/O is of interest, too.
+    """
     files = getattr(_local, "files", None)
     if files is None or files.closing:
         files = _local.files = _Files()
@@ -100,23 +114,35 @@ def begin() -> Sample:
             _files_of_threads.add(files)
     files.busy = True
     status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
-    statm, io = _read(files.statm), _read(files.io)
+    statm = _read(files.statm)
+    foreign = foreign_io.state() if alone else _NOTHING
+    process_io = _read(files.process_io) if alone else None
+    io = _read(files.io)
     usage = None if _THREAD is None else getrusage(_THREAD)
-    return Sample(time_ns(), thread_time_ns(), usage, io, statm, status)
+    return Sample(time_ns(), usage, io, statm, status, process_io, foreign)
 
 
-def end() -> Sample:
-    """Return a sample of the calling thread, after it executed a task; follows `begin`."""
-    now, cpu = time_ns(), thread_time_ns()
+def end(*, alone: bool = False) -> Sample:
+    """Return a sample of the calling thread, after it executed a task; follows `begin`.
+
+    Parameters
+    ----------
+    alone : bool, optional
+        Whether no other task ran in the process meanwhile.
+    """
+    now = time_ns()
     usage = None if _THREAD is None else getrusage(_THREAD)
     files = _local.files
-    io, statm = _read(files.io), _read(files.statm)
+    io = _read(files.io)
+    process_io = _read(files.process_io) if alone else None
+    foreign = foreign_io.state() if alone else _NOTHING
+    statm = _read(files.statm)
     status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
     files.busy = False
     if files.closing:
         with _lock:
             files.close()
-    return Sample(now, cpu, usage, io, statm, status)
+    return Sample(now, usage, io, statm, status, process_io, foreign)
 
 
 def close_files() -> None:
@@ -145,16 +171,29 @@ def used(before: Sample, after: Sample) -> tuple[Any, ...]:
     first, last = _rss(before.statm), _rss(after.statm)
     peak = None if first is None or last is None else max(first, last, _new_peak(before, after))
     a, b = before.usage, after.usage
+    io = _io_used(before.io, after.io)
     return (
         before.time_ns,
         after.time_ns,
-        (after.cpu_ns - before.cpu_ns) / 1e9,
         *((None,) * len(_USAGE) if a is None or b is None else map(sub, _counts(b), _counts(a))),
-        *_io_used(before.io, after.io),
+        *io,
         first,
         last,
         peak,
+        *_other_io(before, after, io),
     )
+
+
+def reading_bytes(sample: Sample) -> int:
+    """Return the bytes that a sample itself read from files."""
+    raws = (sample.io, sample.statm, sample.status, sample.process_io)
+    return sum(len(raw) for raw in raws if raw is not None)
+
+
+def thread_read_bytes() -> int:
+    """Return the bytes that the calling thread has read so far; 0 if that is unknown."""
+    counts = _io_counts(_read_once(_IO))
+    return 0 if counts is None else counts[0]
 
 
 def process_usage() -> dict[str, Any]:
@@ -188,13 +227,16 @@ _NAMES = [b"rchar:", b"wchar:", b"syscr:", b"syscw:", b"read_bytes:", b"write_by
 MEASURES = (
     "start",
     "stop",
-    "cpu_seconds",
     *_USAGE,
     *_IO_COLUMNS,
     "rss_before_bytes",
     "rss_after_bytes",
     "rss_peak_bytes",
+    "other_read_bytes",
+    "other_write_bytes",
 )
+
+_NOTHING = (0, 0, 0)
 
 
 def _io_used(before: bytes | None, after: bytes | None) -> tuple[int | None, ...]:
@@ -204,6 +246,21 @@ def _io_used(before: bytes | None, after: bytes | None) -> tuple[int | None, ...
     read, written, reads, *rest = map(sub, last, first)
     # Subtract the first reading of the file, which the second one counts as a read.
     return read - len(before), written, reads - 1, *rest
+
+
+def _other_io(
+    before: Sample, after: Sample, own: tuple[int | None, ...]
+) -> tuple[int | None, int | None]:
+    """Return the bytes that other threads of the process read and wrote between two samples."""
+    first, last = _io_counts(before.process_io), _io_counts(after.process_io)
+    began, _, written = map(sub, after.foreign, before.foreign)
+    under_way = before.foreign[0] - before.foreign[1]
+    if first is None or last is None or None in own or began or under_way:
+        return None, None
+    # Between its two readings, the process read the first of them and both of the thread's.
+    readings = sum(len(raw or b"") for raw in (before.process_io, before.io, after.io))
+    read = last[0] - first[0] - readings - (own[0] or 0)
+    return max(0, read), max(0, last[1] - first[1] - written - (own[1] or 0))
 
 
 def _io_counts(raw: bytes | None) -> list[int] | None:

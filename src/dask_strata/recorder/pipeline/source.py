@@ -19,7 +19,17 @@ class Source:
     `sample`, `finish`, `after_last_row` and `end_reason` are called on the recorder's thread;
     `facts` and `detach` on the thread that starts or ends the recording. `rows` and `slow_rows` are
     called on any thread that flushes, under a lock, and `has_more` on such a thread without it.
+
+    Attributes
+    ----------
+    cpu_seconds : float
+        CPU time so far of the source's own thread, if it has one.
+    read_bytes : int
+        Bytes that the source itself has read from files, on threads that are not the recorder's.
     """
+
+    cpu_seconds = 0.0
+    read_bytes = 0
 
     def rows(self) -> Iterable[Batch]:
         """Return the rows since the last call. Called at each flush."""

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import json
+import types
+from functools import partial
 from typing import Any
 
+from dask.utils import methodcaller
+
 from dask_strata.schema import wire_key
+
+#: Types of functions. Classes are none of them: as values they mostly are types of data.
+FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    partial,
+    methodcaller,
+)
+
+#: Bound on nested partials.
+_CHAIN = 10
 
 #: Longest recorded text of one value, in characters; a longer one is cut, see `clip`.
 LIMIT = 100_000
@@ -46,25 +62,69 @@ def safe_repr(value: Any, limit: int = LIMIT) -> str:
         return f"<{type(value).__name__}: repr failed with {type(error).__name__}>"
 
 
+def name_of(function: Any) -> str:
+    """Return the qualified name of a function, or that of the type of a callable object.
+
+    >>> name_of(partial(len)), name_of(methodcaller("astype"))
+    ('builtins.len', 'dask.utils.M.astype')
+    """
+    for _ in range(_CHAIN):
+        if isinstance(function, methodcaller):
+            return clip(f"dask.utils.M.{function.method}", 500)
+        inner = getattr(function, "func", None)
+        if not callable(inner):
+            break
+        function = inner
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    if not isinstance(name, str):
+        return type_name(function)
+    return clip(f"{module}.{name}" if isinstance(module, str) else name, 500)
+
+
+def type_name(value: Any) -> str:
+    """Return the qualified name of a value's type."""
+    return clip(f"{type(value).__module__}.{type(value).__qualname__}", 500)
+
+
 def json_text(value: Any) -> str:
     r"""Return the value as JSON; objects without a JSON form are replaced by their `repr`.
+
+    Functions are replaced by their names, as their `repr` contains an address.
 
     >>> json_text({("x", 0): {1, }, "n": None})
     '{"(\'x\', 0)": [1], "n": null}'
     """
     try:
         return clip(json.dumps(value, default=_plain, ensure_ascii=False))
-    except (TypeError, ValueError, RecursionError):
+    except Exception:  # noqa: BLE001  keys without a JSON form; a user's mapping may do anything
         return clip(json.dumps(_simplify(value, 20), ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return list(value)
+    return plain_text(value)
+
+
+def plain_text(value: Any) -> str:
+    """Return the name of a function, or the `repr` of another object."""
+    if isinstance(value, FUNCTIONS):
+        try:
+            return name_of(value)
+        except Exception:  # noqa: BLE001  a user's attributes may do anything
+            return type_name(value)
     return safe_repr(value)
 
 
 def _simplify(value: Any, depth: int) -> Any:
+    try:
+        return _simplified(value, depth)
+    except Exception:  # noqa: BLE001  a user's mapping may do anything
+        return plain_text(value)
+
+
+def _simplified(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if depth and isinstance(value, dict):
@@ -74,7 +134,7 @@ def _simplify(value: Any, depth: int) -> Any:
         }
     if depth and isinstance(value, (list, tuple, set, frozenset)):
         return [_simplify(v, depth - 1) for v in value]
-    return safe_repr(value)
+    return plain_text(value)
 
 
 def wire_keys(keys: Any) -> list[str]:

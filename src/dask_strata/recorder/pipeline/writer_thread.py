@@ -29,6 +29,8 @@ class WriterThread:
     ----------
     failed_syncs : dict of str to int
         Number of failed syncs by reason.
+    thread : threading.Thread
+        The thread.
     """
 
     def __init__(
@@ -49,11 +51,11 @@ class WriterThread:
         self._written = threading.Condition(self._lock)
         self._n_put = self._n_written = 0
         self._dropped_rows = 0
-        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self.thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self.thread.start()
 
     def put(self, frame: bytes, rows: int) -> None:
         """Add a frame to the queue; if the queue is full, drop the frame and count its rows.
@@ -105,8 +107,8 @@ class WriterThread:
         seconds : float
             Longest time to wait.
         """
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=seconds)
+        if threading.current_thread() is not self.thread:
+            self.thread.join(timeout=seconds)
 
     def _loop(self) -> None:
         while (item := self._next()) is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from dask_strata.config import Settings
 from dask_strata.errors import UsageError
 from dask_strata.store.manifest import DARSHAN
+from dask_strata.store.safe_files import create_file, share_as
 
 LIBRARY = "libdarshan.so"
 
@@ -251,6 +252,8 @@ def prepare_environment(
     for day in range(_DAYS):
         date = today + timedelta(days=day)
         (logs / f"{date.year}" / f"{date.month}" / f"{date.day}").mkdir(parents=True, exist_ok=True)
+    if run_folder in logs.parents:
+        share_as(run_folder, *(path for path in (logs, *logs.rglob("*")) if path.is_dir()))
     name, text = f"dask-strata-{run_folder.name}.conf", configuration(settings, logs)
     try:
         config = _write(run_folder / name, text)
@@ -272,7 +275,8 @@ def prepare_environment(
 def _write(path: Path, text: str) -> Path:
     """Replace a file in one step, so that no reader finds a part of it."""
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    hidden.write_text(text, encoding="utf-8")
+    with os.fdopen(create_file(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(text.encode())
     return hidden.replace(path)
 
 

@@ -13,6 +13,7 @@ from dask_strata.recorder.profiling.coroutines import is_coroutine, source_lines
 from dask_strata.recorder.profiling.yappi_readings import Function, Readings, Thread
 from dask_strata.schema.owners import Owner, local_roots, owner_of, waiting, waits
 from dask_strata.store.manifest import PROFILE_FORMS
+from dask_strata.store.safe_files import share_as
 
 INSTALL = "pip install 'dask-strata[yappi]'"
 
@@ -250,6 +251,7 @@ class Profiler:
             for form in PROFILE_FORMS:
                 hidden = path.parent / f".{path.name}.{form}"
                 stats.save(str(hidden), form)
+                share_as(path.parents[1], path.parent, hidden)
                 hidden.replace(path.parent / f"{path.name}.{form}")
         except OSError as error:
             return f"{path.name}.{form} could not be written: {error}"

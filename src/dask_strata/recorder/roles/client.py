@@ -9,11 +9,11 @@ from typing import Any
 from dask_strata.config import read_settings, understood
 from dask_strata.recorder.environment.script import script_facts
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.graphs.submissions import SubmissionSource
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.profiling.source import profile
-from dask_strata.recorder.sources.submissions import SubmissionSource
 
 
 class ClientRecorder(Source):

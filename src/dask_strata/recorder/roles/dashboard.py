@@ -7,6 +7,8 @@ import logging
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from dask.utils import format_bytes
+
 if TYPE_CHECKING:
     from dask_strata.recorder.pipeline.engine import Engine
 
@@ -77,7 +79,7 @@ class DashboardPage:
             "transitions of the scheduler": f"{scheduler.transition_counter:,}",
             "tasks of the scheduler": f"{len(scheduler.tasks):,}",
             "recorded rows of the scheduler": f"{engine.rows:,}",
-            "recorded bytes of the scheduler": f"{engine.sink.written_bytes:,}",
+            "recorded by the scheduler": format_bytes(engine.sink.written_bytes),
             "write error": str(engine.sink.error or "none"),
         }
         items = "".join(

@@ -45,6 +45,8 @@ class NannyRecorder(Source):
         self._address: str | None = None
         self._reported = False
         self._spec = spec
+        # Without waiting for the first sample: the process may have ended by then.
+        self._watch()
         engine.start(self, address=nanny.address, name=str(nanny.name))
         self._darshan = DarshanEnvironment(nanny, engine)
 

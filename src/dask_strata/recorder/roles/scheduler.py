@@ -36,7 +36,9 @@ from dask_strata.recorder.roles.detach import detach_all
 from dask_strata.recorder.sources.dask_logs import UnexpectedLogError
 from dask_strata.recorder.sources.events import EventSource
 from dask_strata.recorder.sources.graph import GraphSource
+from dask_strata.recorder.sources.loop_lag import LoopMonitor
 from dask_strata.recorder.sources.scheduler_samples import SchedulerSamples
+from dask_strata.recorder.sources.segment_names import SegmentNames
 from dask_strata.recorder.sources.transitions import PluginSource, TransitionSource
 from dask_strata.store.manifest import (
     SEGMENTS,
@@ -55,6 +57,7 @@ _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
 
 _ENDED = (Status.closed, Status.failed)
+_CLOSING = (Status.closing, Status.closed)
 
 
 class SchedulerRecorder(SchedulerPlugin, Source):
@@ -118,7 +121,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         facts = {"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()}
         if self.settings.leave_out:
             facts = Replacing(self.settings).facts(facts)
-        replace(self.manifest, scheduler=facts).write(self.folder)
+        replace(self.manifest, scheduler=facts).write(self.folder, self.settings.access)
         self._scheduler = scheduler
         self._engine = Engine("scheduler", self.run_id, self.folder, self.settings)
         try:
@@ -142,11 +145,14 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._graph = GraphSource(self.run_id, code=self.settings.code, inputs=self.settings.inputs)
         self._events = EventSource(engine)
         self._transitions = self._tap(scheduler)
-        self._samples = SchedulerSamples(scheduler, engine, self._transitions)
+        loop = LoopMonitor(scheduler, engine.process)
+        self._samples = SchedulerSamples(scheduler, engine, self._transitions, loop)
         scheduler.handlers[self.name] = self._receive_frame
         engine.start(
             self,
             self._samples,
+            loop,
+            SegmentNames(self.folder, engine),
             self._transitions,
             self._events,
             self._graph,
@@ -154,6 +160,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             name=getattr(scheduler, "name", None),
             tap=self._transitions.name,
         )
+        loop.start()
         warn_if_missing(self.settings)
         profile(engine)
         self._page = DashboardPage(scheduler, engine, self.manifest.name)
@@ -203,6 +210,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             name=str(ws.name),
             action=action,
             stimulus_id=stimulus_id,
+            nthreads=ws.nthreads,
+            memory_limit_bytes=ws.memory_limit or None,
             reason=f"{ws.nthreads} threads, {ws.memory_limit} bytes, pid {ws.pid}",
         )
 
@@ -228,13 +237,15 @@ class SchedulerRecorder(SchedulerPlugin, Source):
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Record that a worker has connected."""
         if self.recording:
+            self._events.worker_added(worker)
             self._worker_row(worker, scheduler.workers[worker], "add", None)
 
-    def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:  # noqa: ARG002  Dask passes it by name
+    def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:
         """Record that a worker is removed, before Dask forgets the tasks that failed with it."""
         if self.recording:
             self._transitions.worker_removed(worker, stimulus_id)
-            self._events.worker_removed(worker, stimulus_id)
+            closing = scheduler.status in _CLOSING
+            self._events.worker_removed(worker, stimulus_id, scheduler_closes=closing)
 
     def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  Dask passes it by name
         """Record that a client has connected."""

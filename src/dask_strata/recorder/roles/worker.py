@@ -18,10 +18,10 @@ from dask_strata.recorder.profiling.darshan_worker import add_darshan_facts
 from dask_strata.recorder.profiling.source import profile
 from dask_strata.recorder.sources.dask_logs import follow
 from dask_strata.recorder.sources.executions import ExecutionHook
-from dask_strata.recorder.sources.loop_lag import LoopLag
+from dask_strata.recorder.sources.loop_lag import LoopMonitor
 from dask_strata.recorder.sources.spills import SpillHook
-from dask_strata.recorder.sources.transfers import TransferSource
-from dask_strata.recorder.sources.worker_log import WorkerLogSource
+from dask_strata.recorder.sources.transfers import ShuffleSource, TransferSource
+from dask_strata.recorder.sources.worker_log import MAX_HELD, WorkerLogSource
 
 _ENDED = (Status.closed, Status.failed)
 
@@ -66,11 +66,15 @@ class WorkerRecorder(Source):
         send = sender(worker.scheduler, f"dask-strata-{spec['run']}", worker.loop)
         self._engine = engine = Engine("worker", spec["run"], Path(spec["folder"]), settings, send)
         self._first = worker.state.transition_counter
-        self._lag = LoopLag(worker.loop)
-        self._log = WorkerLogSource(log, self._address)
+        self._loop = LoopMonitor(worker, engine.process, self._address)
+        self._attached.append(self._loop)
+        held = [ts.key for ts in worker.state.tasks.values() if ts.state == "memory"]
+        self._log = WorkerLogSource(log, self._address, held[:MAX_HELD])
         spills = SpillHook(worker, self._address)
-        self._attached.append(spills)
-        sources = [self, self._log, TransferSource(worker, incoming, outgoing, engine), spills]
+        shuffles = ShuffleSource(worker, engine)
+        self._attached += [spills, shuffles]
+        transfers = TransferSource(worker, incoming, outgoing, engine)
+        sources = [self, self._log, transfers, shuffles, spills, self._loop]
         if settings.attempts:
             executions = ExecutionHook(worker, self._address, opens=settings.inputs)
             self._attached.append(executions)
@@ -83,6 +87,16 @@ class WorkerRecorder(Source):
             memory_limit_bytes=worker.memory_manager.memory_limit or None,
             tap="log",
         )
+        if len(held) > MAX_HELD:
+            engine.add(
+                "losses",
+                time=now_ns(),
+                what="replicas",
+                count=len(held) - MAX_HELD,
+                reason=f"of the results that the worker held at the start, {MAX_HELD:,} are listed",
+                where=engine.process,
+            )
+        self._loop.start()
         profile(engine)
 
     async def close(self) -> None:
@@ -162,7 +176,7 @@ class WorkerRecorder(Source):
             net_read_bytes_per_second=recent.get("host_net_io.read_bps"),
             net_write_bytes_per_second=recent.get("host_net_io.write_bps"),
             num_fds=recent.get("num_fds"),
-            loop_lag_seconds=self._lag.measure(),
+            loop_lag_seconds=self._loop.lag(),
             transfer_incoming=worker.state.transfer_incoming_count,
             transfer_outgoing=worker.transfer_outgoing_count,
         )

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
-from dask_strata.recorder.pipeline.redact import redact_text
+from dask_strata.recorder.pipeline.redact import redact_json, redact_text
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.pipeline.text import clip, json_text, safe_repr
+from dask_strata.recorder.pipeline.text import clip, safe_repr
 from dask_strata.schema import wire_key
-from dask_strata.schema.values import UNEXPECTED
+from dask_strata.schema.values import ANNOUNCED, EXPECTED, NO_HEARTBEAT, UNEXPECTED
 from dask_strata.store.frames import Batch
 
 #: Actions of Dask's events about a worker, and their names in ``worker_events``.
@@ -62,18 +62,30 @@ class EventSource(Source):
             return
         action = message.get("action")
         if action == "remove-worker":
-            self._expected[topic] = "expected" if message.get("expected") else UNEXPECTED
+            self._expected[topic] = EXPECTED if message.get("expected") else UNEXPECTED
         elif action in _ANNOUNCEMENTS:
             self._announced[topic] = str(message.get("reason") or action)
 
-    def worker_removed(self, worker: str, stimulus_id: str) -> None:
+    def worker_added(self, worker: str) -> None:
+        """Forget what an earlier worker of the address announced; called on the event loop.
+
+        Announcements can arrive after the removal that they announce.
+        """
+        self._announced.pop(worker, None)
+
+    def worker_removed(
+        self, worker: str, stimulus_id: str, *, scheduler_closes: bool = False
+    ) -> None:
         """Add the row for a removed worker; called on the event loop, after Dask has logged it."""
         announced = self._announced.pop(worker, None)
+        if not announced and scheduler_closes:
+            # A scheduler that closes ends its connections before workers could announce anything.
+            announced = "scheduler-close"
         expected = self._expected.pop(worker, None)
         # Prefer the announcement: Dask calls each removal unexpected that the scheduler did not
         # request, even if the worker had announced that it was closing.
         if announced:
-            reason = f"announced: {announced}"
+            reason = f"{ANNOUNCED}: {redact_text(clip(announced, 10_000))}"
         else:
             reason = f"{expected}: {stimulus_id}" if expected else stimulus_id
         self._engine.add(
@@ -99,7 +111,7 @@ class EventSource(Source):
         yield Batch.of_rows(
             "log_events",
             [
-                {"time": time, "topic": _topic(topic), "message": redact_text(json_text(message))}
+                {"time": time, "topic": _topic(topic), "message": redact_json(message)}
                 for time, topic, message in events
             ],
         )
@@ -108,6 +120,9 @@ class EventSource(Source):
 
     def _about_worker(self, time: int, topic: Any, message: dict[Any, Any]) -> None:
         action = message.get("action")
+        if topic == "scheduler" and action == "worker-ttl-timed-out":
+            self._without_heartbeat(time, message)
+            return
         if topic == "worker-restart-memory":
             worker, action = message.get("worker"), "memory-limit-kill"
         elif isinstance(action, str) and action in _WORKER_ACTIONS and topic != "all":
@@ -119,21 +134,32 @@ class EventSource(Source):
             if message.get("status") == "paused":
                 action = "paused"
         else:
-            reason = message.get("reason") or json_text(message)
+            reason = message.get("reason") or redact_json(message)
         self._engine.add(
             "worker_events",
             time=time,
             worker=_topic(worker),
             action=action,
-            reason=clip(str(reason), 10_000),
+            reason=redact_text(clip(str(reason), 10_000)),
             stimulus_id=message.get("stimulus_id")
             if isinstance(message.get("stimulus_id"), str)
             else None,
         )
 
+    def _without_heartbeat(self, time: int, message: dict[Any, Any]) -> None:
+        """Add a row for each worker that the scheduler restarts because it sent no heartbeat."""
+        for worker in message.get("workers") or ():
+            self._engine.add(
+                "worker_events",
+                time=time,
+                worker=_topic(worker),
+                action=NO_HEARTBEAT,
+                reason=f"none for {message.get('ttl')} s",
+            )
+
 
 def _topic(topic: Any) -> str:
-    return topic if isinstance(topic, str) else safe_repr(topic)
+    return redact_text(topic if isinstance(topic, str) else safe_repr(topic))
 
 
 def _steals(time: int, message: Any) -> Iterable[dict[str, Any]]:

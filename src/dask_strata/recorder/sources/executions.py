@@ -18,10 +18,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Token
 from dataclasses import dataclass, field
+from time import process_time, thread_time
 from typing import Any
 
 from dask_strata.metrics import current_execution
 from dask_strata.recorder.pipeline import resource_usage
+from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.resource_usage import Sample
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import safe_repr
@@ -53,14 +55,19 @@ class Execution:
         Number of the execution in this process.
     before, after : Sample or None
         Resource usage at the start and the end; None for a coroutine.
+    first_clocks, last_clocks : tuple of float or None
+        CPU seconds of the thread and of its process, at the first and the last reading; None for a
+        coroutine.
     start_ns, stop_ns : int
         Wall clock in nanoseconds since the epoch; used only for a coroutine.
     exception : str or None
         Representation of the exception that the function raised.
     failed : bool
         Whether the function raised.
-    shared : bool
-        Whether another execution overlapped with this one in this process.
+    rescheduled : bool
+        Whether it raised Dask's `Reschedule`, which requests another attempt and is no error.
+    shared : bool or None
+        Whether another execution overlapped with this one in this process; None if that is unknown.
     queues : list of deque
         Queues of the recordings, which get this execution when it ends.
     token : Token or None
@@ -84,11 +91,14 @@ class Execution:
     number: int
     before: Sample | None = None
     after: Sample | None = None
+    first_clocks: tuple[float, float] | None = None
+    last_clocks: tuple[float, float] | None = None
     start_ns: int = 0
     stop_ns: int = 0
     exception: str | None = None
     failed: bool = False
-    shared: bool = False
+    rescheduled: bool = False
+    shared: bool | None = False
     queues: list[deque[Execution]] = field(default_factory=list)
     token: Token[Execution | None] | None = None
     n_opened: int = 0
@@ -104,6 +114,8 @@ _queues: dict[int, list[deque[Execution]]] = {}
 _wrapped: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 _numbers = itertools.count()
 _under_way: dict[int, Execution] = {}
+#: Identities of the workers that have executors whose tasks are not recorded.
+_with_other_executors: set[int] = set()
 _lock = threading.Lock()
 
 #: Errors of the measurements around tasks, which the next `ExecutionHook.rows` records as losses.
@@ -135,6 +147,8 @@ class ExecutionHook(Source):
         with _lock:
             _wrap()
             _queues.setdefault(self._worker, []).append(self._executions)
+            if _has_other_executors(worker):
+                _with_other_executors.add(self._worker)
 
     def remove(self) -> None:
         """Stop recording; the last hook of the process restores Dask's functions."""
@@ -147,6 +161,7 @@ class ExecutionHook(Source):
             queues[:] = [queue for queue in queues if queue is not self._executions]
             if not queues:
                 _queues.pop(self._worker, None)
+                _with_other_executors.discard(self._worker)
             if not _queues:
                 _unwrap()
                 resource_usage.close_files()
@@ -184,6 +199,8 @@ class ExecutionHook(Source):
             else resource_usage.used(each.before, each.after)
             for each in ended
         ]
+        samples = (sample for each in ended for sample in (each.before, each.after))
+        self.read_bytes += sum(resource_usage.reading_bytes(s) for s in samples if s is not None)
         columns: dict[str, Any] = {
             "execution": [each.number for each in ended],
             "key": [wire_key(each.key) for each in ended],
@@ -191,10 +208,12 @@ class ExecutionHook(Source):
             "run_id": [each.run_id for each in ended],
             "thread": [each.thread for each in ended],
             "kind": [each.kind for each in ended],
-            "outcome": ["erred" if each.failed else "finished" for each in ended],
+            "outcome": [_outcome(each) for each in ended],
             "exception": [text_or_none(each.exception) for each in ended],
             "shared": [each.shared for each in ended],
         }
+        cpu = map(list, zip(*map(_cpu_seconds, ended), strict=True))
+        columns |= zip(("cpu_seconds", "process_cpu_seconds"), cpu, strict=True)
         columns |= zip(resource_usage.MEASURES, map(list, zip(*measured, strict=True)), strict=True)
         # The audit hook also counts for recordings without `opens`, if another one has it on.
         if self._opens:
@@ -217,8 +236,24 @@ class ExecutionHook(Source):
 _UNMEASURED = (None,) * (len(resource_usage.MEASURES) - 2)
 
 
+def _outcome(execution: Execution) -> str:
+    if execution.rescheduled:
+        return "rescheduled"
+    return "erred" if execution.failed else "finished"
+
+
+def _cpu_seconds(execution: Execution) -> tuple[float | None, float | None]:
+    """Return the CPU seconds of the thread and of its process."""
+    first, last = execution.first_clocks, execution.last_clocks
+    if first is None or last is None:
+        return None, None
+    return round(last[0] - first[0], 9), round(last[1] - first[1], 9)
+
+
 def _loss(table: str, reason: str) -> Batch:
-    return Batch.of_rows("losses", [{"time": time.time_ns(), "what": table, "reason": reason}])
+    return Batch.of_rows(
+        "losses", [{"time": time.time_ns(), "what": table, "reason": redact_text(reason)}]
+    )
 
 
 def _reports(execution: Execution) -> Iterable[dict[str, Any]]:
@@ -250,6 +285,7 @@ def _wrap() -> None:
         ("_run_task", _wrapper(_begin_task)),
         ("_run_task_async", _coroutine_wrapper),
         ("_run_actor", _wrapper(_begin_actor)),
+        ("thread_time", _clock_wrapper),
     ):
         original = getattr(module, name, None)
         if original is None:
@@ -279,6 +315,7 @@ def _forget_in_child() -> None:
     _lock = threading.Lock()
     _queues.clear()
     _under_way.clear()
+    _with_other_executors.clear()
     current_execution.set(None)
 
 
@@ -295,16 +332,21 @@ def _begin(worker: Any, key: Any, kind: str) -> Execution | None:
     execution = Execution(key, run_id, kind, threading.get_ident(), next(_numbers))
     execution.queues = _queues[id(worker)]
     libraries.place_probes()
+    if _with_other_executors:
+        execution.shared = None
     _under_way[execution.number] = execution
     try:
-        # The later of two overlapping executions finds the earlier one here and marks both.
-        if len(_under_way) > 1:
+        # The later of two overlapping executions finds the earlier one here and marks both. Dask's
+        # own list has those that started before the recording.
+        if len(_under_way) > 1 or getattr(worker, "active_threads", None):
             for each in list(_under_way.values()):
                 each.shared = True
         if kind == "coroutine":
             execution.start_ns = time.time_ns()
         else:
-            execution.before = resource_usage.begin()
+            execution.before = resource_usage.begin(alone=execution.shared is False)
+            if kind == "actor":
+                _read_clocks(execution, thread_time)
         execution.token = current_execution.set(execution)
     except BaseException:
         _under_way.pop(execution.number, None)
@@ -331,7 +373,9 @@ def _end(execution: Execution) -> None:
         if execution.kind == "coroutine":
             execution.stop_ns = time.time_ns()
         else:
-            execution.after = resource_usage.end()
+            if execution.kind == "actor":
+                _read_clocks(execution, thread_time)
+            execution.after = resource_usage.end(alone=execution.shared is False)
     finally:
         _under_way.pop(execution.number, None)
         if execution.token is not None:
@@ -341,6 +385,45 @@ def _end(execution: Execution) -> None:
         execution.library.finish()
     for queue in execution.queues:
         queue.append(execution)
+
+
+def _clock_wrapper(original: Callable[[], float]) -> Callable[[], float]:
+    """Wrap the clock that Dask reads at the start and the end of a task's compute time.
+
+    With readings at these moments the CPU time is a part of the compute time. At all others it
+    could exceed the compute time of a short task.
+    """
+
+    def wrapper() -> float:
+        execution = current_execution.get()
+        if execution is None or execution.kind != "thread":
+            return original()
+        return _read_clocks(execution, original)
+
+    return wrapper
+
+
+def _read_clocks(execution: Execution, clock: Callable[[], float]) -> float:
+    """Read the CPU clocks of the calling thread and of its process; return the thread's."""
+    # The thread's time is within the process's, so that the difference is never negative.
+    if execution.first_clocks is None:
+        process = process_time()
+        seconds = clock()
+        execution.first_clocks = seconds, process
+    else:
+        seconds = clock()
+        execution.last_clocks = seconds, process_time()
+    return seconds
+
+
+def _has_other_executors(worker: Any) -> bool:
+    """Return whether a worker runs tasks in this process in executors that are not recorded.
+
+    Dask calls the recorded functions in pools of threads only; pools of processes have clocks of
+    their own.
+    """
+    executors = getattr(worker, "executors", {})
+    return any("PoolExecutor" not in str(type(each)) for each in list(executors.values()))
 
 
 def _guarded(action: Callable[..., Any], *args: Any) -> Any:
@@ -427,4 +510,7 @@ def _actor_key(worker: Any, function: Any, name: Any) -> Any:
 def _note_outcome(execution: Execution, message: Any) -> None:
     # The message of an actor's method is the user's own return value, so do not read it.
     if execution.kind != "actor" and message.get("op") == "task-erred":
+        from distributed import Reschedule
+
         execution.failed, execution.exception = True, message.get("exception_text")
+        execution.rescheduled = isinstance(message.get("actual_exception"), Reschedule)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
-from dask_strata.recorder.pipeline.redact import redact_text
+from dask_strata.recorder.pipeline.redact import redact_path
 
 #: Bound on the distinct files of an execution; further opens only count in ``n_opened``.
 MAX_OPENED = 1000
@@ -112,8 +112,9 @@ def opened_files(opened: dict[tuple[Any, Any, Any, Any], int]) -> Iterator[dict[
     files: dict[tuple[str, str], int] = {}
     # Iterate over a copy: a thread with the execution's context may still open files.
     for (path, mode, flags, folder), count in list(opened.items()):
-        full = os.path.normpath(os.path.join(folder or "", os.fsdecode(path)))  # noqa: PTH118  text
-        uri = redact_text(full)
+        # Redact first: a normalised path has no `://`.
+        name = redact_path(os.fsdecode(path))
+        uri = os.path.normpath(os.path.join(redact_path(folder or ""), name))  # noqa: PTH118  text
         if not _is_code_or_system(uri):
             file = uri, _mode(mode, flags)
             files[file] = files.get(file, 0) + count

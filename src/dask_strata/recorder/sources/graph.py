@@ -8,51 +8,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from dask_strata.recorder.graphs.functions import FunctionNames
 from dask_strata.recorder.inputs.source import Definitions, InputSource
 from dask_strata.recorder.pipeline.engine import now_ns
-from dask_strata.recorder.pipeline.redact import redact_text
+from dask_strata.recorder.pipeline.redact import redact_json, redact_path, redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, json_text, safe_repr, wire_keys
 from dask_strata.store.frames import Batch
-
-
-def function_name(spec: Any, known: dict[int, str]) -> str | None:
-    """Return the name of the function that a task's definition calls; None for data.
-
-    Parameters
-    ----------
-    spec : object
-        The definition: one of Dask's graph nodes.
-    known : dict
-        Names by the identity of functions; filled here, valid only while the functions live.
-
-    Examples
-    --------
-    >>> from dask._task_spec import Task
-    >>> function_name(Task("key", len, []), {})
-    'builtins.len'
-    """
-    function = getattr(spec, "func", None)
-    if function is None:
-        return None
-    name = known.get(id(function))
-    if name is None:
-        name = known[id(function)] = _describe(function)
-    return name
-
-
-def _describe(function: Any) -> str:
-    for _ in range(10):
-        inner = getattr(function, "func", None)
-        if inner is None:
-            break
-        function = inner
-    module = getattr(function, "__module__", None)
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
-    if not isinstance(name, str):
-        name = type(function).__qualname__
-        module = type(function).__module__
-    return clip(f"{module}.{name}" if isinstance(module, str) else name, 500)
 
 
 def definition_bytes(spec: Any) -> int | None:
@@ -114,7 +76,7 @@ class _Graph:
         self.definitions = Definitions(facts["submission"], known) if inputs else None
         self._rows, self._requested = rows, requested
         self._position = 0
-        self._functions: dict[int, str] = {}
+        self._functions = FunctionNames()
 
     @property
     def left(self) -> int:
@@ -149,6 +111,7 @@ class _Graph:
     def _tasks(self, rows: list[tuple[Any, Any]]) -> Batch:
         tasks, specs = zip(*rows, strict=True)
         keys = [ts.key for ts in tasks]
+        named = [self._functions.of(spec) for spec in specs]
         return Batch(
             "graph_tasks",
             len(rows),
@@ -157,11 +120,14 @@ class _Graph:
                 "key": wire_keys(keys),
                 "prefix": [ts.prefix.name for ts in tasks],
                 "group": [_group_name(ts.group) for ts in tasks],
-                "function": [function_name(spec, self._functions) for spec in specs],
+                "function": [each.function for each in named],
+                "functions": [each.functions for each in named],
+                "fused_prefixes": [each.prefixes for each in named],
+                "fused_layers": [each.layers for each in named],
                 "requested": [key in self._requested for key in keys],
                 "priority": [None if ts.priority is None else str(ts.priority) for ts in tasks],
                 "annotations": [
-                    json_text(ts.annotations) if ts.annotations else None for ts in tasks
+                    redact_json(ts.annotations) if ts.annotations else None for ts in tasks
                 ],
                 "definition_bytes": [definition_bytes(spec) for spec in specs],
             },
@@ -283,7 +249,12 @@ def _span(scheduler: Any, rows: list[tuple[Any, Any]]) -> str | None:
     if spans is None or not rows:
         return None
     span = spans.spans.get(rows[0][0].group.span_id)
-    return None if span is None else clip(json_text(list(span.name)), 1000)
+    return None if span is None else clip(redact_json(list(span.name)), 1000)
+
+
+def _redacted_file(frame: Any) -> str | None:
+    file = getattr(frame, "filename", None)
+    return None if file is None else redact_path(str(file))
 
 
 def _code(computation: Any) -> str | None:
@@ -295,7 +266,7 @@ def _code(computation: Any) -> str | None:
             json_text(
                 [
                     {
-                        "file": getattr(f, "filename", None),
+                        "file": _redacted_file(f),
                         "line": getattr(f, "lineno_frame", None),
                         "code": redact_text(clip(getattr(f, "code", None) or safe_repr(f), 10_000)),
                     }

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_strata.recorder.pipeline.redact import redact_text
+from dask_strata.recorder.pipeline.redact import redact_path
 from dask_strata.recorder.sources.transitions import text_or_none
 
 #: Bound on the ranges of one file that an execution keeps; beyond it ``spans`` is null.
@@ -249,10 +249,11 @@ def located(path: str) -> str:
     >>> located("root://me:secret@host//store/x.root"), located("file:///data/x.root")
     ('root://***@host//store/x.root', '/data/x.root')
     """
+    path = redact_path(path)
     scheme, separator, rest = path.partition("://")
     if separator and scheme != "file":
-        return redact_text(path)
-    return os.path.abspath(redact_text(rest if separator else path))
+        return path
+    return os.path.abspath(rest if separator else path)
 
 
 def _columns(log: Any) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.sources.loop_lag import LoopLag
+from dask_strata.recorder.sources.loop_lag import LoopMonitor
 from dask_strata.recorder.sources.transitions import Transitions
 
 #: Tries at reading a worker's occupancy, which may change during the reading.
@@ -25,11 +25,15 @@ class SchedulerSamples(Source):
         Gets the rows.
     transitions : Transitions
         Counts the rows of transitions, which `check` compares with Dask's counter.
+    loop : LoopMonitor
+        Measures the delays of the scheduler's event loop.
     """
 
-    def __init__(self, scheduler: Any, engine: Engine, transitions: Transitions) -> None:
+    def __init__(
+        self, scheduler: Any, engine: Engine, transitions: Transitions, loop: LoopMonitor
+    ) -> None:
         self._scheduler, self._engine, self._transitions = scheduler, engine, transitions
-        self._lag = LoopLag(scheduler.loop)
+        self._loop = loop
 
     def sample(self) -> None:
         """Sample the counter and the state; called on the recorder's thread."""
@@ -93,7 +97,7 @@ class SchedulerSamples(Source):
             occupancy_seconds=None if None in loads else sum(loads),
             rss_bytes=int(recent["memory"]),
             cpu_percent=recent["cpu"],
-            loop_lag_seconds=self._lag.measure(),
+            loop_lag_seconds=self._loop.lag(),
         )
 
 

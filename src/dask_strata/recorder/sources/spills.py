@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
+from dask_strata.recorder.pipeline import foreign_io
 from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.schema import wire_key
@@ -90,13 +91,15 @@ def _recorded(kind: type) -> type:
 
         def __setitem__(self, key: Any, value: object) -> None:
             began = time.perf_counter()
-            super().__setitem__(key, value)
+            with foreign_io.unmeasured():
+                super().__setitem__(key, value)
             for note in self.strata_notes:
                 note("spill", key, self.weight_by_key.get(key), began)
 
         def __getitem__(self, key: Any) -> object:
             began = time.perf_counter()
-            value = super().__getitem__(key)
+            with foreign_io.unmeasured():
+                value = super().__getitem__(key)
             for note in self.strata_notes:
                 note("unspill", key, self.weight_by_key.get(key), began)
             return value

@@ -1,8 +1,10 @@
-"""Transfers of results between workers; both ends of a transfer log it."""
+"""Transfers of results between workers, which both ends log, and P2P shuffles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from dask_strata.recorder.pipeline.engine import Engine, now_ns, to_ns
@@ -79,4 +81,253 @@ def _transfer_row(end: str, entry: dict[str, Any], worker: str, delay: float) ->
         "total_bytes": entry["total"],
         "compressed_bytes": entry.get("compressed"),
         "n_keys": len(entry["keys"]),
+    }
+
+
+class ShuffleSource(Source):
+    """Make batches of ``shuffle_samples``: Dask's own counters of P2P shuffles on a worker.
+
+    Shards bypass Dask's logs of transfers. Each shuffle counts bytes for Dask's heartbeat, and
+    meters shards and seconds. Dask adds these up for the whole worker; this source also keeps
+    them by shuffle. On the event loop that costs one append per metered value, which is a few for
+    each message.
+
+    Create and remove it on the worker's event loop.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker.
+    engine : Engine
+        Gets a row of ``losses`` if this version of Dask keeps its shuffles in another form.
+    """
+
+    def __init__(self, worker: Any, engine: Engine) -> None:
+        self._worker, self._address, self._engine = worker, worker.address, engine
+        self._plugin: Any = None
+        self._manager: Any = None
+        self._runs: _FollowedRuns | None = None
+        self._active: dict[int, _FollowedShuffle] = {}
+        self._ended: deque[_FollowedShuffle] = deque()
+        self._due = False
+        self._follow()
+
+    def _follow(self) -> None:
+        """Follow the shuffles of the worker's plugin, which may arrive after this recorder."""
+        plugin = self._worker.extensions.get("shuffle")
+        if plugin is self._plugin or self._engine.finished:
+            return
+        self.remove()
+        self._plugin = plugin
+        if plugin is None:
+            return
+        manager = getattr(plugin, "shuffle_runs", None)
+        runs = getattr(manager, "_runs", None)
+        if manager is not None and type(runs) is set:
+            runs = manager._runs = _FollowedRuns(runs)  # noqa: SLF001  Dask has no public attribute
+        if not isinstance(runs, _FollowedRuns):
+            self._engine.add(
+                "losses",
+                time=now_ns(),
+                what="shuffle_samples",
+                reason="this version of Dask does not keep its P2P shuffles in a set",
+                where=self._engine.process,
+            )
+            return
+        self._manager, self._runs = manager, runs
+        runs.followers.append(self)
+        for run in list(runs):
+            self._begin(run, whole=False)
+
+    def began(self, run: Any) -> None:
+        """Follow a shuffle; called on the event loop before it has counted anything."""
+        self._begin(run, whole=True)
+
+    def _begin(self, run: Any, *, whole: bool) -> None:
+        self._active[id(run)] = _FollowedShuffle(run, whole=whole)
+
+    def ended(self, run: Any) -> None:
+        """Keep the last counters of a closed shuffle; called on the event loop."""
+        shuffle = self._active.pop(id(run), None)
+        if shuffle is not None:
+            shuffle.end()
+            self._ended.append(shuffle)
+
+    def sample(self) -> None:
+        """Make the next `rows` contain the shuffles that have counted something since."""
+        self._due = True
+        if self._worker.extensions.get("shuffle") is not self._plugin:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._worker.loop.add_callback(self._follow)
+
+    def rows(self) -> Iterable[Batch]:
+        """Return rows of the shuffles that ended, and at each sample of those that go on."""
+        found = [self._ended.popleft() for _ in range(len(self._ended))]
+        active, due = list(self._active.values()), self._due
+        for shuffle in active:
+            shuffle.add_up()
+        if due:
+            self._due = False
+            found += active
+        rows = [row for shuffle in found if (row := shuffle.row(self._address)) is not None]
+        if rows:
+            yield Batch.of_rows("shuffle_samples", rows)
+
+    def finish(self) -> None:
+        """Make the last `rows` contain all shuffles that have not ended."""
+        self._due = True
+
+    def remove(self) -> None:
+        """Stop following; restore Dask's objects unless another recorder follows them."""
+        runs, self._runs = self._runs, None
+        if runs is None:
+            return
+        runs.followers.remove(self)
+        for shuffle in self._active.values():
+            shuffle.stop()
+        manager = self._manager
+        if not runs.followers and manager._runs is runs:  # noqa: SLF001  as in `_follow`
+            manager._runs = set(runs)  # noqa: SLF001  as in `_follow`
+
+
+class _FollowedRuns(set[Any]):
+    """The shuffles of a worker; its followers learn when one is added and when one is removed."""
+
+    def __init__(self, runs: Iterable[Any]) -> None:
+        super().__init__(runs)
+        self.followers: list[ShuffleSource] = []
+
+    def add(self, run: Any) -> None:
+        super().add(run)
+        for follower in self.followers:
+            with contextlib.suppress(Exception):  # a recorder never fails a shuffle
+                follower.began(run)
+
+    def remove(self, run: Any) -> None:
+        super().remove(run)
+        for follower in self.followers:
+            with contextlib.suppress(Exception):  # a recorder never fails a shuffle
+                follower.ended(run)
+
+
+class _Metered:
+    """Stands for a shuffle's `digest_metric`: notes each metered value, and passes it on."""
+
+    def __init__(self, digest: Callable[[Hashable, float], None]) -> None:
+        self.digest = digest
+        self.notes: list[deque[tuple[Any, float]]] = []
+
+    def __call__(self, name: Hashable, value: float) -> None:
+        for notes in self.notes:
+            notes.append((name, value))
+        self.digest(name, value)
+
+
+class _FollowedShuffle:
+    """A shuffle on a worker, and the sums of its metered values.
+
+    Parameters
+    ----------
+    run : distributed.shuffle._core.ShuffleRun
+        The shuffle.
+    whole : bool
+        Whether it begins now. The metered values of an earlier shuffle are not all known.
+    """
+
+    def __init__(self, run: Any, *, whole: bool) -> None:
+        #: None after the shuffle has ended; `_last` is set before.
+        self._run: Any = run
+        self._last: dict[str, Any] = {}
+        self._written: dict[str, Any] = {}
+        self._notes: deque[tuple[Any, float]] = deque()
+        self._sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        self._counts: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._facts = {
+            "shuffle": str(run.id),
+            "run_id": run.run_id,
+            "kind": type(run).__name__.removesuffix("Run"),
+            "start": to_ns(run.start_time),
+            "on_disk": hasattr(run._disk_buffer, "directory"),  # noqa: SLF001  as in `_follow`
+        }
+        self._metered: _Metered | None = None
+        if whole:
+            if not isinstance(run.digest_metric, _Metered):
+                run.digest_metric = _Metered(run.digest_metric)
+            self._metered = run.digest_metric
+            self._metered.notes = [*self._metered.notes, self._notes]
+
+    def stop(self) -> None:
+        """Restore the shuffle's own meter, unless another recorder uses it."""
+        metered, run = self._metered, self._run
+        if metered is None or run is None:
+            return
+        metered.notes = [notes for notes in metered.notes if notes is not self._notes]
+        if not metered.notes and run.digest_metric is metered:
+            run.digest_metric = metered.digest
+
+    def end(self) -> None:
+        """Keep the last counters, and let go of the shuffle."""
+        self._last = {**_heartbeat(self._run), "time": now_ns(), "ended": True}
+        self.stop()
+        self._run = None
+
+    def add_up(self) -> None:
+        """Add up the metered values so far."""
+        for _ in range(len(self._notes)):
+            # ("p2p", span, foreground or background-…, label, …, unit)
+            (_, _, *name), value = self._notes.popleft()
+            self._sums[tuple(name)] += value
+            self._counts[tuple(name)] += 1
+
+    def row(self, worker: str) -> dict[str, Any] | None:
+        """Return a row of ``shuffle_samples``; None if nothing has changed since the last."""
+        run = self._run
+        counted = self._last if run is None else {**_heartbeat(run), "ended": False}
+        self.add_up()
+        row = {**self._facts, **counted, **self._metered_columns()}
+        if row == self._written:
+            return None
+        self._written = row
+        return {"time": now_ns(), "worker": worker, **row}
+
+    def _metered_columns(self) -> dict[str, Any]:
+        """Return the columns that Dask meters; {} for a shuffle that began before."""
+        if self._metered is None:
+            return {}
+        sums, counts = self._sums, self._counts
+        return {
+            "partitions_in": counts["foreground", "shard-partition-cpu", "seconds"],
+            "shards": int(sums["foreground", "shards", "count"]),
+            "shard_bytes": int(sums["foreground", "shards", "bytes"]),
+            "shard_seconds": self._seconds("foreground", "shard-partition"),
+            "wait_seconds": self._seconds("foreground", "comms-limiter"),
+            "messages": int(sums["background-comms", "process", "count"]),
+            "send_seconds": self._seconds("background-comms"),
+            "store_seconds": self._seconds("background-disk"),
+            "partitions_out": counts["foreground", "get-output-cpu", "seconds"],
+            "assemble_seconds": self._seconds("foreground", "get-output"),
+        }
+
+    def _seconds(self, where: str, label: str = "") -> float:
+        """Return the sum of the times with labels that begin like this, without idle time."""
+        return sum(
+            value
+            for name, value in self._sums.items()
+            if name[0] == where
+            and name[-1] == "seconds"
+            and name[1].startswith(label)
+            and name[1] != "idle"
+        )
+
+
+def _heartbeat(run: Any) -> dict[str, Any]:
+    """Return the columns that a shuffle counts for Dask's heartbeat."""
+    counted = run.heartbeat()
+    sent, stored = counted["comm"], counted["disk"]
+    return {
+        "transferred": run.transferred,
+        "sent_bytes": sent["written"],
+        "received_bytes": sent["read"],
+        "stored_bytes": stored["written"],
+        "assembled_bytes": stored["read"],
     }

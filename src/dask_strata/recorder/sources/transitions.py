@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dask_strata.recorder.pipeline.engine import now_ns, to_ns
-from dask_strata.recorder.pipeline.redact import redact_text
+from dask_strata.recorder.pipeline.redact import redact_json, redact_text
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.pipeline.text import clip, json_text, wire_keys
+from dask_strata.recorder.pipeline.text import clip, wire_keys
 from dask_strata.recorder.sources.dask_logs import LogFollower, MessageHook, UnexpectedLogError
 from dask_strata.schema import wire_key
 from dask_strata.store.frames import Batch, Sparse
@@ -250,7 +250,7 @@ def _put_report(
     details["startstops"].put(i, intervals(m.get("startstops")))
     details["run_id"].put(i, m.get("run_id"))
     if m.get("metadata"):
-        details["metadata"].put(i, json_text(m["metadata"]))
+        details["metadata"].put(i, redact_json(m["metadata"]))
     if finished:
         details["nbytes"].put(i, m.get("nbytes"))
         details["typename"].put(i, m.get("typename"))

@@ -31,6 +31,12 @@ _NAME_FIRST = frozenset(
 
 _TRANSITION_LENGTH = 7
 
+#: Event of ``worker_log`` for a result that the worker held when its recording began.
+HELD = "held-at-start"
+
+#: Bound on these events of a worker; more results are a row of ``losses``.
+MAX_HELD = 100_000
+
 #: Least number of items of an entry with a key, a name and something more.
 _KEYED_LENGTH = 3
 
@@ -44,6 +50,8 @@ class WorkerLogSource(Source):
         Follows ``worker.state.log``.
     address : str
         Address of the worker.
+    held : iterable, optional
+        Keys of the results that the worker holds when the recording begins.
 
     Attributes
     ----------
@@ -51,12 +59,25 @@ class WorkerLogSource(Source):
         Number of rows of ``worker_transitions`` so far.
     """
 
-    def __init__(self, log: LogFollower, address: str) -> None:
+    def __init__(self, log: LogFollower, address: str, held: Iterable[Any] = ()) -> None:
         self._log, self._address = log, address
+        self._held, self._began = list(held), now_ns()
         self.recorded = 0
 
     def rows(self) -> Iterable[Batch]:
         """Return rows of the entries since the last call."""
+        held, self._held = self._held, []
+        if held:
+            yield Batch(
+                "worker_log",
+                len(held),
+                {
+                    "time": self._began,
+                    "worker": self._address,
+                    "event": HELD,
+                    "key": wire_keys(held),
+                },
+            )
         transitions, others = [], []
         for entry in self._log.take():
             if len(entry) == _TRANSITION_LENGTH and isinstance(entry[4], dict):

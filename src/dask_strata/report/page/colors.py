@@ -31,6 +31,10 @@ KINDS = {
     "transfer": "#ff0000",
     "deserialize": "#808080",
     "spill": "#ffa500",
+    "waiting to fetch": "#f4a3a3",
+    "waiting for a resource": "#17a2b8",
+    "paused worker": "#d63384",
+    "blocked event loop": "#6f42c1",
     "idle": "#c9ced6",
 }
 
@@ -38,10 +42,14 @@ KINDS = {
 CAUSES = {
     "compute": "#20A585",
     "transfer": "#ff0000",
+    "waiting to fetch": "#f4a3a3",
     "deserialize": "#808080",
     "I/O": "#3b7dd8",
     "spill": "#ffa500",
     "waiting for a worker": "#b07cd6",
+    "waiting for a resource": "#17a2b8",
+    "paused worker": "#d63384",
+    "blocked event loop": "#6f42c1",
     "scheduler": "#8c564b",
     "client": "#e377c2",
     "nothing submitted": "#c9ced6",

@@ -12,6 +12,7 @@ from dask_strata.analysis.timeline.series import Series
 from dask_strata.analysis.timeline.timeline import OUTCOMES, PHASES, Timeline
 from dask_strata.report.page import colors
 from dask_strata.report.page.columns import Container, Ints
+from dask_strata.report.story import file_line
 from dask_strata.report.words import visible
 
 #: Resolution of times in the page, in ns.
@@ -35,7 +36,9 @@ class Limits:
     path : int
         Most segments of the critical path.
     exceptions : int
-        Most exceptions in the timeline.
+        Most exceptions, and most ends of workers, in the timeline.
+    files : int
+        Most files of single tasks.
     """
 
     bars: int = 2_000_000
@@ -43,6 +46,7 @@ class Limits:
     edges: int = 200_000
     path: int = 20_000
     exceptions: int = 2_000
+    files: int = 50_000
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,11 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         names = sorted(set(kinds))
         keys.texts("key", (visible(key) for key in texts))
         keys.ints("type", np.array([names.index(kind) for kind in kinds], np.int64))
+        of_task, files = drawn.files
+        keys.ints("file.count", np.bincount(of_task, minlength=len(drawn.keys)).astype(np.int64))
+        keys.texts("file", (file_line(file) for file in files))
+        if drawn.more_files:
+            notes.append(f"Files of single tasks are left out above {limits.files:,} files.")
     else:
         names = []
         notes.append(f"Keys of single tasks are left out above {limits.keys:,} attempts.")
@@ -114,7 +123,14 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         "origin_ms": drawn.origin / 1e6,
         "span": drawn.span // _US,
         "rows": [
-            [visible(row.worker), visible(row.name), str(row.thread or "")] for row in drawn.rows
+            [
+                visible(row.worker),
+                visible(row.name),
+                str(row.thread or ""),
+                visible(row.host or ""),
+                str(row.pid or ""),
+            ]
+            for row in drawn.rows
         ],
         "prefixes": [[visible(p), colors.color_of(p)] for p in drawn.prefixes],
         "outcomes": OUTCOMES,
@@ -126,6 +142,10 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         "exceptions": {
             str(where[index]): visible(text[:_EXCEPTION])
             for index, text in list(drawn.exceptions.items())[: limits.exceptions]
+        },
+        "worker_ends": {
+            str(where[index]): visible(text)
+            for index, text in list(drawn.worker_ends.items())[: limits.exceptions]
         },
         "keys": with_keys,
         "edges": with_edges,
@@ -183,7 +203,7 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
     made.ints("length", stop - start)
     for name in ("prefix", "outcome", "ran"):
         made.ints(name, columns[name])
-    for name in ("nbytes", "read_bytes"):
+    for name in ("nbytes", "read_bytes", "cpu", "other_cpu"):
         made.ints(name, columns[name] + 1)
     made.ints("task", columns["task"], delta=True)
     parts = drawn.parts

@@ -36,7 +36,16 @@ if TYPE_CHECKING:
     from dask_strata.run import Run
 
 #: Scripts of the page; each uses only those before it.
-SCRIPTS = ("codec.js", "model.js", "drawing.js", "strips.js", "timeline.js", "task.js", "main.js")
+SCRIPTS = (
+    "codec.js",
+    "model.js",
+    "numbers.js",
+    "drawing.js",
+    "strips.js",
+    "timeline.js",
+    "task.js",
+    "main.js",
+)
 
 #: Most failed tasks, one for each kind of failure, with their story in the page.
 _STORIES = 5
@@ -74,7 +83,7 @@ def make_page(run: Run, options: Options | None = None) -> str:
     options = options or Options()
     path = critical_path(run)
     summary = summarize(run, path)
-    drawn = timeline(run, edges=summary.n_tasks <= options.limits.edges)
+    drawn = timeline(run, edges=summary.n_tasks <= options.limits.edges, files=options.limits.files)
     data = page_data(drawn, path, series(run, drawn.origin, drawn.span), options.limits)
     return (
         environment()
@@ -154,6 +163,7 @@ def _answers(run: Run, summary: Summary, path: CriticalPath) -> dict[str, Any]:
         "idle": idle_workers(run),
         "files": traffic.files(run),
         "pairs": traffic.pairs(run),
+        "shuffled": traffic.shuffled(run),
         "spilled": traffic.spilled(run),
         "departures": traffic.departures(run),
         "stories": tuple(_stories(run, summary, path)),
@@ -202,6 +212,8 @@ def outcome(s: Summary) -> tuple[str, str]:
         return "open", "The recording is running."
     if not s.n_tasks:
         return "open", "No task is on record."
+    if s.n_erred is None:
+        return "open", "The ends of tasks are not on record."
     if s.n_unfinished:
         return "open", f"{count(s.n_unfinished, 'task')} never finished."
     return "good", "All tasks succeeded." if s.n_tasks > 1 else "The task succeeded."

@@ -7,14 +7,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dask_strata.analysis.breakdown import MEANINGS, PREFIX_KINDS
 from dask_strata.analysis.critical_path.walk import CAUSES
 from dask_strata.analysis.idleness import REASONS
 from dask_strata.report.chunks import headline as chunks_headline
 from dask_strata.report.io import io_lines
 from dask_strata.report.page import colors
 from dask_strata.report.profile import profile_lines
-from dask_strata.report.summary import headline, io_sentence
-from dask_strata.report.words import count, duration, percent, rate, size, visible
+from dask_strata.report.story import cpu_words, file_lines, place_of
+from dask_strata.report.summary import headline, io_sentence, unknown_note
+from dask_strata.report.words import count, duration, number, percent, rate, size, visible
 from dask_strata.schema import FORMAT_VERSION
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def environment() -> Environment:
     made.filters |= {
         "count": count,
         "duration": duration,
+        "number": number,
         "percent": percent,
         "size": size,
         "visible": lambda text: visible(str(text), keep_lines=True),
@@ -60,6 +63,8 @@ def environment() -> Environment:
     }
     made.globals |= {
         "CAUSES": CAUSES,
+        "MEANINGS": MEANINGS,
+        "PREFIX_KINDS": PREFIX_KINDS,
         "REASONS": REASONS,
         "ROWS": _ROWS,
         "color_of": colors.color_of,
@@ -68,9 +73,13 @@ def environment() -> Environment:
         "headline": lambda s: str(headline(s)),
         "io_lines": io_lines,
         "io_sentence": io_sentence,
+        "unknown_note": unknown_note,
         "profile_lines": profile_lines,
         "chunks_headline": chunks_headline,
         "rate": rate,
+        "file_lines": file_lines,
+        "place_of": place_of,
+        "cpu_words": cpu_words,
         "format_version": FORMAT_VERSION,
         "our_version": version("dask-strata"),
     }

@@ -112,7 +112,7 @@ def with_dependencies(names: Collection[str]) -> set[str]:
 
     Examples
     --------
-    >>> sorted(with_dependencies(["custom_metrics", "steals"]) & {"attempts", "reports", "spills"})
+    >>> sorted(with_dependencies(["custom_metrics"]) & {"attempts", "reports", "shuffles"})
     ['attempts', 'reports']
     """
     needed = set(names)

@@ -1,7 +1,9 @@
--- Executions of tasks in the process of each Darshan log: recorded ones, else phases.
+-- Executions of tasks in the process of each Darshan log: recorded ones, else phases. Coroutines
+-- share the event loop's thread, so that the thread of an operation is no evidence for them.
 -- depends on: _io_workers, attempts, executions, phases
 with from_executions as (
-    select a.attempt, a.worker, e.thread, epoch_ns(e.start) as t0, epoch_ns(e.stop) as t1
+    select a.attempt, a.worker, case when e.kind <> 'coroutine' then e.thread end as thread,
+           epoch_ns(e.start) as t0, epoch_ns(e.stop) as t1
     from attempts a join executions e
       on e.process = a._process and e.execution = a._execution
     where a.worker in (select worker from _io_workers)

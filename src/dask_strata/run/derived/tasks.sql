@@ -1,8 +1,14 @@
 -- Tasks, one row for each life of a key: those of the scheduler, then those that only workers or
--- transfers record.
--- depends on: _definitions, _io_attempts, _keys, _transitions, attempts, graph_edges,
--- scheduler_transitions, transfer_end_keys, worker_transitions
-with by_life as (
+-- transfers record. Tasks that finished before the recording are those that it only saw released, and
+-- those whose results workers held when it began; imported runs may have lost the earlier rows.
+-- depends on: _definitions, _io_attempts, _keys, _transitions, attempts, graph_edges, imports,
+-- scheduler_transitions, transfer_end_keys, worker_log, worker_transitions
+with scattered as (
+    select distinct _key from worker_transitions
+    where file is null and stimulus_id like 'update-data-%'
+), held as (
+    select distinct _key from worker_log where event = 'held-at-start'
+), by_life as (
     select _key, life, min(seq) as first_seq, max(seq) as last_seq,
            arg_min(_row, seq) as first_row, arg_max(_row, seq) as last_row,
            min(time) as submitted,
@@ -10,10 +16,14 @@ with by_life as (
            min(time) filter (finish_state in ('memory', 'erred')) as finished,
            max(time) filter (finish_state = 'forgotten') as forgotten,
            max(seq) filter (finish_state = 'memory') as in_memory,
-           max(seq) filter (finish_state = 'erred') as erred
+           max(seq) filter (finish_state = 'erred') as erred,
+           bool_and(finish_state in ('released', 'forgotten')) as only_released
     from _transitions group by _key, life
 ), lives as (
     select l.*, f.start_state as first_state, e.finish_state as last_state,
+           coalesce(l.only_released and f.start_state in ('memory', 'erred', 'released')
+                    and l._key not in (from scattered)
+                    and not exists (from imports where kind is null), false) as finished_before,
            case when coalesce(in_memory, -1) > coalesce(erred, -1) then 'memory'
                 when erred is not null then 'erred' end as result
     from by_life l left join _transitions f on f._row = l.first_row
@@ -22,7 +32,15 @@ with by_life as (
     select l._key, l.life, count(*) as n_attempts,
            arg_max(a.worker, a._seq) as worker,
            sum(a.compute_seconds) as compute_seconds,
+           case when bool_and(a.cpu_seconds is not null)
+                    filter (a.compute_seconds is not null or a.kind is not null)
+                then sum(a.cpu_seconds) end as cpu_seconds,
+           case when bool_and(a.other_cpu_seconds is not null)
+                    filter (a.compute_seconds is not null or a.kind is not null)
+                then sum(a.other_cpu_seconds) end as other_cpu_seconds,
            sum(a.transfer_seconds) as transfer_seconds,
+           string_agg(distinct a.worker_end, ', ' order by a.worker_end)
+               filter (a.worker_end is not null) as worker_ends,
            arg_max(a.nbytes, a._seq) as nbytes, arg_max(a.typename, a._seq) as typename,
            sum(i.read_bytes)::bigint as io_read_bytes,
            sum(i.write_bytes)::bigint as io_write_bytes, sum(i.seconds) as io_seconds
@@ -38,17 +56,20 @@ with by_life as (
 ), needed as (
     select _dependency as _key, count(distinct _key) as n from graph_edges group by _dependency
 ), scheduled as (
-select l._key, c.key, c.key_type, l.life, k.prefix, k."group", k.function,
+select l._key, c.key, c.key_type, l.life,
+       coalesce(k.prefix, key_prefix(c.key, c.key_type)) as prefix, k."group", k.function,
        case when l.last_state not in ('forgotten', 'released') then l.last_state
             when l.result is null and l.first_state in ('memory', 'erred') then l.first_state
             else coalesce(l.result, 'released') end as state,
        u.worker, coalesce(u.n_attempts, 0) as n_attempts,
-       l.submitted, l.started, l.finished, l.forgotten,
-       u.compute_seconds, u.transfer_seconds,
-       (epoch_ns(l.started) - epoch_ns(l.submitted)) / 1e9 as wait_seconds,
+       case when not l.finished_before then l.submitted end as submitted,
+       l.started, l.finished, l.forgotten, l.finished_before,
+       u.compute_seconds, u.cpu_seconds, u.other_cpu_seconds, u.transfer_seconds,
+       case when l.first_state = 'released'
+            then (epoch_ns(l.started) - epoch_ns(l.submitted)) / 1e9 end as wait_seconds,
        u.nbytes, u.typename,
        coalesce(d.n, 0) as n_dependencies, coalesce(e.n, 0) as n_dependents,
-       f.exception, u.io_read_bytes, u.io_write_bytes, u.io_seconds,
+       f.exception, u.worker_ends, u.io_read_bytes, u.io_write_bytes, u.io_seconds,
        l.first_seq as position
 from lives l left join _keys c on c._key = l._key
 left join _definitions k on k._key = l._key
@@ -81,8 +102,10 @@ left join needed e on e._key = l._key
            1 as life, w.state, w.finished, m.nbytes
     from on_workers w full outer join transferred m on m._key = w._key
 ), unattended as (
-    select u._key, u.key, u.key_type, u.life, k.prefix, k."group", k.function, u.state, e.worker,
-           coalesce(e.n_attempts, 0) as n_attempts, e.started, u.finished,
+    select u._key, u.key, u.key_type, u.life,
+           coalesce(k.prefix, key_prefix(u.key, u.key_type)) as prefix, k."group", k.function,
+           u.state, e.worker, coalesce(e.n_attempts, 0) as n_attempts, e.started, u.finished,
+           e._key is null and u._key in (from held) as finished_before,
            e.compute_seconds, e.io_read_bytes, e.io_write_bytes, e.io_seconds, u.nbytes,
            coalesce(d.n, 0) as n_dependencies, coalesce(g.n, 0) as n_dependents
     from unscheduled u

@@ -47,20 +47,8 @@ function put(pixels, busy, base, width, x0, x1, color, opacity) {
   }
 }
 
-const UNITS = [[1, "µs"], [1e3, "ms"], [1e6, "s"], [60e6, "min"], [3600e6, "h"]];
-
-function spell(us) {
-  const size = Math.abs(us);
-  let unit = UNITS[0];
-  for (const candidate of UNITS) if (size >= candidate[0]) unit = candidate;
-  const value = us / unit[0];
-  return `${Math.abs(value) >= 100 ? value.toFixed(0) : parseFloat(value.toPrecision(3))} ${unit[1]}`;
-}
-
-function spellBytes(n) {
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) { if (n < 1024) return `${n < 10 && unit !== "B" ? n.toFixed(1) : n.toFixed(0)} ${unit}`; n /= 1024; }
-  return `${n.toFixed(1)} TiB`;
-}
+// Times in the page are in µs.
+const spell = (us) => durationText(us / 1e6);
 
 function ticks(view, width) {
   const rough = (view.b - view.a) / Math.max(2, width / 110);

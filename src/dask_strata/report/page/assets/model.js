@@ -28,13 +28,14 @@ async function readModel() {
     facts, n, first, start, stop, reach,
     prefix: ints(c, "prefix", Uint16Array), outcome: ints(c, "outcome", Uint8Array),
     ran: ints(c, "ran", Uint8Array), nbytes: ints(c, "nbytes"), read: ints(c, "read_bytes"),
+    cpu: ints(c, "cpu"), otherCpu: ints(c, "other_cpu"),
     task: ints(c, "task", Uint32Array),
     partBar: ints(c, "part.bar", Uint32Array), partKind: ints(c, "part.kind", Uint8Array),
     partStart: ints(c, "part.before"), partStop: ints(c, "part.length"),
     colors: Uint32Array.from(facts.prefixes, ([, color]) => packed(color)),
     partColors: Uint32Array.from(facts.phases, ([, color]) => packed(color)),
     shown: new Uint8Array(n).fill(1), mark: new Uint8Array(n),
-    chosen: -1, key: null, keyType: null, needs: null,
+    chosen: -1, key: null, keyType: null, filesOf: null, needs: null,
   };
   const partsOf = new Uint32Array(n);
   for (let p = 0; p < m.partBar.length; p++) {
@@ -60,6 +61,8 @@ async function readKeys(m) {
   m.key = texts(c, "key");
   m.keyType = (task) => m.facts.types[type[task]];
   m.barsOf = barsByTask(m, c.get("key").n);
+  const firstFile = firstsOf(ints(c, "file.count", Uint32Array)), file = texts(c, "file");
+  m.filesOf = (task) => Array.from({ length: firstFile[task + 1] - firstFile[task] }, (_, k) => file(firstFile[task] + k));
   if (!m.facts.edges) return;
   const e = await unpack("edges");
   const counts = ints(e, "count", Uint32Array), needed = ints(e, "needed", Uint32Array);

@@ -1,8 +1,8 @@
 // Strips above the timeline, on its time axis: times, critical path, memory and files.
 
 const STRIPS = [
-  { name: "memory", stack: [["unmanaged", "#8fa3b8"], ["managed", "#20A585"], ["spilled", "#ffa500"]], unit: "" },
-  { name: "files", lines: [["read", "#3b7dd8"], ["written", "#d64545"]], unit: "/s" },
+  { name: "memory", stack: [["unmanaged", "#8fa3b8"], ["managed", "#20A585"], ["spilled", "#ffa500"]], spell: sizeText },
+  { name: "files", lines: [["read", "#3b7dd8"], ["written", "#d64545"]], spell: rateText },
 ];
 
 function drawStrips(m, view, canvas) {
@@ -40,7 +40,7 @@ function drawStrips(m, view, canvas) {
     g.fillStyle = colors.fg;
     g.fillText(strip.name, 0, y + 10);
     g.fillStyle = colors.dim;
-    g.fillText(`up to ${spellBytes(highest(m, strip))}${strip.unit}`, 0, y + 26);
+    g.fillText(`up to ${strip.spell(highest(m, strip))}`, 0, y + 26);
     g.fillText([...(strip.stack || []), ...(strip.lines || [])].map(([name]) => name).join(", "), 0, y + 42, GUTTER - 8);
   });
 }

@@ -14,20 +14,25 @@ function phasesOf(m, i) {
 }
 
 function factsOf(m, i) {
-  const [worker, name, thread] = m.facts.rows[m.rowOf(i)];
+  const [worker, name, thread, host, pid] = m.facts.rows[m.rowOf(i)];
   const facts = [
     ["prefix", m.facts.prefixes[m.prefix[i]][0]],
     ["state", m.facts.outcomes[m.outcome[i]]],
     ["worker", name ? `${name}, ${worker}` : worker],
+    ["host", host || "not on record"],
+    ["process", pid ? `pid ${pid}` : "not on record"],
     ["thread", thread || "not on record"],
     ["started", `${spell(m.start[i])} into the run`],
     ["phases", phasesOf(m, i)],
-    ["result", m.nbytes[i] > 0 ? spellBytes(m.nbytes[i] - 1) : "not on record"],
-    ["read", m.read[i] > 0 ? spellBytes(m.read[i] - 1) : "not on record"],
+    ["CPU", m.cpu[i] > 0 ? spell(m.cpu[i] - 1) : "not on record"],
+    ["CPU of other threads", m.otherCpu[i] > 0 ? spell(m.otherCpu[i] - 1) : "not known"],
+    ["result", m.nbytes[i] > 0 ? sizeText(m.nbytes[i] - 1) : "not on record"],
+    ["read", m.read[i] > 0 ? sizeText(m.read[i] - 1) : "not on record"],
   ];
   if (m.needs) facts.push(["inputs", m.needs(m.task[i]).length], ["needed by", m.neededBy(m.task[i]).length]);
   const exception = m.facts.exceptions[i];
   if (exception) facts.push(["exception", exception]);
+  if (m.facts.worker_ends[i]) facts.push(["ended with", m.facts.worker_ends[i]]);
   return facts;
 }
 
@@ -50,6 +55,19 @@ function neighbours(m, title, tasks, choose) {
   return box;
 }
 
+function filesOf(m, task) {
+  const files = m.filesOf(task), box = element("div"), list = element("ul");
+  box.append(element("h4", `Files: ${files.length.toLocaleString("en")}`));
+  for (const line of files.slice(0, 20)) {
+    const item = element("li");
+    item.append(element("bdi", line));
+    list.append(item);
+  }
+  box.append(list);
+  if (files.length > 20) box.append(element("p", `and ${(files.length - 20).toLocaleString("en")} more`, { className: "note" }));
+  return box;
+}
+
 function showTask(m, i, choose) {
   const panel = document.getElementById("task");
   panel.replaceChildren();
@@ -62,11 +80,15 @@ function showTask(m, i, choose) {
   for (const [name, value] of factsOf(m, i)) { const dd = element("dd"); dd.append(element("bdi", value)); facts.append(element("dt", name), dd); }
   panel.append(head, facts);
   if (m.barsOf && m.barsOf(m.task[i]).length > 1) panel.append(element("p", `One of ${m.barsOf(m.task[i]).length} attempts at this task.`));
+  if (m.filesOf && m.filesOf(m.task[i]).length) panel.append(filesOf(m, m.task[i]));
   if (m.needs) panel.append(neighbours(m, "Depends on", m.needs(m.task[i]), choose), neighbours(m, "Needed by", m.neededBy(m.task[i]), choose));
   if (m.key) {
     const line = element("p", "All events: ");
     line.append(element("code", `dask-strata story ${document.body.dataset.run} ${quoted(m.key(m.task[i]))}`));
     panel.append(line);
+    const origin = element("p", "Origin and use: ");
+    origin.append(element("code", `dask-strata lineage ${document.body.dataset.run} ${quoted(m.key(m.task[i]))}`));
+    panel.append(origin);
   }
 }
 

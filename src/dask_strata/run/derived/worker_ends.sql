@@ -1,0 +1,70 @@
+-- Workers that the scheduler removed, and how the process of each ended.
+-- A nanny records the exit of a process by its id, not by the worker's address: it may still have
+-- the address of the process before. Process ids repeat on other hosts, so name or host must match.
+-- depends on: _worker_connections, processes, worker_events, worker_samples
+with silences as (
+    select worker, time from worker_events where action = 'no-heartbeat'
+), last_samples as (
+    select process, max(time) as time from worker_samples where seen_by = 'worker' group by process
+), removed as (
+    select *, regexp_extract(worker, '://(.*):[0-9]+$', 1) as interface,
+           coalesce(regexp_matches(end_reason, '(check-worker-ttl|worker-heartbeat-)'), false)
+               or exists (from silences s where s.worker = c.worker
+                          and s.time >= c.start and s.time <= c.removed) as silent
+    from _worker_connections c where removed is not null
+), ends as (
+    select row_number() over (order by removed, worker) as number, *,
+           case when regexp_matches(end_reason, '^unexpected: client-restart') then 'planned'
+                when starts_with(end_reason, 'unexpected') then 'unexpected'
+                when silent or regexp_matches(end_reason,
+                    '^announced: (failure-to-start|worker-handle-scheduler-|.*-fail-hard$)')
+                    then 'unexpected'
+                when regexp_matches(end_reason, '^(announced|expected): ') then 'planned'
+           end as ended
+    from removed
+), exits as (
+    select e.process, e.seq, e.time, e.name, p.host,
+           regexp_extract(p.address, '://(.*):[0-9]+$', 1) as interface,
+           try_cast(regexp_extract(e.reason, '^pid ([0-9]+) ', 1) as bigint) as pid,
+           nullif(regexp_extract(e.reason, ' was killed by (?:signal )?(.+)$', 1), '') as signal,
+           try_cast(regexp_extract(e.reason, ' exited with status ([0-9]+)$', 1) as bigint)
+               as exit_status
+    from worker_events e left join processes p on p.process = e.process
+    where e.action = 'process-exit'
+), exited as (
+    -- An exit belongs to the last connection of its process.
+    select n.number, e.time, e.signal, e.exit_status
+    from exits e join ends n on n.pid = e.pid
+     and (n.name = e.name or n.host = e.host or n.interface = e.interface)
+     and epoch_ns(e.time) >= epoch_ns(n.start) - 5000000000
+    qualify row_number() over (partition by e.process, e.seq order by n.start desc) = 1
+        and row_number() over (partition by n.number order by e.time) = 1
+), kills as (
+    select n.number, min(e.time) as time, arg_min(try_cast(
+               regexp_extract(e.reason, '"rss": ([0-9]+)', 1) as bigint), e.time) as memory_bytes
+    from worker_events e join ends n
+      on n.pid = try_cast(regexp_extract(e.reason, '"pid": ([0-9]+)', 1) as bigint)
+     and (e.worker is null or regexp_extract(e.worker, '://(.*):[0-9]+$', 1) = n.interface)
+     and epoch_ns(e.time) between epoch_ns(n.start) - 5000000000
+                              and epoch_ns(n.removed) + 5000000000
+    where e.action = 'memory-limit-kill' group by n.number
+)
+select n.worker, n.name, n.process, n.host, n.pid, n.start, n.removed as stop, n.ended,
+       case when k.number is not null then 'memory limit'
+            when n.ended = 'planned' then 'closed'
+            when n.silent then 'no heartbeat'
+            when starts_with(n.end_reason, 'announced') and n.end_reason not like '%-connection-%'
+                then 'closed'
+            -- The end of a process that was still recorded did not end its connection.
+            when epoch_ns(x.time) > epoch_ns(n.removed) + 30000000000
+              or epoch_ns(s.time) > epoch_ns(n.removed) + 1000000000
+              or (n.exit_reason = 'closed' and coalesce(x.exit_status, 0) = 0)
+                then 'connection lost'
+            when x.signal is not null then 'signal'
+            when x.exit_status is not null then 'exit'
+            when n.ended is not null then 'connection lost' end as cause,
+       x.signal, x.exit_status, x.time as exited, k.time as killed, k.memory_bytes,
+       n.memory_limit_bytes, n.end_reason as reason, n.end_stimulus_id as stimulus_id
+from ends n left join exited x on x.number = n.number left join kills k on k.number = n.number
+left join last_samples s on s.process = n.process
+order by n.removed, n.worker

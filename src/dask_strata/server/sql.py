@@ -1,0 +1,182 @@
+"""Processes that answer users' queries, with limits of time, memory and number.
+
+A query of DuckDB cannot always be interrupted, and DuckDB does not count all memory that it uses.
+The server therefore runs no query itself: `sql_child` does, in processes that the kernel limits and
+that the server ends. So a slow query delays other queries at most, no page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process, create_subprocess_exec
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dask_strata.errors import QueryError, StrataError
+from dask_strata.server import sql_child
+
+#: Number of queries that are answered at the same time, and that wait for their turn.
+_PROCESSES = 2
+_WAITING = 16
+
+#: Time in seconds that a process has to start, and to report that a query took too long.
+_START_SECONDS = 120
+_GRACE_SECONDS = 1
+
+#: Time in seconds after which an unused process ends.
+_IDLE_SECONDS = 600
+
+#: Each arena of glibc would reserve 64 MiB of the memory that a query may use.
+_ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
+
+
+class BusyError(StrataError):
+    """The server is answering as many queries as it can."""
+
+
+class SqlProcesses:
+    """Answers queries in a few processes, which are started when they are needed.
+
+    Parameters
+    ----------
+    seconds : float
+        Time limit of a query, and of its wait for a process.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._slots = asyncio.Semaphore(_PROCESSES)
+        self._waiting = 0
+        self._unused: dict[Process, tuple[Path, asyncio.TimerHandle]] = {}
+
+    async def answer(self, folder: Path, query: str) -> dict[str, Any]:
+        """Return ``columns``, ``rows`` and, where there are more rows, ``more``.
+
+        If the caller is cancelled, the query ends.
+
+        Parameters
+        ----------
+        folder : Path
+            Folder of the run.
+        query : str
+            The query, in SQL.
+
+        Raises
+        ------
+        QueryError
+            The query is wrong, does more than read, or exceeds a limit.
+        BusyError
+            Other queries use all processes.
+        """
+        busy = BusyError(
+            "The server is busy with other queries.", hint="Send the query again in a moment."
+        )
+        if self._waiting >= _WAITING:
+            raise busy
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(self._slots.acquire(), self._seconds)
+        except asyncio.TimeoutError:
+            raise busy from None
+        finally:
+            self._waiting -= 1
+        try:
+            return await self._answer(folder, query)
+        finally:
+            self._slots.release()
+
+    async def close(self) -> None:
+        """End the unused processes."""
+        for process in [*self._unused]:
+            self._end(process)
+            await process.wait()
+
+    async def _answer(self, folder: Path, query: str) -> dict[str, Any]:
+        process = self._take(folder) or await _start()
+        keep = False
+        try:
+            request = {"folder": _absolute(folder), "query": query, "seconds": self._seconds}
+            answer = await asyncio.wait_for(
+                _exchange(process, request), self._seconds + _GRACE_SECONDS
+            )
+            keep = not answer["last"]
+        except asyncio.TimeoutError:
+            raise QueryError(f"SQL: the query took more than {self._seconds:g} s.") from None
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            raise QueryError(
+                "SQL: the process of the query ended. The query probably needed more than "
+                f"{sql_child.MEMORY_BYTES >> 30} GiB of memory."
+            ) from None
+        finally:
+            if keep:
+                end = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._end, process)
+                self._unused[process] = folder, end
+            else:
+                _kill(process)
+        if answer["error"] is not None:
+            message, hint = answer["error"]
+            raise QueryError(message, hint=hint)
+        return answer
+
+    def _take(self, folder: Path) -> Process | None:
+        """Return an unused process, one that has the run open if there is one."""
+        for process in sorted(self._unused, key=lambda p: self._unused[p][0] != folder):
+            _, end = self._unused.pop(process)
+            end.cancel()
+            if process.returncode is None:
+                return process
+        return None
+
+    def _end(self, process: Process) -> None:
+        _, end = self._unused.pop(process)
+        end.cancel()
+        _kill(process)
+
+
+async def _start() -> Process:
+    process = await create_subprocess_exec(
+        sys.executable,
+        "-m",
+        sql_child.__name__,
+        stdin=PIPE,
+        stdout=PIPE,
+        limit=2 * sql_child.ANSWER_BYTES,
+        # Modules in the current folder could shadow Python's.
+        cwd="/",
+        env=os.environ | _ENVIRONMENT,
+        # Ctrl-C on the terminal ends the server only, which ends this process.
+        start_new_session=True,
+    )
+    try:
+        await asyncio.wait_for(_exchange(process, None), _START_SECONDS)
+    except BaseException as error:
+        _kill(process)
+        if isinstance(error, (asyncio.TimeoutError, asyncio.IncompleteReadError)):
+            raise StrataError("The process that answers queries does not start.") from None
+        raise
+    return process
+
+
+async def _exchange(process: Process, request: dict[str, Any] | None) -> dict[str, Any]:
+    """Send a request, if there is one, and return the next line of the process."""
+    assert process.stdin is not None  # noqa: S101  for the type checker
+    assert process.stdout is not None  # noqa: S101  for the type checker
+    if request is not None:
+        process.stdin.write(json.dumps(request).encode("ascii") + b"\n")
+        await process.stdin.drain()
+    line = await process.stdout.readuntil(b"\n")
+    # Parsing megabytes would delay other requests.
+    return dict(await asyncio.to_thread(json.loads, line))
+
+
+def _absolute(folder: Path) -> str:
+    return str(folder.absolute())  # the process has another current folder
+
+
+def _kill(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()

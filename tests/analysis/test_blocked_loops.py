@@ -1,0 +1,134 @@
+"""The insight of a blocked event loop, compared with the times of the code that blocked it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client, Event, LocalCluster
+
+import dask_strata
+from dask_strata.analysis.critical_path import critical_path
+from dask_strata.analysis.insights import OVERLAPPING, Insight
+from dask_strata.analysis.summary import summarize
+
+#: Pause between two looks at a loop in seconds, with some margin.
+NEAR = 0.2
+
+
+def nap() -> float:
+    """Report the start, compute for 0.8 s, and return the time."""
+    Event("napping").set()
+    time.sleep(0.8)
+    return time.time()
+
+
+async def block_the_loop(seconds: float) -> tuple[float, float]:
+    """Block the event loop on which this runs; return when."""
+    await asyncio.sleep(0)
+    start = time.time()
+    time.sleep(seconds)  # noqa: ASYNC251  it is to block the loop
+    return start, time.time()
+
+
+def hold_the_gil() -> tuple[float, float, float]:
+    """Hold the GIL in one call of a C function; return when, and its CPU time."""
+    start, cpu = time.time(), time.process_time()
+    sum(range(60_000_000))
+    return start, time.time(), time.process_time() - cpu
+
+
+def wait_with_the_gil() -> tuple[float, float]:
+    """Hold the GIL in a C function that waits; return when."""
+    start = time.time()
+    ctypes.PyDLL(None).usleep(2_500_000)
+    return start, time.time()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """A client of a cluster with one worker."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as made,
+    ):
+        made.run(int)  # the worker imports this module on its loop
+        yield made
+
+
+def of_loop(run: dask_strata.Run, whose: str) -> Insight:
+    """Return the insight of a blocked loop."""
+    found = [i for i in summarize(run).insights if i.text.startswith(f"The event loop of {whose}")]
+    assert len(found) == 1
+    assert found[0].share_of == OVERLAPPING
+    return found[0]
+
+
+def seconds(insight: Insight) -> list[float]:
+    """Return the seconds in all and at most, from the text."""
+    return [float(text) for text in re.findall(r"([\d.]+) s (?:in all|at most)", insight.text)]
+
+
+def test_a_blocked_scheduler(client: Client, tmp_path: Path) -> None:
+    """The path waits from the end of a task until the end of the block that delays its report."""
+    with dask_strata.record(tmp_path, client=client) as run:
+        task = client.submit(nap, pure=False)
+        assert Event("napping").wait(60)
+        before = time.time()
+        start, stop = client.run_on_scheduler(block_the_loop, 2)
+        after = time.time()
+        ended = task.result()
+        received = time.time()
+    assert start < ended < stop
+    insight = of_loop(run, "the scheduler")
+    in_all, most = seconds(insight)
+    assert stop - start - NEAR < most <= in_all < after - before + NEAR
+    assert "code that ran on it: submit smaller graphs" in insight.text
+    assert stop - ended - NEAR < insight.seconds < received - ended + NEAR
+    assert critical_path(run).seconds["blocked event loop"] >= insight.seconds - 1e-6
+
+
+@pytest.mark.parametrize("where", ["the scheduler", "worker"])
+def test_a_call_that_holds_the_gil(client: Client, tmp_path: Path, where: str) -> None:
+    """The time is that of the call, and costs nothing while no task waits for the loop."""
+    with dask_strata.record(tmp_path, client=client) as run:
+        assert client.submit(int, 1, pure=False).result() == 1
+        before = time.time()
+        if where == "worker":
+            start, stop, cpu = client.submit(hold_the_gil, pure=False).result()
+        else:
+            start, stop, cpu = client.run_on_scheduler(hold_the_gil)
+        after = time.time()
+        assert client.submit(int, 2, pure=False).result() == 2
+    insight = of_loop(run, where)
+    in_all, most = seconds(insight)
+    assert stop - start - NEAR < in_all
+    assert most < after - before + NEAR
+    if cpu > (stop - start) / 4:  # on a busy host it may hold the GIL while it waits for a CPU
+        assert "while one call held Python's GIL: " in insight.text
+    assert insight.seconds < in_all - (stop - start) + NEAR
+
+
+def test_a_call_that_waits_with_the_gil(client: Client, tmp_path: Path) -> None:
+    """The record does not show why a process used no CPU: the insight names both reasons."""
+    client.submit(len, wait_with_the_gil, pure=False).exception()  # imports this module
+    with dask_strata.record(tmp_path / "runs", client=client) as run:
+        start, stop = client.submit(wait_with_the_gil, pure=False).result()
+    assert stop - start >= 2.5
+    insight = of_loop(run, "worker")
+    assert "a call waited with Python's GIL, or the host was busy: check" in insight.text
+
+
+def test_a_block_before_the_first_submission_is_no_insight(client: Client, tmp_path: Path) -> None:
+    """Only the makespan counts."""
+    with dask_strata.record(tmp_path, client=client) as run:
+        client.run_on_scheduler(block_the_loop, 1.5)
+        assert client.submit(int, 1, pure=False).result() == 1
+    assert not [i for i in summarize(run).insights if "1.5" in i.text]
+    makespan = critical_path(run).makespan_seconds
+    assert all((i.seconds or 0) <= makespan for i in summarize(run).insights)

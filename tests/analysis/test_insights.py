@@ -1,0 +1,308 @@
+"""Costs and thresholds of insights are within the makespan, on runs whose times are known."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import dask_strata
+from dask_strata import open_run
+from dask_strata.analysis.insights import OVERLAPPING, PATH, THREADS, Insight
+from dask_strata.analysis.summary import Summary, summarize
+from tests.support.synthetic import SECOND, T0, Process, moves, new_run
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+W, V = "tcp://w:1", "tcp://w:2"
+
+
+def at(seconds: float) -> int:
+    """Return a time in ns since the epoch."""
+    return T0 + round(seconds * SECOND)
+
+
+def summary_of(  # noqa: PLR0913  tests choose what a run has
+    folder: Path,
+    rows: list[dict[str, Any]],
+    *,
+    edges: list[tuple[str, str]] = (),
+    threads: tuple[int, int] = (1, 2),
+    blocks: list[tuple[str | None, float, float]] = (),
+    removed: list[tuple[str, float]] = (),
+    start: float = 0,
+    stop: float = 10,
+) -> Summary:
+    """Return the summary of a run with two workers, which was recorded from start to stop.
+
+    Parameters
+    ----------
+    folder : Path
+        Its folder.
+    rows : list of dict
+        Transitions of the scheduler.
+    edges : list of tuple, optional
+        Keys, and the key that each depends on.
+    threads : tuple of int, optional
+        Threads of both workers.
+    blocks : list of tuple, optional
+        Blocks of event loops: worker or None, start and stop in seconds.
+    removed : list of tuple, optional
+        Workers that were removed unexpectedly, and when; the stimulus of each is its address.
+    start, stop : float, optional
+        Times of the recording in seconds.
+    """
+    new_run(folder)
+    scheduler = Process(folder, "scheduler-1", address="tcp://s:1", start=at(start))
+    add = {"time": at(start), "action": "add"}
+    gone = {"action": "remove", "reason": "unexpected: died"}
+    scheduler.write(
+        "worker_events",
+        [{**add, "worker": w, "name": w[-1]} for w in (W, V)]
+        + [{**gone, "time": at(t), "worker": w, "stimulus_id": w} for w, t in removed],
+    )
+    scheduler.write("scheduler_transitions", sorted(rows, key=lambda r: r["time"]))
+    keys = sorted({row["key"] for row in rows})
+    scheduler.write("graph_tasks", [{"key": k, "prefix": k.split("-")[0]} for k in keys])
+    scheduler.write("graph_edges", [{"key": k, "dependency": d} for k, d in edges])
+    processes = {None: scheduler}
+    for n, worker in enumerate((W, V)):
+        facts = {"address": worker, "name": worker[-1], "nthreads": threads[n], "start": at(start)}
+        processes[worker] = Process(folder, f"worker-{n}", **facts)
+    for worker, a, b in blocks:
+        row = {"start": at(a), "stop": at(b), "worker": worker, "seconds": b - a}
+        processes[worker].write("loop_blocks", [{**row, "frozen_seconds": 0.0, "cpu_seconds": b}])
+    for process in processes.values():
+        process.end(at=at(stop))
+    return summarize(open_run(folder))
+
+
+def task(  # noqa: PLR0913  a task has many times
+    key: str,
+    submitted: float,
+    start: float,
+    stop: float,
+    worker: str,
+    *parts: tuple[str, float, float],
+    end: str = "memory",
+) -> list[dict[str, Any]]:
+    """Return the transitions of a task, with its phases.
+
+    The end is memory, retried, or lost with its worker; after an attempt that was repeated, another
+    one ends half a second later.
+    """
+    rows = moves(
+        key,
+        (submitted, "released", "waiting"),
+        (start, "waiting", "processing"),
+        (stop, "processing", "memory" if end == "memory" else "released"),
+        worker=worker,
+        thread=1,
+        startstops=[[a, at(b), at(c) - at(b), None] for a, b, c in parts],
+    )
+    if end == "lost":
+        rows[-1]["stimulus_id"] = worker
+    elif end == "retried":
+        rows[-1]["exception"] = "E()"
+    if end != "memory":
+        parts = (("compute", stop + 0.1, stop + 0.5),)
+        rows += task(key, stop, stop, stop + 0.5, V, *parts)
+    return rows
+
+
+def one(summary: Summary, text: str) -> Insight:
+    """Return the one insight whose text contains the given one."""
+    [found] = [insight for insight in summary.insights if text in insight.text]
+    return found
+
+
+def texts(summary: Summary) -> list[str]:
+    """Return the texts of the insights."""
+    return [insight.text for insight in summary.insights]
+
+
+def assert_within_the_makespan(summary: Summary) -> None:
+    """Assert that no cost exceeds the makespan, nor do those that exclude each other in sum."""
+    makespan = summary.makespan_seconds * (1 + 1e-9)
+    for insight in summary.insights:
+        assert (insight.share_of is None) == (insight.seconds is None)
+        assert 0 <= (insight.seconds or 0) <= makespan
+    for whole in (PATH, THREADS):
+        assert sum(i.seconds for i in summary.insights if i.share_of == whole) <= makespan
+
+
+def assert_same(one: Summary, other: Summary) -> None:
+    """Assert that two runs have the same insights, apart from the last digit of numbers."""
+    for a, b in zip(one.insights, other.insights, strict=True):
+        for first, second in ((a.text, b.text), (a.evidence, b.evidence)):
+            assert re.sub(r"[\d.,]+", "1", first) == re.sub(r"[\d.,]+", "1", second)
+        assert a.seconds == pytest.approx(b.seconds)
+        assert (a.share_of, a.grave) == (b.share_of, b.grave)
+
+
+def compute(key: str, a: float, b: float, worker: str, submitted: float = 0) -> list[dict]:
+    """Return a task that is assigned when it starts."""
+    return task(key, submitted, a, b, worker, ("compute", a, b))
+
+
+def test_a_serial_chain_has_no_imbalance(tmp_path: Path) -> None:
+    """A chain of tasks on one of two workers cannot run on the other one meanwhile."""
+    rows = [row for n in range(8) for row in compute(f"c{n}-1", n, n + 1, W)]
+    edges = [(f"c{n + 1}-1", f"c{n}-1") for n in range(7)]
+    found = summary_of(tmp_path / "r", rows, edges=edges)
+    assert not any("busy worker" in text for text in texts(found))
+    idle = one(found, "Threads were idle 67 % of the makespan")
+    assert idle.share_of == THREADS
+    assert idle.seconds == pytest.approx(8 * 2 / 3)
+
+
+def test_tasks_behind_others_beside_idle_threads_are_an_imbalance(tmp_path: Path) -> None:
+    """Each idle thread counts while a task waits for it: one of two from 0 to 4, none later."""
+    rows = [
+        *task("a-1", 0, 0, 4, W, ("compute", 0, 4)),
+        *task("b-1", 0, 0, 8, W, ("compute", 4, 8)),
+    ]
+    found = one(summary_of(tmp_path / "r", rows), "on worker 1")
+    assert found.seconds == pytest.approx(4 / 3)
+    assert found.share_of == OVERLAPPING
+    assert "17 % of the makespan" in found.text
+    rows += task("c-1", 0, 0, 9, W, ("compute", 8, 9))  # two wait from 0 to 4, one from 4 to 8
+    found = one(summary_of(tmp_path / "s", rows), "on worker 1")
+    assert found.seconds == pytest.approx((2 * 4 + 4) / 3)
+
+
+def test_an_event_loop_that_was_blocked_before_the_first_task_costs_nothing(tmp_path: Path) -> None:
+    """Blocks before and after a short run are no insight of it."""
+    rows = compute("a-1", 5, 5.008, W, submitted=5)
+    blocks = [(None, 1.0, 2.7), (W, 6.0, 9.0)]
+    found = summary_of(tmp_path / "r", rows, blocks=blocks)
+    assert not any("event loop" in text for text in texts(found))
+    assert_within_the_makespan(found)
+
+
+def test_a_blocked_scheduler_costs_what_the_path_waited_for(tmp_path: Path) -> None:
+    """Blocks while the path's task computes cost nothing, and those that delay the next task do."""
+    rows = [*compute("a-1", 0, 3, W), *compute("b-1", 5, 8, W)]
+    blocks = [(None, 1, 2), (None, 2.5, 4.75)]
+    found = summary_of(tmp_path / "r", rows, edges=[("b-1", "a-1")], blocks=blocks)
+    loop = one(found, "The event loop of the scheduler")
+    assert "3.25 s in all and 2.25 s at most" in loop.text
+    assert loop.seconds == pytest.approx(1.75)
+    assert loop.share_of == OVERLAPPING
+    assert found.path_seconds["blocked event loop"] == pytest.approx(1.75)
+    assert found.path_seconds["scheduler"] == pytest.approx(0.25)
+
+
+def test_repeated_compute_counts_within_the_makespan(tmp_path: Path) -> None:
+    """A retried attempt costs its compute as a share of all thread-seconds."""
+    rows = task("a-1", 0, 0, 3, W, ("compute", 0, 3), end="retried")
+    found = one(summary_of(tmp_path / "r", rows), "failed and retried")
+    assert found.seconds == pytest.approx(3 / 3)
+    assert found.share_of == THREADS
+
+
+def test_a_run_without_results_has_only_faults(tmp_path: Path) -> None:
+    """Without a critical path there is no makespan, and nothing has a cost."""
+    rows = moves("a-1", (1, "released", "waiting"), (1, "waiting", "processing"))
+    found = summary_of(tmp_path / "r", rows, blocks=[(None, 2, 9)], removed=[(W, 3)])
+    assert texts(found) == ["1 worker ended unexpectedly (table worker_events)"]
+    assert found.insights[0].seconds is None
+
+
+def nap(*_: Any) -> tuple[float, float]:
+    """Compute for 0.4 s; return when."""
+    start = time.time()
+    time.sleep(0.4)
+    return start, time.time()
+
+
+def test_imbalance_of_a_cluster(client: Client, tmp_path: Path) -> None:
+    """Tasks wait behind others on one of two workers; a chain of tasks has nothing that waits."""
+    chosen = min(client.scheduler_info()["workers"])
+    with dask_strata.record(tmp_path / "crowd", client=client) as run:
+        tasks = [client.submit(nap, n, pure=False, workers=[chosen]) for n in range(10)]
+        times = client.gather(tasks)
+    starts = sorted(start for start, _ in times)
+    last = max(stop for _, stop in times)
+    # Both threads of the other worker are idle: they count while as many tasks have not begun.
+    truth = (starts[-2] - starts[1]) * 2 + starts[-1] - starts[-2]
+    name = client.scheduler_info()["workers"][chosen]["name"]
+    summary = summarize(run)
+    found = one(summary, f"mostly on worker {name}")
+    assert found.seconds == pytest.approx(truth / 4, abs=0.3)
+    assert summary.makespan_seconds > last - starts[0]
+    with dask_strata.record(tmp_path / "chain", client=client) as run:
+        task = client.submit(nap, pure=False)
+        for _ in range(4):
+            task = client.submit(nap, task, pure=False)
+        task.result()
+    assert not any("busy worker" in text for text in texts(summarize(run)))
+
+
+_TIMES = st.integers(0, 9000).map(lambda t: t / 1000)
+_PARTS = st.lists(
+    st.tuples(st.sampled_from(["compute", "transfer", "deserialize", "disk-read"]), _TIMES, _TIMES),
+    max_size=4,
+).map(lambda parts: [(a, *sorted(t)) for a, *t in parts])
+_TASKS = st.lists(
+    st.tuples(
+        st.tuples(_TIMES, _TIMES, _TIMES).map(sorted),
+        st.sampled_from([W, V]),
+        _PARTS,
+        st.sampled_from(["memory", "memory", "retried", "lost", "running"]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+_BLOCKS = st.lists(st.tuples(st.sampled_from([None, W]), _TIMES, _TIMES), max_size=3)
+
+CHAIN = [([0, n, n + 1], W, [("compute", n, n + 1)], "memory") for n in range(6)]
+CROWD = [([0, 0, n + 1], W, [("compute", n, n + 1)], "memory") for n in range(6)]
+RETRIED = [([0, 0, n + 3], V, [("compute", 0, n + 3)], "retried") for n in range(4)]
+
+
+@pytest.mark.long
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(tasks=CHAIN, edges=[(1, 0), (2, 1), (3, 2)], blocks=[(None, 1.0, 5.0)], idle=25.0)
+@example(tasks=CROWD, edges=[], blocks=[(None, 0.1, 1.5), (W, 2.0, 4.0)], idle=25.0)
+@example(tasks=RETRIED, edges=[], blocks=[], idle=25.0)
+@given(
+    tasks=_TASKS,
+    edges=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8),
+    blocks=_BLOCKS,
+    idle=st.floats(0.5, 1000),
+)
+def test_idle_time_before_and_after_changes_no_insight(tasks, edges, blocks, idle) -> None:
+    """Insights are those of the makespan, and their costs are shares of it."""
+    rows = []
+    for n, (times, worker, parts, end) in enumerate(tasks):
+        of_task = task(f"k{n}-1", *times, worker, *parts, end="memory" if end == "running" else end)
+        rows += of_task[:2] if end == "running" else of_task
+    last = max(row["time"] - T0 for row in rows) / SECOND
+    disjoint, reach = [], dict.fromkeys([None, W], 0.0)
+    for worker, a, b in sorted(blocks, key=lambda block: min(block[1:])):
+        a, b = max(min(a, b), reach[worker]), max(a, b)  # noqa: PLW2901  made disjoint
+        if b > a:
+            disjoint.append((worker, a, b))
+            reach[worker] = b
+    facts = {"edges": [(f"k{a}-1", f"k{b}-1") for a, b in edges]}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plain = summary_of(folder / "plain", rows, blocks=disjoint, stop=max(10, last), **facts)
+        assert_within_the_makespan(plain)
+        if not plain.makespan_seconds:
+            return
+        disjoint += [(None, 20.5, 20.5 + idle / 2), (W, -idle / 2, -idle / 4)]
+        stop = 21 + idle
+        longer = summary_of(
+            folder / "longer", rows, blocks=disjoint, start=-idle, stop=stop, **facts
+        )
+        assert_within_the_makespan(longer)
+        assert_same(plain, longer)

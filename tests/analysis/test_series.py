@@ -1,0 +1,108 @@
+"""Memory of all workers over time, compared with the scheduler's own sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import dask_strata
+from dask_strata import Run, open_run
+from dask_strata.analysis.timeline.series import STEPS, Series, series
+from tests.conftest import rows, wait_until
+from tests.support.synthetic import SECOND, T0, Process, new_run
+
+MIB = 2**20
+
+
+def whole(run: Run) -> Series:
+    """Return the series from the first to the last sample of any worker."""
+    [bounds] = rows(
+        run, "select min(epoch_ns(time)) as a, max(epoch_ns(time)) as b from worker_samples"
+    )
+    return series(run, bounds["a"], bounds["b"] - bounds["a"])
+
+
+def held_by_workers(dask_scheduler: Any) -> int:
+    """Return the bytes of results on all workers, as the scheduler counts them."""
+    return sum(ws.memory.managed for ws in dask_scheduler.workers.values())
+
+
+def sampled(run: dask_strata.Run, n_workers: int, nbytes: int) -> bool:
+    """Return whether the last two samples of the scheduler have these workers and this memory."""
+    found = rows(
+        open_run(run.path),
+        "select count(*) as n, sum(managed_bytes) as nbytes from worker_samples "
+        "where seen_by = 'scheduler' group by time order by time desc limit 2",
+    )
+    return [(row["n"], row["nbytes"]) for row in found] == [(n_workers, nbytes)] * 2
+
+
+def test_memory_of_a_removed_worker_ends_with_it(tmp_path: Path) -> None:
+    """The last sum has the memory of the workers that are still connected, and no other."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+        dask_strata.record(tmp_path, client=client) as run,
+    ):
+        stays, leaves = cluster.workers.values()
+        held = [
+            client.scatter(np.zeros(n * MIB, "u1"), workers=[worker.address], hash=False)
+            for n, worker in ((10, stays), (30, leaves))
+        ]
+        both = client.run_on_scheduler(held_by_workers)
+        assert both == 40 * MIB
+        wait_until(lambda: sampled(run, 2, both), what="samples of both workers")
+        client.sync(leaves.close)
+        one = client.run_on_scheduler(held_by_workers)
+        assert one == 10 * MIB
+        wait_until(lambda: sampled(run, 1, one), what="samples of one worker")
+        del held
+    managed = [n for n in whole(open_run(run.path)).values["managed"] if n is not None]
+    assert set(managed[managed.index(both) :]) == {both, one}
+    assert managed[-1] == one
+
+
+@pytest.mark.parametrize("back_at", [8, None], ids=["comes back", "stays away"])
+def test_a_worker_counts_from_its_sample_to_its_removal(
+    tmp_path: Path, back_at: int | None
+) -> None:
+    """A worker that is away has no memory, also if its address comes back."""
+    scheduler = Process(new_run(tmp_path / "run"), "scheduler-1")
+    events = [(0, "add", "a"), (0, "add", "b"), (4, "remove", "b")]
+    samples = [(second, "a", 1) for second in range(11)] + [(second, "b", 2) for second in (1, 2)]
+    if back_at:
+        events.append((back_at, "add", "b"))
+        samples.append((back_at + 1, "b", 4))
+    scheduler.write(
+        "worker_events",
+        [
+            {"time": T0 + at * SECOND, "action": action, "worker": f"tcp://{worker}:1"}
+            for at, action, worker in events
+        ],
+    )
+    scheduler.write(
+        "worker_samples",
+        [
+            {
+                "time": T0 + at * SECOND,
+                "worker": f"tcp://{worker}:1",
+                "seen_by": "scheduler",
+                "managed_bytes": nbytes,
+            }
+            for at, worker, nbytes in samples
+        ],
+    )
+    scheduler.end()
+    managed = series(open_run(tmp_path / "run"), T0, 10 * SECOND).values["managed"]
+    per_second = STEPS // 10
+    away = [1] * ((back_at + 1 if back_at else 10) - 4) * per_second
+    expected = [1] * per_second + [3] * 3 * per_second + away
+    if back_at:
+        expected += [5] * per_second
+    assert list(managed) == [*expected, expected[-1]]

@@ -1,0 +1,1 @@
+"""Tests of `dask_strata.recorder.graphs`."""
