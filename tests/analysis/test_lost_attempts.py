@@ -82,7 +82,15 @@ def graves(run: Run) -> list[str]:
     return [insight.text for insight in summarize(run).insights if insight.grave]
 
 
-@pytest.mark.parametrize("end", [retire, scale_down, restart_workers, kill])
+@pytest.mark.parametrize(
+    "end",
+    [
+        retire,
+        kill,
+        pytest.param(scale_down, marks=pytest.mark.long),
+        pytest.param(restart_workers, marks=pytest.mark.long),
+    ],
+)
 def test_only_unexpected_ends_are_faults(
     cluster: LocalCluster,
     client: Client,

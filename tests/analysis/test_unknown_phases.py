@@ -134,6 +134,7 @@ def _shown(strata: Any, run: Run) -> dict[str, list[str]]:
     return {words[0]: words[1:] for line in lines if (words := line.split())}
 
 
+@pytest.mark.long
 def test_every_view_shows_unknown_phases_as_unknown(images: Run, strata) -> None:
     """The first screen, its JSON, tables and the page show what transfers show, and no 0."""
     expected, _ = _fetched(shared_fixture(IMAGES))

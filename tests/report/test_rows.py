@@ -132,6 +132,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_no_command_lets_a_run_control_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

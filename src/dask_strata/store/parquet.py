@@ -334,7 +334,8 @@ def verify(part: Part, name: str) -> tuple[int, ...] | None:
                 f"{'/'.join((*part.home, name, names[0]))} differs from the checksum in its "
                 "index: it was exchanged or damaged, and was not read"
             )
-        _compare_rows(part, name, pq.read_metadata(file).num_rows)
+        with _for_arrow(file) as source:
+            _compare_rows(part, name, pq.read_metadata(source).num_rows)
     return found
 
 
@@ -425,10 +426,19 @@ def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
         file = stack.enter_context(open_inside(part.run, *part.home, name, file_name))
         if part.verified.get(name, identity(file)) != identity(file):
             raise ReplacedError(None, "it was replaced since the run was opened")
-        metadata = pq.read_metadata(file)
+        source = stack.enter_context(_for_arrow(file))
+        metadata = pq.read_metadata(source)
         columns = [metadata.schema.column(i) for i in range(len(metadata.schema))]
         texts = [c.path for c in columns if c.physical_type == "BYTE_ARRAY" and "." not in c.path]
-        yield pq.ParquetFile(file, metadata=metadata, read_dictionary=texts, pre_buffer=True)
+        yield pq.ParquetFile(source, metadata=metadata, read_dictionary=texts, pre_buffer=True)
+
+
+def _for_arrow(file: BinaryIO) -> pa.NativeFile:
+    """Return an open file as one that Arrow's threads read without the interpreter.
+
+    At the interpreter's exit, a thread that needs it would abort the process.
+    """
+    return pa.OSFile(f"/dev/fd/{file.fileno()}")
 
 
 def _columns(file: pq.ParquetFile, schema: pa.Schema, budget: Budget) -> pa.Table:

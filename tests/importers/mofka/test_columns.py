@@ -100,6 +100,7 @@ def test_a_file_without_a_header(role: str, data: bytes, folder: Path) -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("role", "column"),
     [(role, column) for role in ROLES for column in COLUMNS[role]],
