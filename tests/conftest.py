@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import hypothesis
 import pytest
@@ -41,6 +42,13 @@ def wait_until(
             pytest.fail(f"waited {seconds} s without success for {what}")
         time.sleep(0.05)
     return value
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_environment() -> Iterator[None]:
+    """Restore the environment after a module: a nanny sets its worker's variables here, too."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ def test_every_cell_has_rows(recorded: Run, run: Run, strata: Strata) -> None:
         "darshan_counters",
         "darshan_segments",
         "io_segments",
+        "io_totals",
     }
     assert min(process["rows"].values()) > 0
     (coroutine,) = [cell for cell in cells if cell["level"] == "coroutine"]
