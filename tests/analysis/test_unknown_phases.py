@@ -176,6 +176,7 @@ def _page(strata: Any, run: Run) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_transfers_alone_show_no_computing(trees: Run, images: Run, strata, tmp_path: Path) -> None:
     """Without any execution on record neither compute nor failures are claimed to be none."""
     facts = json.loads(strata("show", trees.path, "--format", "json", check=True).stdout)

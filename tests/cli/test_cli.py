@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from dask_strata import open_run
+from dask_strata import Run, open_run
 from dask_strata.cli import cli
 from dask_strata.errors import QueryError
 from tests.support.synthetic import Process, life, new_run, small_run
@@ -26,6 +26,12 @@ NASTY = 'a,"b"\n\x00\x1b[31m é🦑'
 def run(tmp_path: Path) -> Path:
     """Return a small complete run."""
     return small_run(tmp_path / "runs" / "r")
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a small complete run, opened once."""
+    return open_run(small_run(tmp_path_factory.mktemp("opened") / "r"))
 
 
 def call(*arguments: object) -> Result:
@@ -136,14 +142,13 @@ def test_odd_keys_are_exact_in_data_and_harmless_on_a_terminal(tmp_path: Path) -
         "with x as (select 1) delete from tasks",
     ],
 )
-def test_sql_that_is_wrong_or_not_read_only_is_refused(run: Path, sql: str) -> None:
+def test_sql_that_is_wrong_or_not_read_only_is_refused(opened: Run, sql: str) -> None:
     """SQL that is wrong, writes, reads files or loads extensions is refused in one line or two."""
-    done = call("query", run, sql)
+    done = call("query", opened.path, sql)
     assert done.exit_code == 1, done.output
     assert done.stderr.startswith("Error: SQL: ")
     assert len(done.stderr.splitlines()) <= 2
     assert not Path("/tmp/strata-should-not-exist").exists()
-    opened = open_run(run)
     with pytest.raises(QueryError):
         opened.sql(sql)
     assert len(opened.sql("select * from tasks")) == 2

@@ -186,6 +186,7 @@ def test_redacting_twice_is_redacting_once(text):
     assert redact_text(once) == once
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "piece",
     ["a", "://", "://a:b", "eyJ", "-eyJa", "eyJa.", "-----BEGIN PRIVATE KEY-----", 'a="', "a='",
