@@ -93,8 +93,10 @@ def stragglers(run: Run) -> tuple[Straggler, ...]:
     """
     rows = run.rows("""
         with p as (
+            -- Of attempts whose function ended, as the medians of `prefixes`.
             select prefix, median(compute_seconds) as median_seconds from attempts
-            where compute_seconds is not null group by prefix having count(*) > 3
+            where compute_seconds is not null and outcome not in ('running', 'lost', 'released')
+            group by prefix having count(*) > 3
         )
         select coalesce(a.prefix, '(unknown)') as prefix, a.key, a.worker,
                a.compute_seconds as seconds, p.median_seconds

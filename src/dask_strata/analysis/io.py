@@ -376,8 +376,10 @@ _SUMS = """
 _HOSTS = f"""
     select host, count(distinct log) as n_logs,
            count(distinct log) filter (tied_to in ('task', 'process')) as n_tied, {_SUMS},
-           coalesce(sum(read_bytes) filter (tied_to is null), 0)::bigint as untied_read_bytes,
-           coalesce(sum(write_bytes) filter (tied_to is null), 0)::bigint as untied_write_bytes
+           coalesce(sum(read_bytes) filter (tied_to is null or tied_to = 'host'), 0)::bigint
+               as untied_read_bytes,
+           coalesce(sum(write_bytes) filter (tied_to is null or tied_to = 'host'), 0)::bigint
+               as untied_write_bytes
     from io_totals t group by host
     order by sum(t.read_bytes) + sum(t.write_bytes) desc, host
 """  # noqa: S608  columns from constants

@@ -33,7 +33,7 @@ _TOKEN_BYTES = 24
     "--socket",
     "path",
     type=click.Path(path_type=Path),
-    help="Listen on a Unix socket instead, which only you can connect to; it needs no token.",
+    help="Listen on a Unix socket instead, which only you can connect to; it needs no token, unless one is given.",
 )
 @click.option(
     "--token",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -80,13 +81,13 @@ def _all_logs(io: Io) -> str:
         most = max(untied, key=lambda t: t.read_bytes + t.write_bytes)
         text += (
             f"; of no process of the run: {size(read)} read, {size(written)} written "
-            f"({most.reason})"
+            f"({'mostly: ' if len({t.reason for t in untied}) > 1 else ''}{most.reason})"
         )
     by_time = [t.certainty for t in io.totals if t.certainty is not None and t.certainty < 1]
     if by_time:
         text += (
             "; logs are matched to workers by the times of their operations, "
-            f"certainty {min(by_time):.2f} or more"
+            f"certainty {math.floor(min(by_time) * 100) / 100:.2f} or more"
         )
     return text
 

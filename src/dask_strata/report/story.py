@@ -137,7 +137,9 @@ def file_line(file: dict[str, Any]) -> str:
     file : dict
         A row of `Task.files`.
     """
-    return f"{_USES[file['mode']]} {visible(file['uri'])}  {' · '.join(_file_facts(file))}"
+    return (
+        f"{_USES.get(file['mode'], 'uses')} {visible(file['uri'])}  {' · '.join(_file_facts(file))}"
+    )
 
 
 _USES = {"read": "reads", "write": "writes", "update": "reads and writes"}

@@ -60,7 +60,7 @@ with of_dask as (
                          else 'the run has no pids' end,
                     case when coalesce(t.n_threads, 0) = 0 then ', the log has no threads'
                          when r.has_threads then ', no worker has its threads'
-                         else ', its tasks no threads, and no worker''s tasks fit the times of '
+                         else ', its tasks no threads, and it was not matched by the times of '
                              || 'its operations' end)
            end as reason
     from darshan_logs l cross join run r cross join span s
