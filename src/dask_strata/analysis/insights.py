@@ -17,7 +17,7 @@ import numpy as np
 from dask_strata.analysis.idleness import REASONS, ThreadUse, thread_use
 from dask_strata.analysis.timeline.traffic import moved
 from dask_strata.analysis.words import count, duration, number, percent, size
-from dask_strata.schema.values import WORKER_END
+from dask_strata.analysis.worker_ends import phrase_of
 
 if TYPE_CHECKING:
     from dask_strata.analysis.breakdown import PrefixUse
@@ -268,28 +268,36 @@ def _imbalance(spent: ThreadUse, path: CriticalPath) -> Iterator[Insight]:
 
 
 def _lost_workers(run: Run) -> Iterator[Insight]:
-    n = run.rows(f"""
-        select count(*) as n from (select end_reason as reason from workers)
-        where {WORKER_END} = 'unexpected'
-    """)[0]["n"]
-    command = "query RUN 'select time, worker, action, reason from worker_events'"
-    if n:
-        text = f"{count(n, 'worker')} ended unexpectedly (table worker_events)"
-        yield Insight(text, None, f"{count(n, 'row')} of workers", command, grave=True)
+    ends = run.rows("""
+        select cause, signal, exit_status, case when cause = 'closed' then reason end as reason,
+               max(memory_bytes) as memory_bytes, max(memory_limit_bytes) as memory_limit_bytes,
+               count(*) as n
+        from worker_ends where ended = 'unexpected' group by 1, 2, 3, 4 order by n desc, cause
+    """)
+    if ends:
+        how = ", ".join(f"{end['n']:,} {phrase_of(end)}" for end in ends[:_ENDS])
+        n, more = sum(end["n"] for end in ends), " and others" if len(ends) > _ENDS else ""
+        text = f"{count(n, 'worker')} ended unexpectedly: {how}{more} (table worker_ends)"
+        command = "query RUN 'from worker_ends'"
+        yield Insight(text, None, f"{count(n, 'row')} of worker_ends", command, grave=True)
     killed = run.rows("select count(*) as n from worker_events where action = 'memory-limit-kill'")[
         0
     ]["n"]
     if killed:
         text = f"{count(killed, 'worker')} killed for using too much memory"
+        command = "query RUN 'select time, worker, action, reason from worker_events'"
         yield Insight(text, None, count(killed, "memory-limit-kill event"), command, grave=True)
 
 
-#: Attempts that were repeated, with how the worker of a lost attempt ended, see `WORKER_END`, and
-#: the seconds that they computed, in all and within a window in ns.
-_REPEATED = f"""
+#: Most causes of ended workers in a sentence.
+_ENDS = 3
+
+#: Attempts that were repeated, with how the worker of a lost attempt ended, and the seconds that
+#: they computed, in all and within a window in ns.
+_REPEATED = """
     with removals as (
-        select worker, stimulus_id, min({WORKER_END}) as ended from worker_events
-        where action = 'remove' and stimulus_id is not null group by worker, stimulus_id
+        select worker, stimulus_id, min(ended) as ended from worker_ends
+        where stimulus_id is not null group by worker, stimulus_id
     ), repeated as (
         select attempt, _key, outcome, ended, compute_seconds
         from attempts left join removals using (worker, stimulus_id)
@@ -326,7 +334,8 @@ def _repeated(
                 "retired, restarted or closed"
             )
         else:
-            how = "failed and retried" if row["outcome"] == "retried" else "lost with their worker"
+            lost = "lost with its worker" if row["n"] == 1 else "lost with their workers"
+            how = "failed and retried" if row["outcome"] == "retried" else lost
             text = f"{count(row['n'], 'attempt')} {how}"
         yield Insight(
             text,

@@ -33,7 +33,8 @@ _TOKEN_BYTES = 24
     "--socket",
     "path",
     type=click.Path(path_type=Path),
-    help="Listen on a Unix socket instead, which only you can connect to; it needs no token, unless one is given.",
+    help="Listen on a Unix socket instead, which only you can connect to; by default it needs no "
+    "token.",
 )
 @click.option(
     "--token",

@@ -59,15 +59,3 @@ NO_HEARTBEAT = "no-heartbeat"
 ANNOUNCED = "announced"
 EXPECTED = "expected"
 UNEXPECTED = "unexpected"
-
-#: Ends of workers as SQL, of a column `reason` of a removal: planned, unexpected, or null if the
-#: reason does not state it. Dask calls it unexpected if a restart removes a worker without a nanny;
-#: a worker also announces that it closes because of an error, or because the scheduler restarts it
-#: after missing heartbeats.
-WORKER_END = rf"""case
-    when regexp_matches(reason, '^{UNEXPECTED}: client-restart') then 'planned'
-    when starts_with(reason, '{UNEXPECTED}') then 'unexpected'
-    when regexp_matches(reason, '^{ANNOUNCED}: (worker-heartbeat-|check-worker-ttl|'
-                                'failure-to-start|worker-handle-scheduler-|.*-fail-hard$)')
-        then 'unexpected'
-    when regexp_matches(reason, '^({ANNOUNCED}|{EXPECTED}): ') then 'planned' end"""

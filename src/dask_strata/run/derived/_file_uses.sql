@@ -3,8 +3,12 @@
 -- depends on: _places, attempts, chunks, claimed_inputs, io_segments, task_inputs
 with in_chunks as (
     select *, parse_filename(uri) as file,
-           count(*) over (partition by key, key_type, parse_filename(uri)) as n_of_file
+           count(*) over (partition by key, key_type, uri) as n_of_uri,
+           count(distinct uri) over (partition by key, key_type, parse_filename(uri)) as n_uris
     from chunks where uri is not null
+), claims as (
+    select *, count(distinct uri) over (partition by _key, parse_filename(uri)) as n_uris
+    from task_inputs where kind = 'claimed' and uri is not null
 ), named as (
     select i._key, i.key, i.key_type, true as claimed, i.uri, i.mode, i.dataset, i.tree,
            -- A claim in steps has no entries; those of the only chunk of the file are the task's.
@@ -12,11 +16,12 @@ with in_chunks as (
            case when c.key is null then i.last else c.last end as last,
            case when c.first is null then i.unit else 'entries' end as unit,
            i.columns, i.nbytes, c.events, c.read_bytes, c.bytes_from
-    from task_inputs i left join in_chunks c
-      on c.key = i.key and c.key_type = i.key_type and c.file = parse_filename(i.uri)
+    from claims i left join in_chunks c
+      on c.key = i.key and c.key_type = i.key_type
+     -- A library may name the file by another path, of the same name.
+     and (c.uri = i.uri or (c.n_uris = 1 and i.n_uris = 1 and c.file = parse_filename(i.uri)))
      and case when i.unit = 'entries' then c.first = i.first and c.last = i.last
-              else c.n_of_file = 1 end
-    where i.kind = 'claimed' and i.uri is not null
+              else c.n_of_uri = 1 end
 ), opened as (
     select _key, any_value(key) as key, any_value(key_type) as key_type, uri,
            max(attempt) as attempt,
@@ -35,6 +40,8 @@ with in_chunks as (
     from named n left join opened o on o._key = n._key and o.uri = n.uri
     union all by name
     select *, false as claimed, true as seen from unnamed
+), counted as (
+    select *, count(*) over (partition by _key, uri) as n_parts from used
 ), last_attempts as (
     select _key, max(attempt) as attempt from attempts group by _key
 ), traced as (
@@ -56,9 +63,10 @@ select u._key, u.key, u.key_type, u.uri, u.mode, u.claimed, u.seen, u.dataset, u
             when t.read_bytes is not null then 'darshan'
             when o.read_bytes is not null then 'thread' end as bytes_from,
        a.attempt, a.worker, a.thread, p.process, p.host, p.pid
-from used u
+from counted u
 left join last_attempts l on l._key = u._key
 left join attempts a on a.attempt = coalesce(u.attempt, l.attempt)
 left join _places p on p.attempt = a.attempt
-left join traced t on t.attempt = a.attempt and t.uri = u.uri
-left join of_threads o on o.attempt = u.attempt and u.mode = 'read'
+-- The bytes of a file are not those of each of its parts.
+left join traced t on t.attempt = a.attempt and t.uri = u.uri and u.n_parts = 1
+left join of_threads o on o.attempt = u.attempt and u.mode = 'read' and u.n_parts = 1

@@ -1,6 +1,8 @@
 -- Workers that the scheduler removed, and how the process of each ended.
 -- A nanny records the exit of a process by its id, not by the worker's address: it may still have
 -- the address of the process before. Process ids repeat on other hosts, so name or host must match.
+-- Dask calls it unexpected if a restart removes a worker without a nanny; a worker also announces
+-- that it closes because of an error, or because the scheduler restarts it after missing heartbeats.
 -- depends on: _worker_connections, processes, worker_events, worker_samples
 with silences as (
     select worker, time from worker_events where action = 'no-heartbeat'
