@@ -152,6 +152,28 @@ def test_logs_are_tied_to_workers_by_the_times_of_their_operations(
     assert "it was not matched by the times of its operations" in printed
 
 
+@pytest.mark.parametrize(
+    ("n_reads", "n_logs", "why"),
+    [
+        (20, 1, "fewer than 50 operations while a worker ran tasks"),
+        (60, 2, "several logs fit the same worker"),
+    ],
+)
+def test_the_import_prints_why_logs_were_not_matched(
+    runs: Path, strata: Callable[..., Any], n_reads: int, n_logs: int, why: str
+) -> None:
+    starts = two_workers(runs / "run")["tcp://a:1"]
+    folder = runs / "logs"
+    folder.mkdir()
+    for pid in range(50, 50 + n_logs):
+        log = log_of_reads(starts[:n_reads], f"file-{pid}", pid)
+        (folder / f"u_python_id{pid}-{pid}_1-1-1-1_1.darshan").write_bytes(log.bytes())
+    printed = strata("import", "--into", runs / "run", folder, check=True).stdout
+    logs = "1 log" if n_logs == 1 else f"{n_logs} logs"
+    assert f"{logs} not matched by the times of operations: {why}" in printed
+    assert "or of processes that could not be determined, kept" in printed
+
+
 def test_a_busy_worker_is_not_matched_by_time(runs: Path) -> None:
     """Whenever a process reads, a task runs: this is no evidence."""
     run = worker_of_tasks(runs / "run", pid=None)

@@ -7,6 +7,7 @@ PyDarshan reads the counters; `dxt` reads the traces.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -179,7 +180,7 @@ class _Import:
                 unmatched[found.id] = found.facts, found.sample_of_tasks
             self._kept.append((found, matched))
         taken = {match.worker for _, match in self._kept if match} | self._known.workers
-        by_time = match_by_time(unmatched, taken, self._recorded)
+        by_time, not_compared = match_by_time(unmatched, taken, self._recorded)
         for number, (found, _) in enumerate(self._kept):
             if found.id in by_time:
                 match, self._shifts[found.id] = by_time[found.id]
@@ -193,7 +194,12 @@ class _Import:
             by_times = f", {len(by_time):,} by the times of their operations" if by_time else ""
             notes.append(f"{_count(n_matched)} of processes of this run{by_times}")
         if n_meanwhile:
-            notes.append(f"{_count(n_meanwhile)} of other programs that ran at the same time, kept")
+            unclear = "" if not not_compared else " or of processes that could not be determined"
+            notes.append(
+                f"{_count(n_meanwhile)} of other programs that ran at the same time{unclear}, kept"
+            )
+        for why, n in Counter(not_compared.values()).items():
+            notes.append(f"{_count(n)} not matched by the times of operations: {why}")
         if n_others:
             outcome = "kept" if n_others_kept else "left out (--others keeps them)"
             notes.append(

@@ -47,8 +47,8 @@ def match_by_time(
     logs: Mapping[str, tuple[LogFacts, Sample]],
     taken: Iterable[str | None],
     recorded: RecordedProcesses,
-) -> dict[str, tuple[ProcessMatch, Shift]]:
-    """Return matches and clock shifts by id of the log; logs without a convincing one are left out.
+) -> tuple[dict[str, tuple[ProcessMatch, Shift]], dict[str, str]]:
+    """Return matches and clock shifts, and why other logs could not be compared, by id of the log.
 
     The certainty of a match is 1 less the share of operations outside the worker's executions,
     divided by the share outside those of the next best worker, or by chance.
@@ -65,9 +65,11 @@ def match_by_time(
     processes = {p.address: p for p in recorded.processes if p.worker}
     workers = {w: _Worker(e) for w, e in recorded.executions.items() if w not in set(taken)}
     logs = {id_: log for id_, log in logs.items() if log[0].nprocs == 1 and len(log[1].time)}
-    if not workers or not logs or len(workers) * len(logs) > _MOST_PAIRS:
-        return {}
-    found = {}
+    if not workers:
+        return {}, {}
+    if len(workers) * len(logs) > _MOST_PAIRS:
+        return {}, dict.fromkeys(logs, f"more than {_MOST_PAIRS:,} pairs of a log and a worker")
+    found, others = {}, {}
     for id_, (facts, sample) in logs.items():
         candidates = {
             name: worker
@@ -80,8 +82,15 @@ def match_by_time(
             process = processes.get(name)
             by = ("host", "time") if hosts_comparable(facts, process) else ("time",)
             found[id_] = ProcessMatch(process, name, by, certainty), shift
+        elif not any(len(w.within(sample).time) >= _FEWEST for w in candidates.values()):
+            others[id_] = f"fewer than {_FEWEST} operations while a worker ran tasks"
     n_logs = Counter(match.worker for match, _ in found.values())
-    return {id_: each for id_, each in found.items() if n_logs[each[0].worker] == 1}
+    others |= {
+        id_: "several logs fit the same worker"
+        for id_, (match, _) in found.items()
+        if n_logs[match.worker] > 1
+    }
+    return {id_: each for id_, each in found.items() if id_ not in others}, others
 
 
 class _Worker:
