@@ -6,8 +6,8 @@ dependencies within the worker (deserialize). A free thread counts as waiting if
 that it waits for, in this order: its worker writes results to disk or reads them (spill, one
 thread); tasks on its worker wait for dependencies to arrive (transfer, one thread for each task);
 its worker is paused; tasks wait for their turn to fetch, or for a resource (one thread each); its
-worker's event loop is blocked while tasks are assigned to it (one thread each). All other free
-threads are idle. Tasks of P2P shuffles wait for transfers in their own functions: a
+worker's event loop is blocked while tasks are assigned to it (one thread each); its worker gave no
+sign of life until it was removed. All other free threads are idle. Tasks of P2P shuffles wait for transfers in their own functions: a
 barrier all the time, a sender by Dask's own measure.
 
 If more tasks run than the worker has threads (asynchronous or seceded tasks), they share the
@@ -33,13 +33,14 @@ MEANINGS = {
     "waiting for a resource": "free, while a task on the worker waited for a resource",
     "paused worker": "free, while Dask had paused the worker",
     "blocked event loop": "free, while the worker's event loop was blocked and had tasks to start",
+    "silent worker": "free, or unknown: the worker gave no sign of life until it was removed",
     "idle": "free, with nothing to wait for on the worker",
 }
 
 KINDS = tuple(MEANINGS)
 
 #: Kinds that belong to no prefix. Spill belongs to the prefix of the result.
-_WITHOUT_PREFIX = ("paused worker", "blocked event loop", "idle")
+_WITHOUT_PREFIX = ("paused worker", "blocked event loop", "silent worker", "idle")
 
 PREFIX_KINDS = tuple(kind for kind in KINDS if kind not in _WITHOUT_PREFIX)
 
@@ -184,7 +185,8 @@ STATES = """
                coalesce(sum(d) filter (kind = 'waiting for a resource') over w, 0) as r,
                coalesce(sum(d) filter (kind = 'paused worker') over w, 0) as p,
                coalesce(sum(d) filter (kind = 'blocked event loop') over w, 0) as l,
-               coalesce(sum(d) filter (kind = 'assigned') over w, 0) as q
+               coalesce(sum(d) filter (kind = 'assigned') over w, 0) as q,
+               coalesce(sum(d) filter (kind = 'silent worker') over w, 0) as z
         from edges
         window w as (partition by lifetime order by t rows between unbounded preceding and current row)
     ), states as (
@@ -205,7 +207,9 @@ STATES = """
                least(free - fetching - paused - turning, r) as constrained,
                case when l = 0 then 0 else least(free - fetching - paused - turning - constrained,
                                                  greatest(q - x - f - r, 0)) end as stalled,
-               free - fetching - paused - turning - constrained - stalled as idle
+               case when z > 0 then free - fetching - paused - turning - constrained - stalled
+                    else 0 end as silent,
+               free - fetching - paused - turning - constrained - stalled - silent as idle
         from counted
     )
 """
@@ -244,6 +248,8 @@ _QUERY = (
     union all
     select null, 'blocked event loop', coalesce(sum(dt * stalled), 0) / 1e9 from shares
     union all
+    select null, 'silent worker', coalesce(sum(dt * silent), 0) / 1e9 from shares
+    union all
     -- One join for both ends: with two, DuckDB may first join the ends with each other by worker.
     select e.prefix, case when e.kind = 'disk' then 'deserialize' else e.kind end,
            fsum(e.sign * case e.kind when 'transfer' then h.fetched when 'disk' then h.collected
@@ -252,7 +258,7 @@ _QUERY = (
     from (select lifetime, prefix, kind, a as t, -1 as sign from separate where b > a
           union all select lifetime, prefix, kind, b, 1 from separate where b > a) e
     join had h on h.lifetime = e.lifetime and h.t = e.t
-    where e.kind not in ('paused worker', 'blocked event loop', 'assigned')
+    where e.kind not in ('paused worker', 'blocked event loop', 'silent worker', 'assigned')
     group by all
 """
 )

@@ -83,6 +83,21 @@ _ASSIGNED = (
     _READY + "select worker, start, stop from ready where stop > start and worker is not null"
 )
 
+#: Seconds that tasks waited for P2P shuffles between two moments in ns. Dask measures them for a
+#: whole shuffle: they count in proportion to the compute time of the prefix.
+_SHUFFLE_WAITS = """
+    with spent as (
+        select coalesce(a.prefix, '(unknown)') as prefix,
+               sum(epoch_ns(p.stop) - epoch_ns(p.start)) as total,
+               sum(greatest(least(epoch_ns(p.stop), $2) - greatest(epoch_ns(p.start), $1), 0))
+                   as within
+        from phases p join attempts a on a.attempt = p.attempt
+        where p.action in ('compute', 'executing') and p.stop > p.start group by 1
+    )
+    select coalesce(sum(least(w.seconds, s.total / 1e9) * s.within / s.total), 0) as seconds
+    from _shuffle_waits w join spent s on s.prefix = w.prefix
+"""
+
 
 @dataclass(frozen=True)
 class IdleWorker:
@@ -170,7 +185,7 @@ def thread_use(run: Run, first: int, last: int) -> ThreadUse:
         total = 0.0
     by_kind = dict(zip(("compute", "transfer", "idle"), seconds, strict=True))
     # As in `breakdown`: tasks that wait for a shuffle transfer.
-    waits = run.rows("select coalesce(sum(seconds), 0) as seconds from _shuffle_waits")[0]
+    waits = run.rows(_SHUFFLE_WAITS, first, last)[0]
     waited = min(waits["seconds"], by_kind["compute"])
     by_kind["compute"] -= waited
     by_kind["transfer"] += waited

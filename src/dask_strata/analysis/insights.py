@@ -167,6 +167,7 @@ _CAUSE_TEXTS = {
     "meets a restriction",
     "paused worker": "waiting for workers that Dask had paused because of their memory",
     "blocked event loop": "waiting for an event loop that was blocked, a worker's or the scheduler's",
+    "silent worker": "waiting until the scheduler removed a worker that sent no heartbeats",
     "scheduler": "scheduling and communication",
     "client": "waiting for the client, while the cluster had other work",
     "nothing submitted": "without submitted work: the client did something else",
@@ -366,13 +367,13 @@ def _memory(run: Run) -> Iterator[Insight]:
             "query RUN 'select worker, action, count(*), sum(nbytes), sum(seconds) from spills "
             "group by all'",
         )
-    paused = run.rows("select count(*) as n from worker_events where action = 'paused'")[0]["n"]
+    paused = run.rows("select count(*) as n from _pauses")[0]["n"]
     if paused:
         yield Insight(
             f"Workers were paused {count(paused, 'time')} for using too much memory",
             None,
-            count(paused, "paused event"),
-            "query RUN \"select time, worker from worker_events where action = 'paused'\"",
+            count(paused, "pause"),
+            "query RUN 'from cluster_sizes where n_paused > 0'",
         )
 
 

@@ -48,6 +48,7 @@ _COLORS = {
     "waiting for a resource": "cyan",
     "paused worker": "bright_magenta",
     "blocked event loop": "blue",
+    "silent worker": "bright_blue",
     "idle": "bright_black",
 }
 _STATE = {"complete": "green", "recording": "cyan", "cut": "red", "imported": "blue"}

@@ -39,7 +39,8 @@ DERIVED = (
             col(
                 "deserialize_seconds",
                 "seconds",
-                "time deserializing its definition; null without startstops",
+                "time unpacking its definition and collecting its dependencies in the worker, "
+                "without `disk_seconds`; null without startstops",
             ),
             col(
                 "disk_seconds",

@@ -287,13 +287,13 @@ class PathData:
         """Causes for which no worker had a place for a queued task, and when.
 
         A place on a worker is taken by a task that computes or fetches its dependencies; a worker
-        that is paused, spills or has a blocked event loop has none. Each cause completes those
-        before it: it counts where these alone would leave a place. Without a connected worker, the
-        first counts.
+        that is paused, spills, is silent or has a blocked event loop has none. Each cause completes
+        those before it: it counts where these alone would leave a place. Without a connected
+        worker, the first counts.
         """
         taken = dict(self.full)
         found = [("waiting for a worker", *self._taken(taken))]
-        for name in ("paused worker", "transfer", "spill", "blocked event loop"):
+        for name in ("paused worker", "transfer", "spill", "blocked event loop", "silent worker"):
             if name == "transfer":
                 more = self._full_or_fetching
             else:

@@ -40,6 +40,8 @@ CAUSES = {
     "were paused or busy",
     "blocked event loop": "the event loop of the worker or of the scheduler was blocked, so that "
     "tasks were neither assigned nor started nor reported",
+    "silent worker": "on a worker that sent no heartbeats, from its last sign of life until the "
+    "scheduler removed it (distributed.scheduler.worker-ttl)",
     "scheduler": "scheduling and communication: decisions, messages",
     "client": "the client had not sent the next graph while it had unfinished tasks, or the "
     "scheduler had not received it",
@@ -216,12 +218,13 @@ class _Walk:
 
     def _between(self, attempt: int, a: int, b: int, *, ran: bool) -> Iterator[_Piece]:
         """Divide a gap between phases by the causes for which the task or its worker waited."""
-        spill, paused, blocked = (
+        spill, paused, blocked, silent = (
             self._condition(attempt, name)
-            for name in ("spill", "paused worker", "blocked event loop")
+            for name in ("spill", "paused worker", "blocked event loop", "silent worker")
         )
         if ran:
-            yield from _by_cause(a, b, attempt, [spill, blocked, self._stalled], rest="scheduler")
+            causes = [spill, blocked, silent, self._stalled]
+            yield from _by_cause(a, b, attempt, causes, rest="scheduler")
             return
         transfer, turn, resource = (
             (cause, *self._data.waits(attempt, cause))
@@ -230,8 +233,8 @@ class _Walk:
         busy = ("waiting for a worker", *self._data.full.get(self._workers[attempt], NONE))
         for piece in _by_cause(a, b, attempt, [transfer, turn], rest="scheduler"):
             causes = {
-                "waiting to fetch": [spill, paused],
-                "scheduler": [busy, spill, paused, resource, blocked, self._stalled],
+                "waiting to fetch": [spill, paused, silent],
+                "scheduler": [busy, spill, paused, resource, blocked, silent, self._stalled],
             }.get(piece[2], [])
             yield from _by_cause(*piece[:2], attempt, causes, rest=piece[2])
 

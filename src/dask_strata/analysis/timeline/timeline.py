@@ -45,14 +45,15 @@ _BARS = """
 """
 
 _OTHERS = """
-    -- Dask calls each slow look at a worker's results disk-read, also if nothing was spilled.
-    select p.attempt,
-           case when p.action like 'disk%' and coalesce(a.disk_seconds, 0) = 0 then 'deserialize'
-                else p.action end as action,
-           epoch_ns(p.start) as t0, epoch_ns(p.stop) as t1
-    from phases p join attempts a on a.attempt = p.attempt
-    where p.action not in ('compute', 'executing') and p.stop > p.start
-    order by p.attempt, p.start
+    -- Scheduled attempts have the numbers of the scheduler's attempts.
+    select attempt, action, epoch_ns(start) as t0, epoch_ns(stop) as t1
+    from phases where action not in ('compute', 'executing') and action not like 'disk%'
+                  and stop > start
+    union all by name
+    select number as attempt, case when spill then action else 'deserialize' end as action,
+           start as t0, stop as t1
+    from _disk_phases
+    order by attempt, t0
 """
 
 _EDGES = """

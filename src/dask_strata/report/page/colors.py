@@ -35,6 +35,7 @@ KINDS = {
     "waiting for a resource": "#17a2b8",
     "paused worker": "#d63384",
     "blocked event loop": "#6f42c1",
+    "silent worker": "#5c677d",
     "idle": "#c9ced6",
 }
 
@@ -50,6 +51,7 @@ CAUSES = {
     "waiting for a resource": "#17a2b8",
     "paused worker": "#d63384",
     "blocked event loop": "#6f42c1",
+    "silent worker": "#5c677d",
     "scheduler": "#8c564b",
     "client": "#e377c2",
     "nothing submitted": "#c9ced6",

@@ -1,10 +1,10 @@
 -- Executions of attempts for which the scheduler received no compute interval: of running, lost,
 -- cancelled and rescheduled attempts. The measured execution counts; otherwise the time in which
 -- the worker's transitions show the task executing, until the worker was removed or the record
--- ended. Of a worker that was removed because it was silent, the last sample counts.
+-- ended. Of a worker that was removed because it was silent, its last sign of life counts.
 -- `compute-task-…`, the stimulus of a worker's transitions, contains the time of the assignment.
 -- depends on: _bounds, _executions_of_attempts, _scheduler_attempts, _scheduler_phases,
--- _worker_connections, executions, worker_samples, worker_transitions
+-- _silences, _worker_connections, executions, worker_transitions
 with unreported as (
     select s.number, s._key from _scheduler_attempts s
     anti join (select number from _scheduler_phases where action = 'compute') p
@@ -35,13 +35,11 @@ with unreported as (
     select row_number() over () as period, worker, _key, time as start, stop,
            (assigned * 1e9)::bigint as assigned
     from periods where finish_state = 'executing' and assigned is not null
-), last_samples as (
-    select worker, max(time) as time from worker_samples where seen_by = 'worker' group by worker
 ), removals as (
-    select worker, start, case when end_reason like '%check-worker-ttl%'
-                               then least(stop, s.time) else stop end as stop
-    from _worker_connections left join last_samples s using (worker)
-    where start is not null
+    select c.worker, c.start, coalesce(s.start, c.stop) as stop
+    from _worker_connections c
+    left join _silences s on s.worker = c.worker and s.stop = c.removed
+    where c.start is not null
 ), ended as (
     select p.period, p.worker, p._key, p.assigned, p.start,
            least(p.stop, r.stop, b.last) as stop
@@ -64,4 +62,6 @@ from (
     from measured union all by name
     from matched where number in (select number from unreported)
                    and number not in (select number from measured)
+                   -- Of a worker that was silent from the start on, nothing is known.
+                   and stop > start
 ) where stop >= start

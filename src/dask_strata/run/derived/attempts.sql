@@ -1,10 +1,10 @@
 -- Attempts: those of the scheduler, with the resources that their executions used, then those
 -- that only workers recorded. Startstops are all phases of an attempt, so that a phase that is not
 -- among them took no time; of an imported attempt only the first phase is known.
--- depends on: _assigned_workers, _attempts_on_workers, _definitions, _executions_of_attempts,
--- _fetches, _keys, _rescheduling_workers, _scheduler_attempts, _scheduler_phases,
--- _steals_of_attempts, _unreported_executions, _worker_executions, executions, imports,
--- library_reads, processes, spills, worker_ends, worker_events
+-- depends on: _assigned_workers, _attempts_on_workers, _definitions, _disk_phases,
+-- _executions_of_attempts, _fetches, _keys, _rescheduling_workers, _scheduler_attempts,
+-- _scheduler_phases, _steals_of_attempts, _unreported_executions, _worker_executions, executions,
+-- imports, library_reads, processes, worker_ends, worker_events
 with known as (
     select not exists (from imports where kind is null) as phases,
            exists (from processes where role = 'worker') as spills
@@ -16,9 +16,7 @@ with known as (
                when 'exit' then 'exit status ' || exit_status else cause end) as worker_end
     from worker_ends where stimulus_id is not null group by worker, stimulus_id
 ), timed as (
-    select number, case when action like 'disk%' then 'disk' else action end as action,
-           epoch_ns(start) as a, epoch_ns(stop) as b
-    from _scheduler_phases
+    select number, action, epoch_ns(start) as a, epoch_ns(stop) as b from _scheduler_phases
     union all by name
     select number, 'transfer' as action, start as a, stop as b from _fetches
     where number is not null
@@ -33,16 +31,12 @@ with known as (
         sum(greatest(b - a, 0)) filter (action = 'compute') / 1e9 as compute_seconds,
         sum(greatest(b - a, 0)) filter (action = 'transfer') / 1e9 as transfer_seconds,
         sum(greatest(b - a, 0)) filter (action = 'deserialize') / 1e9 as deserialize_seconds,
-        bool_or(action = 'disk') as disk
+        bool_or(action like 'disk%') as disk
     from without_overlap group by number
 ), spilled as (
-    -- Dask calls each slow look at a worker's results disk-read, also if nothing was spilled.
-    select t.number, sum(least(t.b, epoch_ns(d.time))
-               - greatest(t.a, epoch_ns(d.time) - (d.seconds * 1e9)::bigint)) / 1e9 as seconds
-    from without_overlap t join _scheduler_attempts s on s.number = t.number
-    join spills d on d.worker = s.last_worker and epoch_ns(d.time) > t.a
-     and epoch_ns(d.time) - (d.seconds * 1e9)::bigint < t.b
-    where t.action = 'disk' and t.b > t.a group by t.number
+    select number, coalesce(sum(stop - start) filter (spill), 0) / 1e9 as seconds,
+           coalesce(sum(stop - start) filter (not spill), 0) / 1e9 as other_seconds
+    from _disk_phases group by number
 ), fetched as (
     select execution, sum(greatest(stop - start, 0)) / 1e9 as seconds
     from (select execution, stop, greatest(start, coalesce(max(stop) over (
@@ -72,10 +66,11 @@ select s.number as attempt, s._key, c.key, c.key_type,
        coalesce(p.transfer_seconds,
                 case when p.number is not null and (v.phases or p.compute_seconds is not null)
                      then 0 end) as transfer_seconds,
-       coalesce(p.deserialize_seconds,
-                case when p.number is not null and v.phases then 0 end) as deserialize_seconds,
-       coalesce(i.seconds, case when p.number is not null and v.phases and (v.spills or not p.disk)
-                                then 0 end) as disk_seconds,
+       coalesce(p.deserialize_seconds, case when p.number is not null and v.phases then 0 end)
+           + case when v.spills then coalesce(i.other_seconds, 0) else 0 end as deserialize_seconds,
+       coalesce(case when v.spills or i.seconds > 0 then i.seconds end,
+                case when p.number is not null and v.phases and (v.spills or not p.disk)
+                     then 0 end) as disk_seconds,
        s.nbytes, s.typename,
        coalesce(s.exception, case when u.outcome is distinct from 'rescheduled' then u.exception end)
            as exception, w.worker_end,

@@ -1,12 +1,6 @@
 -- Sizes of the cluster: each time at which a worker was added, removed, paused or resumed.
--- depends on: worker_events, workers
-with pauses as (
-    select worker, time as start, lead(time) over (partition by worker order by time, seq) as stop,
-           action
-    from worker_events
-    -- A pause ends with the next status, or with the worker.
-    where action in ('paused', 'status', 'remove')
-), changes as (
+-- depends on: _pauses, workers
+with changes as (
     select start as time, 1 as workers, 0 as paused, nthreads as threads,
            (nthreads is null)::int as unknown
     from workers where start is not null
@@ -16,10 +10,10 @@ with pauses as (
     from workers where start is not null and end_reason is not null
     union all by name
     select start as time, 0 as workers, 1 as paused, 0 as threads, 0 as unknown
-    from pauses where action = 'paused'
+    from _pauses
     union all by name
     select stop as time, 0 as workers, -1 as paused, 0 as threads, 0 as unknown
-    from pauses where action = 'paused' and stop is not null
+    from _pauses where ended
 ), at_times as (
     select time, sum(workers) as workers, sum(paused) as paused,
            coalesce(sum(threads), 0) as threads, sum(unknown) as unknown
