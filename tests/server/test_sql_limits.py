@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -153,6 +154,41 @@ def test_a_query_ends_with_its_connection(folder: Path, serve: Callable[..., Ser
         used = sum(child.cpu_times()[:2])
         wait_until(lambda: sum(child.cpu_times()[:2]) > used + 5, what="work on the query")
     wait_until(lambda: not children(server), what="its end")
+
+
+def test_opening_a_run_has_a_limit_of_its_own(folder: Path, serve: Callable[..., Server]) -> None:
+    """A run that opens slower than a query may take can be queried; opening is limited, too."""
+    server = serve(folder, "--sql-seconds", "0.1")
+    page = server.ask(NAME, "select 6 * 7 as n")  # it names no table, so all are opened
+    assert '<td class="n">42</td>' in page.text, page.text
+    page = server.ask(NAME, SLOW)
+    assert (page.status, "the query took more than 0.1 s" in page.text) == (400, True)
+    server = serve(folder, "--open-seconds", "0.01")
+    page = server.ask(NAME, "select 6 * 7 as n")
+    assert (page.status, "opening the run took more than 0.01 s" in page.text) == (400, True)
+
+
+def test_temporary_files_are_removed(
+    folder: Path, serve: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes leave no temporary files, however they or the server end."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    server = serve(folder)
+    for end in ("query", "server", "killed server"):
+        assert server.ask(NAME, "select 1").status == 200
+        assert [*tmp_path.rglob("dask-strata-*")], "the process has a folder"
+        if end == "query":
+            (child,) = children(server)
+            child.kill()
+            child.wait(30)
+        elif end == "server":
+            server.process.send_signal(signal.SIGINT)
+            server.process.wait(30)
+            server = serve(folder)
+        else:
+            server.process.kill()
+            server.process.wait(30)
+        wait_until(lambda: not [*tmp_path.iterdir()], what=f"no files after the end of: {end}")
 
 
 def test_no_process_outlives_the_server(folder: Path, serve: Callable[..., Server]) -> None:

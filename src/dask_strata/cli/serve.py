@@ -50,6 +50,13 @@ _TOKEN_BYTES = 24
     show_default=True,
     help="Time limit of a query in SQL.",
 )
+@click.option(
+    "--open-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300,
+    show_default=True,
+    help="Time limit for opening a run, and the tables that a query names, before the query.",
+)
 @click.pass_context
 def command(  # noqa: PLR0913
     context: click.Context,
@@ -62,6 +69,7 @@ def command(  # noqa: PLR0913
     token: str | None,
     no_token: bool,
     sql_seconds: float,
+    open_seconds: float,
 ) -> None:
     """Show the runs in a folder (by default: runs) in a browser, also while they are recorded.
 
@@ -110,7 +118,7 @@ def command(  # noqa: PLR0913
         serve(
             RunCache(runs),
             sockets,
-            Access(host if path is None else None, token, sql_seconds),
+            Access(host if path is None else None, token, sql_seconds, open_seconds),
             started,
         )
     finally:

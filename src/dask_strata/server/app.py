@@ -63,11 +63,14 @@ class Access:
         Secret that a browser must send; None if no secret is required.
     sql_seconds : float
         Time limit of a query, in seconds.
+    open_seconds : float
+        Time limit for opening a run before a query, in seconds.
     """
 
     host: str | None
     token: str | None
     sql_seconds: float
+    open_seconds: float
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -101,7 +104,7 @@ def serve(
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        sql = SqlProcesses(access.sql_seconds)
+        sql = SqlProcesses(access.sql_seconds, access.open_seconds)
         with (
             ThreadPoolExecutor(_THREADS, "dask-strata-serve") as threads,
             ThreadPoolExecutor(1, "dask-strata-list") as list_threads,

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from contextlib import suppress
 from pathlib import Path
@@ -45,13 +47,16 @@ class SqlProcesses:
     ----------
     seconds : float
         Time limit of a query, and of its wait for a process.
+    open_seconds : float
+        Time limit for opening a run and the tables that a query names.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, open_seconds: float) -> None:
+        self._seconds, self._open_seconds = seconds, open_seconds
         self._slots = asyncio.Semaphore(_PROCESSES)
         self._waiting = 0
-        self._unused: dict[Process, tuple[Path, asyncio.TimerHandle]] = {}
+        self._unused: dict[_Child, tuple[Path, asyncio.TimerHandle]] = {}
+        self._children: set[_Child] = set()
 
     async def answer(self, folder: Path, query: str) -> dict[str, Any]:
         """Return ``columns``, ``rows`` and, where there are more rows, ``more``.
@@ -90,22 +95,19 @@ class SqlProcesses:
             self._slots.release()
 
     async def close(self) -> None:
-        """End the unused processes."""
-        for process in [*self._unused]:
-            self._end(process)
-            await process.wait()
+        """End all processes and remove their temporary files."""
+        for child in [*self._unused]:
+            self._end(child)
+        for child in self._children:
+            child.kill()
+        await asyncio.gather(*(child.removed for child in self._children))
 
     async def _answer(self, folder: Path, query: str) -> dict[str, Any]:
-        process = self._take(folder) or await _start()
+        child = self._take(folder) or await self._start()
         keep = False
         try:
-            request = {"folder": _absolute(folder), "query": query, "seconds": self._seconds}
-            answer = await asyncio.wait_for(
-                _exchange(process, request), self._seconds + _GRACE_SECONDS
-            )
+            answer = await self._ask(child.process, folder, query)
             keep = not answer["last"]
-        except asyncio.TimeoutError:
-            raise QueryError(f"SQL: the query took more than {self._seconds:g} s.") from None
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             raise QueryError(
                 "SQL: the process of the query ended. The query probably needed more than "
@@ -113,52 +115,109 @@ class SqlProcesses:
             ) from None
         finally:
             if keep:
-                end = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._end, process)
-                self._unused[process] = folder, end
+                end = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._end, child)
+                self._unused[child] = folder, end
             else:
-                _kill(process)
+                child.kill()
         if answer["error"] is not None:
             message, hint = answer["error"]
             raise QueryError(message, hint=hint)
         return answer
 
-    def _take(self, folder: Path) -> Process | None:
+    async def _ask(self, process: Process, folder: Path, query: str) -> dict[str, Any]:
+        """Return the answer of a process; opening the run and the query have a time limit each."""
+        request = {"folder": _absolute(folder), "query": query, "seconds": self._seconds}
+        try:
+            answer = await asyncio.wait_for(_exchange(process, request), self._open_seconds)
+        except asyncio.TimeoutError:
+            raise QueryError(
+                f"SQL: opening the run took more than {self._open_seconds:g} s; the query did "
+                "not start.",
+                hint="Start the server with a larger --open-seconds, or use dask-strata query.",
+            ) from None
+        if "opened" not in answer:  # the run cannot be opened
+            return answer
+        try:
+            return await asyncio.wait_for(_exchange(process, None), self._seconds + _GRACE_SECONDS)
+        except asyncio.TimeoutError:
+            raise QueryError(f"SQL: the query took more than {self._seconds:g} s.") from None
+
+    def _take(self, folder: Path) -> _Child | None:
         """Return an unused process, one that has the run open if there is one."""
-        for process in sorted(self._unused, key=lambda p: self._unused[p][0] != folder):
-            _, end = self._unused.pop(process)
+        for child in sorted(self._unused, key=lambda c: self._unused[c][0] != folder):
+            _, end = self._unused.pop(child)
             end.cancel()
-            if process.returncode is None:
-                return process
+            if child.process.returncode is None:
+                return child
         return None
 
-    def _end(self, process: Process) -> None:
-        _, end = self._unused.pop(process)
+    def _end(self, child: _Child) -> None:
+        _, end = self._unused.pop(child)
         end.cancel()
-        _kill(process)
+        child.kill()
+
+    async def _start(self) -> _Child:
+        folder = _make_folder()
+        try:
+            process = await create_subprocess_exec(
+                sys.executable,
+                "-m",
+                sql_child.__name__,
+                *([] if folder is None else [folder]),
+                stdin=PIPE,
+                stdout=PIPE,
+                limit=2 * sql_child.ANSWER_BYTES,
+                # Modules in the current folder could shadow Python's.
+                cwd="/",
+                env=os.environ | _ENVIRONMENT | ({} if folder is None else {"TMPDIR": folder}),
+                # Ctrl-C on the terminal ends the server only, which ends this process.
+                start_new_session=True,
+            )
+        except BaseException:
+            _remove(folder)
+            raise
+        child = _Child(process, folder)
+        self._children.add(child)
+        child.removed.add_done_callback(lambda _: self._children.discard(child))
+        try:
+            await asyncio.wait_for(_exchange(process, None), _START_SECONDS)
+        except BaseException as error:
+            child.kill()
+            if isinstance(error, (asyncio.TimeoutError, asyncio.IncompleteReadError)):
+                raise StrataError("The process that answers queries does not start.") from None
+            raise
+        return child
 
 
-async def _start() -> Process:
-    process = await create_subprocess_exec(
-        sys.executable,
-        "-m",
-        sql_child.__name__,
-        stdin=PIPE,
-        stdout=PIPE,
-        limit=2 * sql_child.ANSWER_BYTES,
-        # Modules in the current folder could shadow Python's.
-        cwd="/",
-        env=os.environ | _ENVIRONMENT,
-        # Ctrl-C on the terminal ends the server only, which ends this process.
-        start_new_session=True,
-    )
+class _Child:
+    """A process, and the folder of its temporary files, which is removed after its end.
+
+    A process that is killed cannot remove its files.
+    """
+
+    def __init__(self, process: Process, folder: str | None) -> None:
+        self.process = process
+        self.removed = asyncio.ensure_future(self._remove_after_end(folder))
+
+    async def _remove_after_end(self, folder: str | None) -> None:
+        await self.process.wait()
+        await asyncio.to_thread(_remove, folder)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.kill()
+
+
+def _make_folder() -> str | None:
     try:
-        await asyncio.wait_for(_exchange(process, None), _START_SECONDS)
-    except BaseException as error:
-        _kill(process)
-        if isinstance(error, (asyncio.TimeoutError, asyncio.IncompleteReadError)):
-            raise StrataError("The process that answers queries does not start.") from None
-        raise
-    return process
+        return tempfile.mkdtemp(prefix="dask-strata-")
+    except OSError:  # without temporary files, queries use memory only
+        return None
+
+
+def _remove(folder: str | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _exchange(process: Process, request: dict[str, Any] | None) -> dict[str, Any]:
@@ -175,8 +234,3 @@ async def _exchange(process: Process, request: dict[str, Any] | None) -> dict[st
 
 def _absolute(folder: Path) -> str:
     return str(folder.absolute())  # the process has another current folder
-
-
-def _kill(process: Process) -> None:
-    with suppress(ProcessLookupError):
-        process.kill()

@@ -2,7 +2,8 @@
 
 `sql` runs this module with ``python -m``, so that the kernel limits the memory and the processor
 time of a query, and so that a query can be ended at any moment. Standard input has a request per
-line, standard output an answer per line, both as JSON.
+line, standard output an answer per line, both as JSON; before the answer, a line states that the
+run is open and the query starts. The argument is the folder of the process's temporary files.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import json
 import os
 import random
 import resource
+import shutil
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,13 +60,18 @@ def main() -> None:
     if len(processors) > _PROCESSORS:
         os.sched_setaffinity(0, random.sample(processors, _PROCESSORS))
     _limit(resource.RLIMIT_CORE, 0)
-    queries = Queries()
-    _send(answers, {"ready": True})
-    for line in sys.stdin.buffer:
-        answer = queries.answer(json.loads(line))
-        _send(answers, answer)
-        if answer["last"]:
-            break
+    queries = Queries(partial(_send, answers, {"opened": True}))
+    try:
+        _send(answers, {"ready": True})
+        for line in sys.stdin.buffer:
+            answer = queries.answer(json.loads(line))
+            _send(answers, answer)
+            if answer["last"]:
+                break
+    finally:
+        # A server that was killed removes no folder.
+        for folder in sys.argv[1:]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _send(answers: Any, answer: dict[str, Any]) -> None:
@@ -72,9 +80,16 @@ def _send(answers: Any, answer: dict[str, Any]) -> None:
 
 
 class Queries:
-    """Answers queries about one run after the other; the last run is kept open."""
+    """Answers queries about one run after the other; the last run is kept open.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    opened : callable
+        Called before each query, when the run and the tables of the query are open.
+    """
+
+    def __init__(self, opened: Callable[[], None]) -> None:
+        self._opened = opened
         self._run: Run | None = None
         self._idle_bytes: int | None = None
 
@@ -108,11 +123,9 @@ class Queries:
         if self._run is None or self._run.path != folder:
             self._run, self._idle_bytes = open_run(folder), None
             self._run.sql_memory_limit = f"{MEMORY_BYTES}B"
-            self._run.sql_limits = lambda: self._limits(seconds)
         elif self._run.refresh():
             self._idle_bytes = None
-        late = threading.Event()
-        run = self._run
+        run, late = self._run, threading.Event()
 
         def interrupt() -> None:
             late.set()
@@ -120,7 +133,13 @@ class Queries:
 
         timer = threading.Timer(seconds, interrupt)
         timer.daemon = True
-        timer.start()
+
+        def start() -> AbstractContextManager[None]:
+            self._opened()
+            timer.start()
+            return self._limits(seconds)
+
+        run.sql_limits = start
         try:
             table = run.sql(query, limit=ROWS + 1).to_arrow()
             with self._limits(seconds):
