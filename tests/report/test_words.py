@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dask_strata.report.page.templates import asset
-from dask_strata.report.words import duration, number, rate, size
+from dask_strata.report.words import duration, number, rate, size, visible
 from tests.support.browsing import CHROMIUM, DRIVER, Browser, chromium
 
 UNITS = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5, "EiB": 6}
@@ -101,6 +101,29 @@ def test_unknown_is_a_dash(unknown: float | None) -> None:
     """An unknown value is a dash, and is not 0."""
     assert [size(unknown), duration(unknown), rate(unknown, 1), rate(1, unknown)][:3] == ["–"] * 3
     assert rate(1, None) == rate(1, 0) == "–"
+
+
+#: Unicode's default ignorable code points, except the joiners and variation selectors, and the
+#: blank pattern of Braille.
+INVISIBLE = [
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a\u202e\u2060\u206f",
+    "\u2800\u3164\ufeff\uffa0\ufff0\ufff8\U0001bca0\U0001d173\U000e0000\U000e0100\U000e0fff",
+]
+
+#: Texts of languages and emoji, with joiners and variation selectors.
+SPELLINGS = ["naïve ∑ 東京", "می\u200cخواهم", "क्\u200dष", "👩\u200d🔬", "❤\ufe0f", "한국어", "⠃⠗"]
+
+
+@pytest.mark.parametrize("character", "".join(INVISIBLE))
+def test_invisible_characters_are_spelled_out(character: str) -> None:
+    """A text that looks like another one shows its difference."""
+    assert visible(f"a{character}b") == f"a{character.encode('unicode_escape').decode()}b"
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
+def test_languages_and_emoji_are_unchanged(text: str) -> None:
+    """Joiners and variation selectors are part of spellings."""
+    assert visible(text) == text
 
 
 @pytest.fixture(scope="module")

@@ -19,18 +19,20 @@ __all__ = [
     "visible",
 ]
 
-#: Characters that change a terminal or the order of text, are invisible, or end a line. The two
-#: joiners, U+200C and U+200D, are part of the spelling of words and emoji.
+#: Characters that change a terminal or the order of text, are invisible, or end a line: controls,
+#: Unicode's default ignorable code points, and the blank pattern of Braille. The two joiners,
+#: U+200C and U+200D, and the variation selectors from U+FE00 are part of words and emoji.
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e"
+    r"\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
 
 
 def visible(text: str, *, keep_lines: bool = False) -> str:
-    r"""Return a text with its control characters replaced by escape sequences.
+    r"""Return a text with its control and invisible characters replaced by escape sequences.
 
     Parameters
     ----------
