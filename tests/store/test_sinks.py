@@ -65,3 +65,18 @@ def test_relayed_frames_go_to_files_of_processes_only(tmp_path: Path) -> None:
     sink.write(RelaySink.label("worker-00000000", frame), 0)
     assert sink.error
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_relayed_files_keep_permissions_that_were_set_by_hand(tmp_path: Path) -> None:
+    """A new file has the permissions of its folder; later frames do not change them."""
+    tmp_path.chmod(0o750)
+    sink = RelaySink(tmp_path, ".seg")
+    labelled = RelaySink.label("worker-0a1b2c3d", Encoder("worker-0a1b2c3d", {}).header())
+    path = tmp_path / "worker-0a1b2c3d.seg"
+    for mode in (0o640, 0o644, 0o600):
+        sink.write(labelled, 0)
+        assert sink.error is None
+        if mode != 0o640:
+            path.chmod(mode)
+            sink.write(labelled, 0)
+        assert path.stat().st_mode & 0o777 == mode

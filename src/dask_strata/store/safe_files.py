@@ -88,7 +88,7 @@ def share_as(folder: Path, *paths: Path) -> None:
 
 
 def create_file(path: Path, flags: int) -> int:
-    """Open a file in a run's folder, created with the permissions of its folder.
+    """Open a file in a run's folder; a new or empty one gets the permissions of its folder.
 
     Parameters
     ----------
@@ -109,7 +109,8 @@ def create_file(path: Path, flags: int) -> int:
     """
     mode = path.parent.stat().st_mode & 0o666
     fd = os.open(path, flags, mode)
-    _set_mode(fd, mode)
+    if os.fstat(fd).st_size == 0:  # permissions that were set later stay
+        _set_mode(fd, mode)
     return fd
 
 
