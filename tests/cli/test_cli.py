@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -217,6 +219,33 @@ def test_errors_contain_no_control_characters(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "Did you mean evil\\x1b]0;owned" in done.stderr
     assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["default", "json"])
+def test_arguments_that_are_not_utf8(
+    tmp_path: Path, form: str, strata: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Keys and files that are not UTF-8 are found as the record spells them, else named so."""
+    run = new_run(tmp_path / "r")
+    scheduler = Process(run, "scheduler-1")
+    scheduler.write("scheduler_transitions", life("caf\udce9", 1, 2, "tcp://w:1"))
+    scheduler.write("claimed_inputs", [{"key": "caf\udce9", "uri": "/data/caf\udce9.txt"}])
+    scheduler.end()
+    options = [] if form == "default" else ["--format", form]
+    for command, name in (("story", "caf"), ("lineage", "caf"), ("lineage", "/data/caf")):
+        ending = ".txt" if "/" in name else ""
+        found = strata(command, run, f"{name}\udce9{ending}", *options)
+        assert (found.returncode, found.stderr) == (0, "")
+        assert "caf\\udce9" in found.stdout.replace("\\\\", "\\")
+        missing = strata(command, run, f"{name}\udcff", *options)
+        assert (missing.returncode, missing.stdout) == (1, "")
+        assert re.match(
+            r"Error: The record has (no task|neither a task nor a file) ", missing.stderr
+        )
+        assert f"{name}\\udcff" in missing.stderr
+    wrong = strata("query", run, "select '\udcff'")
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("Error: SQL: ")
 
 
 def test_explaining_a_query_is_reading(run: Path) -> None:

@@ -191,6 +191,10 @@ def test_options_for_the_token(
     refused = strata("serve", folder, "--host", "0.0.0.0", "--no-token")
     assert refused.returncode == 2
     assert "token" in refused.stderr
+    for wrong in (("--token", "t\udcff"), ("--host", "h\udcff")):
+        refused = strata("serve", folder, "--port", "0", *wrong)
+        assert refused.returncode == 2
+        assert "This is a bug" not in refused.stderr
     everywhere = serve(folder, "--host", "0.0.0.0")
     assert everywhere.get("/").status == 200
     assert everywhere.get("/", Authorization="").status == 401
@@ -209,6 +213,9 @@ def test_options_for_the_token(
     assert unprotected.get("/", Authorization="").status == 200
     monkeypatch.setenv("DASK_STRATA_TOKEN", "from-the-environment")
     assert serve(folder).token == "from-the-environment"
+    monkeypatch.setenv("DASK_STRATA_TOKEN", "t\udcff")
+    refused = strata("serve", folder, "--port", "0")
+    assert (refused.returncode, "not UTF-8" in refused.stderr) == (2, True)
     monkeypatch.setenv("DASK_STRATA_TOKEN", "")
     assert len(serve(folder).token) >= 32
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dask_strata.errors import StrataError, UnknownTaskError
+from dask_strata.schema import recorded_text
 
 if TYPE_CHECKING:
     from dask_strata.run import Run, Task
@@ -331,6 +332,7 @@ def trace(
     StrataError
         The record has neither a task nor a file of this name, or several files.
     """
+    name = recorded_text(name)
     try:
         task = run.task(name, key_type)
     except UnknownTaskError as error:
@@ -482,7 +484,7 @@ def _files(run: Run, ids: _Ints, steps: _Ints, condition: str) -> list[FileUse]:
 
 def _absolute(uri: str | os.PathLike[str]) -> str:
     name = os.fspath(uri)
-    return name if "://" in name else os.path.abspath(name)
+    return recorded_text(name if "://" in name else os.path.abspath(name))
 
 
 def _within(uri: str, folder: str) -> bool:

@@ -147,4 +147,10 @@ def _token(
         click.echo("Every user of this machine can read these runs.", err=True)
     if no_token or not (token or needed):
         return None
+    try:
+        (token or "").encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            "The token is not UTF-8: no browser can send it.", hint="Use ASCII characters."
+        ) from None
     return token or secrets.token_urlsafe(_TOKEN_BYTES)

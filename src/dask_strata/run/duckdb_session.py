@@ -144,6 +144,7 @@ def fetch_read_only(
         The query was interrupted.
     """
     try:
+        query.encode()  # DuckDB's error for a text that UTF-8 cannot encode is one about types
         statements = connection.extract_statements(query)
     except (duckdb.Error, UnicodeEncodeError) as error:
         raise QueryError(f"SQL: {_first_line(error)}", hint=_hint(query)) from None

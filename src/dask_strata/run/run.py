@@ -33,7 +33,14 @@ from dask_strata.run.query_tables import query_tables, words
 from dask_strata.run.table_view import TableView, as_type, microseconds
 from dask_strata.run.task import Task
 from dask_strata.run.workspace import Workspace
-from dask_strata.schema import DERIVED, RECORDED, TABLES, split_wire_key, wire_key
+from dask_strata.schema import (
+    DERIVED,
+    RECORDED,
+    TABLES,
+    recorded_text,
+    split_wire_key,
+    wire_key,
+)
 from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.interruptible import interruptible
 from dask_strata.store.manifest import Manifest
@@ -379,7 +386,7 @@ class Run:
         UnknownTaskError
             The record has no such task, or several.
         """
-        text, kind = split_wire_key(wire_key(key))
+        text, kind = split_wire_key(recorded_text(wire_key(key)))
         kinds = self.key_types(text)
         if not isinstance(key, str):
             kinds = [k for k in kinds if k == kind]

@@ -33,7 +33,7 @@ from dask_strata.schema.executions import EXECUTIONS
 from dask_strata.schema.graph import GRAPH
 from dask_strata.schema.imported import DARSHAN, IMPORTS
 from dask_strata.schema.job import JOB
-from dask_strata.schema.keys import KEY_MARK, split_wire_key, wire_key
+from dask_strata.schema.keys import KEY_MARK, recorded_text, split_wire_key, wire_key
 from dask_strata.schema.processes import PROCESSES
 from dask_strata.schema.profiles import PROFILES
 from dask_strata.schema.record import RECORD
@@ -67,6 +67,7 @@ __all__ = [
     "Column",
     "Kind",
     "Table",
+    "recorded_text",
     "split_wire_key",
     "wire_key",
 ]

@@ -53,3 +53,17 @@ def split_wire_key(wire: str) -> tuple[str, str]:
         return wire, "str"
     kind, _, text = wire[1:].partition(KEY_MARK)
     return text, kind
+
+
+def recorded_text(text: str) -> str:
+    r"""Return a text as the record contains it: what UTF-8 cannot encode is an escape sequence.
+
+    Parameters
+    ----------
+    text : str
+        Any text, such as a command's argument, which may contain bytes that are not UTF-8.
+
+    >>> recorded_text("caf\udce9")
+    'caf\\udce9'
+    """
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -29,10 +29,12 @@ def listen(host: str, port: int) -> list[socket.socket]:
     Raises
     ------
     UsageError
-        The port is in use, or may not be used.
+        The port is in use or may not be used, or the host has no valid name.
     """
     try:
         return list(bind_sockets(port, host))
+    except UnicodeError:
+        raise UsageError(f"{host} is no name of a host.") from None
     except OSError as error:
         raise UsageError(
             f"Cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}.",
