@@ -132,7 +132,7 @@ def _file_table(files: tuple[FileUse, ...]) -> RichTable:
             Text(part_of(use)),
             "–" if use.events is None else f"{use.events:,}",
             size(use.read_bytes if use.read_bytes is not None else use.nbytes),
-            use.mode,
+            Text(visible(use.mode)),
             evidence_of(use),
             f"{use.steps}",
             Text(visible(use.key)),
