@@ -212,6 +212,11 @@ def test_a_real_run_whose_workers_have_neither_pids_nor_threads(
     counted = counted_by_darshan(folder)
     assert shown(strata, run, "total") == counted
     assert shown(strata, run, "host") == counted
+    of_hosts = strata("io", run, "--by", "host", "--format", "json", check=True).stdout
+    # Logs of this host beside those of workers are tied to the host only: their bytes are untied.
+    [host] = [row for row in json.loads(of_hosts) if row["host"] == "x3107c0s7b0n0"]
+    assert (host["n_logs"], host["n_tied"]) == (12, 4)
+    assert (host["untied_read_bytes"], host["untied_write_bytes"]) == (1_195_700, 24_828)
     matched = answers(opened, "select host, worker, certainty from darshan_logs where worker <> ''")
     assert len({row["worker"] for row in matched}) == 4
     assert len({row["host"] for row in matched}) == 1
