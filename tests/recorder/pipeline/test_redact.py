@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import string
 import time
+from html import escape
 from urllib.parse import quote
 
 import numpy as np
@@ -20,20 +22,21 @@ from dask_strata.recorder.pipeline.redact import (
     redact_text,
     redact_value,
 )
-from tests.support.secrets import FORMS, ORDINARY
+from tests.support.secrets import ASSIGNMENTS, FOLDERS, FORMS, MARKERS, ORDINARY, TOKENS
 
 SECRET_NAMES = [
     "password", "PGPASSWORD", "db.passwd", "secret", "client-secret", "AWS_SECRET_ACCESS_KEY",
     "token", "HF_TOKEN", "accessToken", "apikey", "api-key", "API_KEY", "apiKey", "credential",
     "credentials", "private-key", "access-key", "auth", "basic_auth", "oauth2", "cookie",
     "PBS_JOBCOOKIE", "session-key", "SLURM_JWT", "DB_PWD", "smtp.pass",
-    "DASK_INTERNAL_INHERIT_CONFIG", "internal_inherit_config",
+    "DASK_INTERNAL_INHERIT_CONFIG", "internal_inherit_config", "DBPASS", "MYSQLPWD",
+    "fs.azure.account.key.x.net", "token.value",
 ]  # fmt: skip
 PLAIN_NAMES = [
     "author", "authority", "authenticate-timeouts", "distributed.comm.timeouts", "tokenize",
     "tokenize.ensure-deterministic", "TOKENIZERS_PARALLELISM", "key", "distributed.comm.tls.key",
     "keys", "PWD", "OLDPWD", "pass", "bypass-limit", "passes", "secretary", "monkey", "", "-",
-    "temporary-directory", "distributed.worker.memory.target",
+    "bypass", "compass", "temporary-directory", "distributed.worker.memory.target",
 ]  # fmt: skip
 
 
@@ -137,6 +140,83 @@ def test_forms_of_secrets(form):
     assert redact_text(clean) == clean
 
 
+def odd_forms():
+    """Yield forms with odd values, which are encoded as in URLs, encoded URLs and XML."""
+    for form in FORMS:
+        in_a_url = re.search(r"(?:://|%)\S*\{M\}", form)
+        for marker in MARKERS:
+            if (form in TOKENS and not marker.isdecimal()) or (form in FOLDERS and "/" in marker):
+                continue
+            value = escape(marker) if form.startswith("<") else marker
+            value = quote(value, safe="") if in_a_url else value
+            yield form, quote(value, safe="") if "%3" in form else value
+
+
+@pytest.mark.parametrize(("form", "marker"), list(odd_forms()))
+def test_forms_of_odd_secrets(form, marker):
+    """A secret that resembles a number, a variable, a path or a list is replaced as a whole."""
+    clean = redact_text(form.replace("{M}", marker))
+    assert marker[-3:] not in clean
+    assert REDACTED in clean or "***@" in clean
+    assert redact_text(clean) == clean
+
+
+@pytest.mark.parametrize("form", ASSIGNMENTS)
+def test_a_secret_with_parentheses(form):
+    """Parentheses within a value are replaced with it."""
+    assert redact_text(form.replace("{M}", "abc(def)99")) == form.replace("{M}", REDACTED)
+
+
+@pytest.mark.parametrize("word", ["pass", "value", "required", "hunter", "Secret", "ON", "a", "$x"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "DB_PASSWORD={}",
+        "https://h/?token={}&a=b",
+        "run --password {}",
+        "run --password={}",
+        '["--password", "{}"]',
+        "SET X_TOKEN={};",
+    ],
+)
+def test_a_word_is_a_value(form, word):
+    """After an equals sign or an option, a word is a secret, too."""
+    assert redact_text(form.format(word)) == form.format(REDACTED)
+
+
+@pytest.mark.parametrize("value", ["none", "None", "null", "true", "False", "${X}", "$X_1", ""])
+@pytest.mark.parametrize("form", ["DB_PASSWORD={}", "run --password={}", "run --token {}"])
+def test_a_value_that_is_no_secret(form, value):
+    """No value, a switch and a variable of a shell are unchanged."""
+    assert redact_text(form.format(value)) == form.format(value)
+
+
+@pytest.mark.parametrize("form", ["password: {}", "password = {}", "login(me, password={})"])
+def test_a_word_that_may_be_no_value(form):
+    """Where sentences and code have a word, only what is no usual word or code is replaced."""
+    for word in ("None", "self.password", "password", "os.environ[x]"):
+        assert redact_text(form.format(word)) == form.format(word)
+    assert redact_text(form.format("hunter22")) == form.format(REDACTED)
+    assert redact_text("password: required") == "password: required"
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("PWD=/home/me", "PWD=/home/me"),
+        ("pwd: /home/me", "pwd: /home/me"),
+        ("PWD=../me; ls", "PWD=../me; ls"),
+        ("UID=me;PWD=/x;DATABASE=y", "UID=me;PWD=(redacted);DATABASE=y"),
+        ("Pwd=/x", "Pwd=(redacted)"),
+        ("PWD=1234", "PWD=(redacted)"),
+        ("pass=12 pass=12345678", "pass=12 pass=(redacted)"),
+    ],
+)
+def test_a_folder_or_a_password(text, clean):
+    """`PWD` is a folder if a path follows, but not in a connection string."""
+    assert redact_text(text) == clean
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_within_a_log(form):
     """The text before and after a secret, on other lines, is unchanged."""
@@ -175,7 +255,8 @@ def test_url_password_never_survives(user, password, scheme, around):
 MARKS = st.sampled_from(
     ["://", "@", ":", "=", "?", "&", "token", "--", "Bearer ", "Authorization", "eyJ", "a", " ",
      "'", '"', "(", "sk-", ".", "0", "pwd", "-u ", "%3D", "[", "{", "\\", "`", "cookie: ", ";", "<",
-     ">", "key", "sig=", "==", "x1", "-----BEGIN PRIVATE KEY-----", "password", "\ud800", "\n"],
+     ">", "key", "|", "&", "getenv(", "curl ", "-su ", "$", "mysql -p",
+     "sig=", "==", "x1", "-----BEGIN PRIVATE KEY-----", "password", "\ud800", "\n"],
 )  # fmt: skip
 
 
@@ -195,7 +276,12 @@ def test_redacting_twice_is_redacting_once(text):
      "auth={", "basic ", "cookie: a=", "%3a%2f%2f", "%3A%2F%2Fa%40", "-u a:", "mysql ", "sig=",
      "?sig=%",
      "<token>", "('token', '", "'--token=", "--token='a' ", "set_password(", "login me password ",
-     "token: a|", "setenv token ", "API key:", "token\t", "\u0130token="],
+     "token: a|", "setenv token ", "API key:", "token\t", "\u0130token=", "curl ", "curl -a",
+     "curl -uaaaaaaaa", "curl \\\n:", "curl -ua ", "curl -uaaa:",
+     "mysql \\\n", "mysql -p'", "token: |\n", "token: |\n ", "- ",
+     "password = (\n'a'\n", "password = ('a' ", "pass=[\n", "token.a=", "token=a&", "token=a(b)",
+     "token=(", "token=a(", "pwd=/;uid=",
+     "authorization: a b='c',", "[['token', '", "getenv('token', '", "'--token', 'a' "],
 )  # fmt: skip
 def test_time_is_linear(piece):
     """400,000 characters of any repeated pattern take less than 2 s of CPU time."""
@@ -217,6 +303,11 @@ def test_time_is_linear(piece):
         (["sshpass", "-p", "hunter2", "ssh"], ["sshpass", "-p", "(redacted)", "ssh"]),
         (["plink", "-pw", "hunter2", "host"], ["plink", "-pw", "(redacted)", "host"]),
         (["x.py", "-p8080", "-p", "data"], ["x.py", "-p8080", "-p", "data"]),
+        (["x.py", "--password", "$ecret99"], ["x.py", "--password", "(redacted)"]),
+        (["curl", "-su", "me:/a b", "h"], ["curl", "-su", "me:(redacted)", "h"]),
+        (["curl", "-sume:hunter2", "h"], ["curl", "-sume:(redacted)", "h"]),
+        (["curl", "-u", "me", "-p", "h:1"], ["curl", "-u", "me", "-p", "h:1"]),
+        (["rsync", "-u", "host:/data", "copy"], ["rsync", "-u", "host:/data", "copy"]),
     ],
 )
 def test_secrets_on_a_command_line_are_left_out(arguments: list[str], clean: list[str]) -> None:
@@ -244,6 +335,10 @@ def test_values_of_secret_names():
         "headers": [("Cookie", "a=b"), ("Host", "x")],
         "environment": [{"name": "DB_PASSWORD", "value": "x"}, {"name": "HOME", "value": "/x"}],
         "folder": {"pwd": "/home/me"},
+        "connection": {"Pwd": "/x", "pass": ".y", "DBPASS": "z", "fs.azure.account.key.x": "K"},
+        "pairs": [["password", "hunter2"], ["a", "b"]],
+        "columns": ["password", "name"],
+        "keys": [["token-0123456789abcdef0123456789abcdef", "sum-1"]],
         "command": ["run", "--password", "hunter2"],
     }
     assert redact_value(value) == {
@@ -261,6 +356,10 @@ def test_values_of_secret_names():
             {"name": "HOME", "value": "/x"},
         ],
         "folder": {"pwd": "/home/me"},
+        "connection": dict.fromkeys(("Pwd", "pass", "DBPASS", "fs.azure.account.key.x"), REDACTED),
+        "pairs": [["password", REDACTED], ["a", "b"]],
+        "columns": ["password", "name"],
+        "keys": [["token-0123456789abcdef0123456789abcdef", "sum-1"]],
         "command": ["run", "--password", REDACTED],
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dask_strata.recorder.pipeline.secret_names import is_counted, is_secret_name, is_short_name
+from dask_strata.recorder.pipeline.secret_names import is_counted, is_pass, is_secret_name
 
 #: Words after the name of a secret that are no secrets: values in code, and words of a sentence.
 _WORDS = (
@@ -20,9 +20,11 @@ _WORDS = (
 )
 _NO_SECRETS = frozenset(_WORDS.split())
 
-#: Placeholders: `$TOKEN`, `%(token)s`, `{token}`, `<token>`, `***`.
-_PLACEHOLDER = re.compile(
-    r"\$(?:[A-Za-z_]\w*|[{(].*)|%\(?\w*\)?[sdr]?|\{+[A-Za-z_.!:]*\}+|<.*|\*+|[{\[(].*"
+#: Placeholders: `%(token)s`, `{token}`, `<token>`, `***`.
+_PLACEHOLDER = re.compile(r"%(?:\(\w*\)?)?[sdr]?|\{+[A-Za-z_.!:]*\}+|<[A-Za-z_.-]*>?|\*+|[{\[(].*")
+#: Values that are no secrets wherever they are, and references to variables of a shell.
+_REFERENCE = re.compile(
+    r"(?:(?i:none|null|true|false)|\$(?:[A-Z_][A-Z0-9_]*|\{[A-Za-z_]\w*\}))[.,:;!?\]})]*"
 )
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -30,10 +32,10 @@ _OPERATOR_AFTER = re.compile(
     r"\(|\[|[ \t]{1,4}(?:[+*/|%&<>]|-(?=\s)|[!=]=|(?:if|or|and|is|in|for)\b)"
 )
 _DEFAULT_AFTER = re.compile(r"[ \t]{0,4}=(?!=)")
-_PATH = re.compile(r"[/~.]|[A-Za-z]:[\\/]")
+_PATH = re.compile(r"""[/~]|\.{1,2}(?=[/\\\s"';]|\Z)|[A-Za-z]:[\\/]""")
 
-#: Number of digits of a port, and of a number in code that is no secret.
-_LONGEST_PORT, _LONGEST_COUNT = 5, 3
+#: Number of digits of a port, of a number in code that is no secret, and of a number of passes.
+_LONGEST_PORT, _LONGEST_COUNT, _LONGEST_PASS = 5, 3, 5
 
 
 def is_word(value: str) -> bool:
@@ -43,7 +45,16 @@ def is_word(value: str) -> bool:
     (True, True, False)
     """
     word = value.lower().rstrip(".,:;!?]})")
-    return word in _NO_SECRETS or _PLACEHOLDER.fullmatch(value) is not None
+    return word in _NO_SECRETS or is_reference(value) or _PLACEHOLDER.fullmatch(value) is not None
+
+
+def is_reference(value: str) -> bool:
+    """Return whether a value is no value, a switch or a variable of a shell.
+
+    >>> is_reference("none"), is_reference("${TOKEN}"), is_reference("required")
+    (True, True, False)
+    """
+    return _REFERENCE.fullmatch(value) is not None
 
 
 def is_path(text: str, position: int = 0) -> bool:
@@ -92,7 +103,7 @@ def is_number(name: str, value: str, *, port: bool, in_code: bool) -> bool:
         return True
     if in_code and len(number) <= _LONGEST_COUNT:
         return True
-    return is_counted(name) or is_short_name(name)
+    return is_counted(name) or (is_pass(name) and len(number) <= _LONGEST_PASS)
 
 
 def is_code(name: str, match: re.Match[str], *, colon: bool, in_a_call: bool) -> bool:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeGuard
+from typing import Any
 
 from dask_strata.recorder.pipeline.plain_values import is_path
 from dask_strata.recorder.pipeline.secret_names import (
     holds_secret,
+    is_folder_name,
+    is_key,
     is_secret_name,
     is_secret_option,
     is_short_name,
@@ -97,19 +99,28 @@ _OPENAI = re.compile(r"sk-(?:(?<![\w-]sk-)|(?<=%[0-9A-Fa-f]{2}sk-))")
 #: fast; the text before it is verified afterwards.
 _USER_AND_PASSWORD = re.compile(
     r"""-(?:[uU]|-user|-proxy-user)(?:=|[ \t]{1,4}|["'],[ ]?)(?P<quote>["'])?"""
-    r"""(?P<user>[^\s:"'/@\\$]{1,100}):(?![/($])(?P<password>(?(quote)[^"'\n]+|[^\s"'/]+))"""
+    r"""(?P<user>[^\s:"'/@\\$]{1,100}):(?![/(]|\$[A-Z_{(])(?P<password>(?(quote)[^"'\n]+|[^\s"'/]+))"""
 )
+#: As above after `curl`, of which one argument may contain several options: `curl -su me:password`.
+_OF_CURL = re.compile(
+    r"""\bcurl\b(?:[^\n;|]|\\\n){0,300}?[\s"']-(?:[A-Za-z#]{0,10}?[uU]|-user|-proxy-user)"""
+    r"""(?:=|[ \t]{1,4}|["'],[ ]?)?(?P<quote>["'])?(?P<user>[^\s:"'=-][^\s:"']{0,100}):"""
+    r"""(?!//|\$(?:[A-Z_][A-Z0-9_]*|\{\w+\})(?:[\s"']|\Z)|\$\()"""
+    r"""(?P<password>(?(quote)[^"'\n]+|[^\s"']+))"""
+)
+_USER_AT_END = re.compile(r"-[A-Za-z#]{0,10}[uU]")
 _USER_OPTIONS = frozenset(("-u", "-U", "--user", "--proxy-user"))
 
 #: `-px` is a password only after these commands, and `-p x` only after sshpass.
 _SHORT_PASSWORD = re.compile(
-    r"""\b((?:mysql|mariadb)[\w-]{0,20}\b[^\n;|]{0,300}?[\s"']-p(?=[^\s"',])"""
+    r"""\b((?:mysql|mariadb)[\w-]{0,20}\b(?:[^\n;|]|\\\n){0,300}?"""
+    r"""(?:[\s"']-p(?=[^\s"',])|\s-p(?P<quote>["'])(?=[^\s"']))"""
     r"""|sshpass\b["', ]{0,4}-p["', ]{0,4})"""
-    r"""(?!\(redacted\))([^\s"';|]+)"""
+    r"""(?(quote)[^"'\n]+|[^\s"';|]+)"""
 )
 
 
-_SHORT_PASSWORD_COMMAND = re.compile(r"(?:^|/)(mysql|mariadb|sshpass)[\w-]{0,20}$")
+_SHORT_PASSWORD_COMMAND = re.compile(r"(?:^|/)(mysql|mariadb|sshpass|curl)[\w-]{0,20}$")
 
 
 def may_contain_secret(text: str) -> bool:
@@ -121,6 +132,7 @@ def may_contain_secret(text: str) -> bool:
         or "-----BEGIN " in text
         or "%40" in text
         or _USER_AND_PASSWORD.search(text) is not None
+        or ("curl" in text and _OF_CURL.search(text) is not None)
         or ("-p" in text and _SHORT_PASSWORD.search(text) is not None)
     )
 
@@ -210,6 +222,8 @@ def redact_text(text: str) -> str:
         text = _ENCODED_USER.sub(rf"\1{NO_USER}", text)
     if ":" in text and ("-u" in text or "-U" in text):
         text = _USER_AND_PASSWORD.sub(_without_password, text)
+    if "curl" in text and ":" in text:
+        text = _OF_CURL.sub(_without_password, text)
     if "-p" in text and ("mysql" in text or "mariadb" in text or "sshpass" in text):
         text = _SHORT_PASSWORD.sub(rf"\1{REDACTED}", text)
     text = without_values(text)
@@ -247,14 +261,18 @@ def redact_value(value: Any, depth: int = 20) -> Any:
         if _are_arguments(value):
             return redact_arguments(list(value))
         if _is_pair(value):
-            return [value[0], REDACTED]
-        return [redact_value(inner, depth - 1) for inner in value]
+            return [next(iter(value)), REDACTED]
+        return [
+            [inner[0], REDACTED] if _is_pair(inner, list) else redact_value(inner, depth - 1)
+            for inner in value
+        ]
     return redact_text(plain_text(value))
 
 
 def _holds_secret(key: str, value: Any) -> bool:
     if is_short_name(key):
-        return isinstance(value, str) and bool(value) and not is_path(value)
+        is_folder = is_folder_name(key) and isinstance(value, str) and is_path(value)
+        return isinstance(value, str) and bool(value) and not is_folder
     return holds_secret(key, value)
 
 
@@ -264,12 +282,14 @@ def _names_secret(mapping: Mapping[Any, Any]) -> bool:
     return any(isinstance(n, str) and holds_secret(n, mapping.get("value")) for n in names)
 
 
-def _is_pair(items: Collection[Any]) -> TypeGuard[tuple[str, Any]]:
+def _is_pair(items: Any, kind: type[tuple[Any, ...] | list[Any]] = tuple) -> bool:
     """Return whether items are a secret with its name, as in `("password", "x")`."""
-    if not isinstance(items, tuple) or len(items) != 2:  # noqa: PLR2004  a name and a value
+    if not isinstance(items, kind) or len(items) != 2:  # noqa: PLR2004  a name and a value
         return False
     name, value = items
-    return isinstance(name, str) and isinstance(value, (str, bytes)) and holds_secret(name, value)
+    if not (isinstance(name, str) and isinstance(value, (str, bytes))):
+        return False
+    return holds_secret(name, value) and not is_key(name)
 
 
 def _are_arguments(items: Collection[Any]) -> bool:
@@ -338,14 +358,18 @@ def redact_arguments(arguments: Sequence[str]) -> list[str]:
         elif secret and equals:
             clean.append(f"{name}={REDACTED}")
         elif follows_user:
-            clean.append(redact_text(f"-u '{argument}'")[len("-u '") : -1])
-        elif command and argument.startswith("-p") and argument != "-p":
+            start = "curl -u '" if command == "curl" else "-u '"
+            clean.append(redact_text(f"{start}{argument}'")[len(start) : -1])
+        elif command == "curl" and argument.startswith("-"):
+            clean.append(redact_text(f"curl {argument}")[len("curl ") :])
+        elif command != "curl" and command and argument.startswith("-p") and argument != "-p":
             clean.append(f"-p{REDACTED}")
         else:
             clean.append(redact_text(argument))
         follows_secret = secret and not equals
         follows_secret |= command == "sshpass" and argument == "-p"
         follows_user = argument in _USER_OPTIONS
+        follows_user |= command == "curl" and _USER_AT_END.fullmatch(argument) is not None
         if not argument.startswith("-"):
             found = _SHORT_PASSWORD_COMMAND.search(argument)
             command = found[1] if found is not None else command

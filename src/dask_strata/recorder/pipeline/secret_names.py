@@ -15,12 +15,19 @@ _KEYS = (
     "|storage|subscription"
 )
 
+#: Words that are joined with "pass" in names of secrets, as in `DBPASS`; `bypass` is no secret.
+_OWNERS = (
+    "admin|amqp|app|auth|db|ftp|http|imap|kafka|key|ldap|login|mail|mongo|my|mysql|ora|oracle|pg"
+    "|pop3|postgres|proxy|redis|root|smtp|sql|ssh|store|su|sudo|svn|user|vnc|web|wifi"
+)
+
 _SECRET_NAME = re.compile(
     r"password|passwd|passphrase|passcode|passkey|secret(?!ar)|credential|apikey|accesskey"
     r"|privatekey|authkey|sessionkey|cookie(?!cutter)|token(?!i[sz])|internal-inherit-config"
     r"|-(?:o?auth\d?|authz|authorization|bearer|jwt)-"
     rf"|-(?:{_KEYS})-key-"
-    r"|[a-z0-9]-(?:pass|pwd|pw)-",
+    r"|[a-z0-9]-(?:pass|pwd|pw)-"
+    rf"|-(?:{_OWNERS})(?:pass|pwd|pw)\d?-",
 )
 
 
@@ -94,6 +101,37 @@ def is_short_name(name: str) -> bool:
     (True, False)
     """
     return name.lstrip("-").lower() in ("pwd", "pw", "pass")
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether a short name may also be that of a folder.
+
+    >>> is_folder_name("PWD"), is_folder_name("Pwd"), is_folder_name("pass")
+    (True, False, False)
+    """
+    return name.lstrip("-") in ("pwd", "PWD")
+
+
+def is_pass(name: str) -> bool:
+    """Return whether a short name may also be that of the number of a pass.
+
+    >>> is_pass("pass"), is_pass("Pwd")
+    (True, False)
+    """
+    return name.lstrip("-").lower() == "pass"
+
+
+#: Dask's hash at the end of a task's name.
+_HASH = re.compile(r"-[0-9a-f]{32}")
+
+
+def is_key(name: str) -> bool:
+    """Return whether a name is that of a task, which may contain a word such as `token`.
+
+    >>> is_key("read-token-0123456789abcdef0123456789abcdef"), is_key("token")
+    (True, False)
+    """
+    return _HASH.search(name) is not None
 
 
 def is_secret_option(argument: str) -> bool:

@@ -14,10 +14,13 @@ from dask_strata.recorder.pipeline.plain_values import (
     is_name_in_code,
     is_number,
     is_path,
+    is_reference,
     is_word,
 )
 from dask_strata.recorder.pipeline.secret_names import (
     is_counted,
+    is_folder_name,
+    is_key,
     is_secret_name,
     is_secret_option,
     is_short_name,
@@ -53,7 +56,7 @@ _AFTER = re.compile(
     r"(?:"
     rf"(?P<assigned>[ \t]{{0,8}}(?:{_TYPE}|[:!]?==?>?|:|%3[DdAa]|%253[DdAa])[ \t]{{0,8}})"
     r"""|(?P<paired>,?\s{0,40}["']?[vV]alue["']?\s{0,4}[:=]\s{0,4})(?=\S)"""
-    rf"|(?P<comma>,[ ]?)(?=b?{_QUOTE})"
+    rf"|(?P<comma>,\s{{0,40}})(?=b?{_QUOTE})"
     r"|(?P<called>)(?=\()"
     r"|(?P<element>(?:\s[^<>\n]{0,100})?>)(?=[^<\s])"
     r"|(?P<space>[ \t]{1,4})(?=\S)"
@@ -65,19 +68,35 @@ _QUOTED = re.compile(
     rf"""|[frbuFRBU]{{0,2}}(?P<quote>{_QUOTE})(?P<inner>(?:[^\\\n]|\\[^\n])*?)"""
     r"""(?:(?P=quote)|(?=\\?(?:\n|\Z)))"""
 )
-_END_OF_PAIR = re.compile(r"\s{0,4},?\s{0,4}\)")
-_BARE = re.compile(r"""(?:[^\s"'`&;(),\\]|,(?=[^\s"'])|\\(?![rnt"'`]))+""")
+_END_OF_PAIR = re.compile(r"\s{0,8},?\s{0,8}[)\]]")
+_BARE = re.compile(r"""(?:[^\s"'`&;(),\\]|,(?=[^\s"'])|\\(?![rnt"'`])|&(?=[^\s"'`&;(),\\>]))+""")
+#: As above in an assignment of a shell or a file, with parentheses.
+_ASSIGNED = re.compile(rf"""(?:{_BARE.pattern.removesuffix("+")}|\([^\s"'()]{{0,200}}\))+""")
 #: The part that decides whether a value is code or a word. A bound keeps the time linear.
 _START_OF_BARE = re.compile(_BARE.pattern.removesuffix("+") + "{1,300}")
 _QUERY_VALUE = re.compile(r"""[^&;\s"'<>#()\\]+""")
-_CONTAINER = re.compile(r"[\[({][^\[\](){}\n]{0,1000}[\])}]")
+_CONTAINER = re.compile(
+    r"[\[({](?:[^\[\](){}\n]{0,1000}|[ \t\r]{0,100}\n[^\[\](){}]{0,1000})[\])}]"
+)
+#: A line that is continued, before the text in quotes on the next one.
+_CONTINUED = re.compile(rf"(?:\((?:[ \t]*\r?\n)?|\\?\r?\n)[ \t]*(?=[frbuFRBU]{{0,2}}{_QUOTE})")
+_BETWEEN_STRINGS = re.compile(rf"\s{{1,200}}(?=[frbuFRBU]{{0,2}}{_QUOTE})")
+_END_OF_STRINGS = re.compile(r"\s{0,200}\)")
+#: A value of YAML on the lines that follow, which are indented.
+_BLOCK = re.compile(r"[|>][+-]?\d?[+-]?[ \t]*\r?(?=\n)")
+_BEFORE_YAML_NAME = re.compile(r"""(?:\A|\n)([ \t]*(?:-[ \t]+)*)["']?\Z""")
 _ELEMENT = re.compile(r"[^<\n]{1,1000}(?=</)")
-_END_OF_ENCODED = re.compile(r"%(?:25)?(?:26|23|20|22|27|3[Bb]|7[Dd]|0[AaDd]|2[Cc])")
+_SEPARATORS = r"(?:26|23|20|22|27|3[Bb]|7[Dd]|0[AaDd]|2[Cc])"
+_END_OF_ENCODED = re.compile(f"%{_SEPARATORS}")
+_END_OF_TWICE_ENCODED = re.compile(f"%(?:25)?{_SEPARATORS}")
 
+#: A parameter in quotes.
+_PARAMETER = r"""[\w.-]{1,60}=(?:\\{0,3}"[^"\n\\]*\\{0,3}"|\\{0,3}'[^'\n\\]*\\{0,3}')"""
 #: Schemes whose parameters extend to the end of the line, or one word after any other scheme.
 _AUTHORIZATION = re.compile(
     r"""(?i)(?:[frb]?["'`])?(?P<value>(?:digest|oauth|hawk|mac|signature|aws4-\S{1,30})\s"""
-    r"""(?:[^\n"'\\]|\\?"[^"\\\n]*\\?")+"""
+    r"""(?:[^\n"'\\]|\\?"(?:[^"\\\n]|\\[^"\n])*\\?")+"""
+    rf"""|[a-z][a-z0-9-]{{1,30}}[ \t]{{1,4}}{_PARAMETER}(?:[,;][ ]?{_PARAMETER})*"""
     r"""|(?:[a-z][a-z0-9-]{1,30}(?:[ \t]{1,4}|%20|\+))?[^\s"',;()\\]+)"""
 )
 _COOKIES = re.compile(r"""[^\s=;,"'\\()]{1,200}=(?:"[^"\n]*"|[^\s;,"'\\]*)(?:;[ ]?[^\s;"',\\]+)*""")
@@ -89,9 +108,24 @@ _AFTER_SCHEME = {
     "basic": re.compile(r"(?i)basic(?:\s{1,8}|%20|\+)(?P<value>[A-Za-z0-9+/]{6,}={0,2})"),
 }
 
+#: A user or a server in a connection string.
+_CONNECTION = re.compile(
+    r"(?i)(?:^|[;\s\"'])(?:uid|user(?:[ ]?id|name)?|server|host|driver|dsn|data[ ]source|database"
+    r"|initial[ ]catalog)[ ]?="
+)
+
 #: Texts before a name.
 _WORD_BEFORE = re.compile(r"\b[A-Za-z]{3,12}[ ]\Z")
-_PAIR_BEFORE = re.compile(r"""(?:^|[^\w])\(\s{0,4}b?["']$""")
+_PAIR_BEFORE = re.compile(
+    r"""(?:(?:^|\W)\(|(?:(?:^|[^\w\])])\[|\]\s{0,4},)\s{0,8}\[)\s{0,8}b?\\{0,3}["']$"""
+)
+#: Functions whose arguments are a name and a value.
+_CALL_BEFORE = re.compile(
+    r"""(?i:env|setdefault|\.(?:get|pop|set|option|config|add|put|add_?header|set_?property))"""
+    r"""\(\s{0,8}b?\\{0,3}["']$"""
+)
+#: Declarations of options, in which the text after an option is no value.
+_DECLARATION_BEFORE = re.compile(r"\b(?:add_)?(?:[oO]ption|[aA]rgument)\([^()]*$")
 _SETENV_BEFORE = re.compile(r"(?:\bsetenv|\bENV|\bset -g?x)\s{1,4}$")
 _LABEL_BEFORE = re.compile(r"\b(?:name|key):[ \t]{1,4}$")
 _LOGIN_BEFORE = re.compile(r"\blogin\s{1,4}\S{1,100}\s{1,20}$")
@@ -110,12 +144,14 @@ _FILE_NAME = (
 )
 #: Names in which the word for a secret describes something else.
 _NO_VALUE = re.compile(
-    rf"{_FILE_NAME}|(?i:[_-](?:fd|file|files|path|paths|dir|folder|len|length|size|count|type"
-    r"|types|index|idx|pos|offset|start|end|interval|ttl|timeout|lifetime|expiry|expires|limit|url"
+    rf"{_FILE_NAME}|(?i:[._-](?:fd|file|files|path|paths|dir|folder|len|length|size|count|type"
+    r"|types|index|idx|pos|offset|start|end|interval|ttl|timeout|lifetime|expiry|expires|expiration|limit|url"
     r"|uri|endpoint))$"
 )
 #: Owners whose parts are secrets, whatever the parts are called.
-_SECRET_OWNER = re.compile(r"(?i)secret|passw|credential")
+_SECRET_OWNER = re.compile(
+    r"(?i)secret|passw|credential|(?:access|account|api|private|storage)[._-]?key"
+)
 #: First and last position of a secret in a text.
 _Span = tuple[int, int]
 
@@ -164,7 +200,29 @@ class _Site:
         owner, dot, last = name.rpartition(".")
         if not dot or is_short_name(last) or is_secret_name(last):
             return True
-        return _SECRET_OWNER.search(owner) is not None
+        return _SECRET_OWNER.search(owner) is not None or self._is_setting
+
+    @property
+    def _is_setting(self) -> bool:
+        """Whether a dotted name is that of a setting rather than of an attribute in code."""
+        if self.name.startswith("-"):
+            return True
+        if self.after.lastgroup != "assigned" or self.operator in _COMPARISONS:
+            return False
+        return self.is_assignment or _QUOTED.match(self.text, self.position) is not None
+
+    @property
+    def is_in_a_call(self) -> bool:
+        """Whether the name is that of a keyword argument."""
+        return self.operator == "=" and self.before(100).rstrip().endswith(("(", ","))
+
+    @property
+    def is_assignment(self) -> bool:
+        """Whether a value follows an equals sign as in a shell, where words are values."""
+        if self.after.lastgroup != "assigned" or self.after["close"] or self.is_in_a_call:
+            return False
+        sign = self.after["assigned"]
+        return sign == "=" or (sign[0] == "%" and sign[-1] in "dD")
 
     @property
     def is_option(self) -> bool:
@@ -298,15 +356,17 @@ def _assigned(site: _Site) -> _Span | None:
         return None
     if site.after["close"] == "]" and site.after["assigned"] != "=":
         return None  # an index, as in `seen[token] = x`
-    last = site.name.lower()
-    if last.endswith("authorization"):
-        return _authorization(text, position)
+    found, is_decided = _in_lines(site)
+    if is_decided:
+        return found
     quoted = _QUOTED.match(text, position)
     if quoted is not None:
         found = _inside(quoted)
-        if found is None or (is_short and is_path(text, found[0])) or _is_no_value(site, quoted):
-            return None
-        return found
+        is_no_secret = found is None or _is_folder(site, found) or _is_no_value(site, quoted)
+        return None if is_no_secret else found
+    last = site.name.lower()
+    if last.endswith("authorization"):
+        return _authorization(site)
     if last.endswith("cookie") and site.operator == ":":
         cookies = _COOKIES.match(text, position)
         if cookies is not None:
@@ -315,13 +375,81 @@ def _assigned(site: _Site) -> _Span | None:
     return _contained(site, container) if container is not None else _bare(site)
 
 
-def _authorization(text: str, position: int) -> _Span | None:
-    match = _AUTHORIZATION.match(text, position)
+def _in_lines(site: _Site) -> tuple[_Span | None, bool]:
+    """Return the secret on the lines after a name, if any, and whether no other form applies."""
+    block = _BLOCK.match(site.text, site.position)
+    if block is not None and site.operator == ":":
+        return _in_a_block(site, block.end()), True
+    continued = _CONTINUED.match(site.text, site.position)
+    if continued is None or not _continues(site, continued):
+        return None, False
+    found = _on_next_lines(site.text, continued)
+    return found, found is not None
+
+
+def _in_a_block(site: _Site, position: int) -> _Span | None:
+    """Return the lines that follow and are indented more than the name."""
+    name = _BEFORE_YAML_NAME.search(site.before(100))
+    if name is None:
+        return None
+    text, indent = site.text, len(name[1]) + 1
+    lines = re.compile(rf"(?:\n[ \t]{{{indent},}}\S[^\n]*|\n[ \t]*(?=\n))*").match(text, position)
+    if lines is None or not any(map(str.isalnum, lines.group())):
+        return None
+    start = position + len(lines.group()) - len(lines.group().lstrip())
+    stop = start + len(lines.group().strip())
+    return None if text[start:stop] == REDACTED else (start, stop)
+
+
+def _continues(site: _Site, continued: re.Match[str]) -> bool:
+    """Return whether the next line has the value, and not the body of `class Token:`."""
+    if site.operator == "=":
+        return continued.group()[0] in "(\\"
+    if site.operator != ":":
+        return False
+    return bool(site.after["close"]) or _BEFORE_YAML_NAME.search(site.before(100)) is not None
+
+
+def _on_next_lines(text: str, continued: re.Match[str]) -> _Span | None:
+    """Return a text in quotes on the next lines, or in parentheses, of one or more parts."""
+    first = part = _QUOTED.match(text, continued.end())
+    while part is not None:
+        last = part
+        between = _BETWEEN_STRINGS.match(text, part.end())
+        part = _QUOTED.match(text, between.end()) if between is not None else None
+    if first is None:
+        return None
+    if continued.group()[0] in "\r\n" and first["triple"] is not None:
+        return None  # the docstring of a function
+    if continued.group()[0] == "(" and not _END_OF_STRINGS.match(text, last.end()):
+        return None  # a tuple or code
+    start, stop = first.span("inner" if first["triple"] is None else "long")
+    stop = last.span("inner" if last["triple"] is None else "long")[1]
+    if text[start:stop] == REDACTED or not any(map(str.isalnum, text[start:stop])):
+        return None
+    return start, stop
+
+
+def _is_folder(site: _Site, value: _Span) -> bool:
+    """Return whether a value is a folder, as in `PWD=/home/me`, outside of connection strings."""
+    if not (is_folder_name(site.name) and is_path(site.text, value[0])):
+        return False
+    line = site.before(300).rpartition("\n")[2]
+    following = site.text[value[1] : value[1] + 100]
+    return not (
+        (line.rstrip().endswith(";") and _CONNECTION.search(line)) or _CONNECTION.match(following)
+    )
+
+
+def _authorization(site: _Site) -> _Span | None:
+    text = site.text
+    match = _AUTHORIZATION.match(text, site.position)
     if match is None:
         return None
     value = match["value"]
     is_call = text[match.end() : match.end() + 1] == "(" and is_name_in_code(value)
-    if is_call or is_word(value) or not any(map(str.isalnum, value)):
+    is_plain = is_reference(value) if site.is_assignment else is_word(value)
+    if is_call or is_plain or not any(map(str.isalnum, value)):
         return None
     return match.span("value")
 
@@ -364,8 +492,10 @@ def _cut(value: re.Match[str] | None, operator: str = "") -> _Span | None:
     if value is None:
         return None
     text, (start, stop) = value.string, value.span()
-    if "%" in operator and (end := _END_OF_ENCODED.search(text, start, stop)) is not None:
-        stop = end.start()
+    if "%" in operator:
+        ends = _END_OF_TWICE_ENCODED if "%25" in operator else _END_OF_ENCODED
+        end = ends.search(text, start, stop)
+        stop = end.start() if end is not None else stop
     while stop > start and text[stop - 1] in "}]>.,:":
         stop -= 1
     if text.startswith(REDACTED, start) or not any(map(str.isalnum, text[start:stop])):
@@ -387,8 +517,9 @@ def _bare(site: _Site) -> _Span | None:
         stop = text.find(text[begin - 1], position, position + 1000)
         if stop > 0 and "\n" not in text[position:stop]:
             return position, stop
-    pattern = _QUERY_VALUE if before in ("?", "&") else _BARE
-    return _cut(pattern.match(text, position), site.operator)
+    value = _QUERY_VALUE.match(text, position) if before in ("?", "&", "#") else None
+    pattern = _ASSIGNED if site.is_assignment else _BARE
+    return _cut(value or pattern.match(text, position), site.operator)
 
 
 def _is_no_assignment(site: _Site) -> bool:
@@ -407,15 +538,19 @@ def _is_plain(site: _Site, match: re.Match[str]) -> bool:
     """Return whether an unquoted value is code, a number of tokens or a word of a sentence."""
     name, operator, value = site.name, site.operator, match.group()
     spaced = site.text[site.position - 1] in " \t"
-    in_a_call = operator == "=" and site.before(16).rstrip().endswith(("(", ","))
+    in_a_call = site.is_in_a_call
     unspaced_colon = site.after["assigned"] == ":"
-    if is_word(value) or is_called(match):
+    if site.is_assignment:
+        is_command = value == "$" and site.text[match.end() : match.end() + 1] == "("
+        if is_command or is_reference(value):
+            return True
+    elif is_word(value) or is_called(match):
         return True
     if is_number(name, value, port=unspaced_colon, in_code=spaced or in_a_call):
         return True
-    if is_short_name(name) and (
-        is_path(value) or (operator == ":" and name.lower().lstrip("-") != "pwd")
-    ):
+    if _is_folder(site, match.span()):
+        return True
+    if is_short_name(name) and operator == ":" and name.lower().lstrip("-") != "pwd":
         return True
     if not (spaced or in_a_call or site.after["close"]):
         return False
@@ -425,7 +560,14 @@ def _is_plain(site: _Site, match: re.Match[str]) -> bool:
 def _contained(site: _Site, container: re.Match[str]) -> _Span | None:
     """Return a tuple, list or mapping with texts, or a value in braces as in `Pwd={x;y}`."""
     inner = container.group()[1:-1]
-    if site.operator in _COMPARISONS or "token" in site.name.lower():
+    if site.operator in _COMPARISONS:
+        return None
+    if site.is_assignment:
+        is_list = is_counted(site.name) and re.search(r"[\s,\"']", inner) is not None
+        is_count = is_number(site.name, inner, port=False, in_code=True)
+        is_plain = is_list or is_count or not any(map(str.isalnum, inner))
+        return None if is_plain else container.span()
+    if "token" in site.name.lower():
         return None
     in_braces = container.group()[0] == "{" and site.after["assigned"] == "="
     if '"' in inner or "'" in inner or (in_braces and not inner.isalpha()):
@@ -446,7 +588,7 @@ def _paired(site: _Site) -> _Span | None:
 
 def _after_comma(site: _Site) -> _Span | None:
     """Return the secret of `("password", "x")`, or of the arguments `"--password", "x"`."""
-    if not site.after["close"] or not (site.is_option or site.is_secret):
+    if not site.after["close"] or not (site.is_option or site.is_secret) or is_key(site.name):
         return None
     match = _QUOTED.match(site.text, site.position)
     found = _inside(match) if match is not None else None
@@ -454,16 +596,18 @@ def _after_comma(site: _Site) -> _Span | None:
         return None
     if site.name.startswith("-"):
         value = site.text[found[0] : found[1]]
-        is_name = value.lower() in site.name.lower() or is_secret_name(value)
-        return None if value.startswith("-") or is_name else found
-    if _PAIR_BEFORE.search(site.before(8)) and _END_OF_PAIR.match(site.text, match.end()):
-        return found
-    return None
+        is_declared = _DECLARATION_BEFORE.search(site.before(200)) is not None
+        return None if value.startswith("-") or is_declared else found
+    before = site.before(32)
+    is_pair = _PAIR_BEFORE.search(before) and _END_OF_PAIR.match(site.text, match.end())
+    return found if is_pair or _CALL_BEFORE.search(before) else None
 
 
 def _called(site: _Site) -> _Span | None:
     """Return the arguments of `set_password("x")` and the like."""
     if site.after["close"] or not _SETTER.search(site.name) or not is_secret_name(site.name):
+        return None
+    if site.before(4) == "def ":
         return None
     container = _CONTAINER.match(site.text, site.position)
     if container is None or not ('"' in container.group() or "'" in container.group()):
@@ -495,7 +639,7 @@ def _after_space(site: _Site) -> _Span | None:
     if _QUOTED.match(text, position):
         return _quoted(text, position)
     start = _START_OF_BARE.match(text, position)
-    if start is None or is_word(start.group()):
+    if start is None or is_reference(start.group()):
         return None
     if start.group().isdecimal() and is_counted(site.name):
         return None
