@@ -49,6 +49,9 @@ import dask_strata
 # curl -u me:@text-curl@ https://host/ -H 'X-Auth-Token: @text-header@'
 # passwd: @text-passwd@
 # export FOO_TOKEN=@text-export@ && mysql -p@text-mysql@ db
+# curl -fsSu me:@text-curl-options@ https://host/ && mysql -u me -p'@text-mysql-quoted@' db
+# --conf fs.azure.account.key.x.dfs.core.windows.net=@text-azure@
+# password=$e@text-dollar@ password=a&@text-ampersand@ Pwd=/@text-slash@;
 # wget 'https://host/x?X-Amz-Signature=@text-presigned@&page=1'
 # the password is @prose@, in base 64 @base64@
 # "Server=db;Uid=me;Pwd=@text-connection@;Database=x"
@@ -61,6 +64,15 @@ pieces = "pass" + "word=" + "@pieces@"
 key = """-----BEGIN OPENSSH PRIVATE KEY-----
 @text-pem@
 -----END OPENSSH PRIVATE KEY-----"""
+default = dict(DB="x").get("DB_PASSWORD", "@text-default@")
+long_password = (
+    "@text-long@"
+    "@text-longer@"
+)
+settings = """
+token: |
+  @text-block@
+"""
 aws = "AKIA@TEXTAWS@"
 jwt = "eyJhbGciOiJIUzI1NiJ9.@text-jwt@.sIgNaTuRe"
 github = "ghp_@text-github@0123456789"
@@ -186,6 +198,7 @@ if __name__ == "__main__":
         client.log_event("notes", {"message": "password = @event-text@"})
         client.log_event("notes", {"jwt": "@event-key@", "n": 4096})
         client.log_event("notes", ["--password", "@event-argument@"])
+        client.log_event("notes", [["password", "@event-pair@"], ["n", 1]])
         client.log_event("notes", {"text": hidden["event-hidden"]})
         client.log_event("https://me:@event-topic@@host/", {"n": 1})
         (worker,) = client.scheduler_info()["workers"]

@@ -37,10 +37,31 @@ PROVEN_BY = {
     "Arguments and results": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Passwords in URLs,": (f"{REDACT}test_secret_in_text", f"{REDACT}test_forms_of_secrets"),
     "Secret names contain": (f"{REDACT}test_secret_name", f"{REDACT}test_forms_of_secrets"),
-    "A value may follow": (f"{REDACT}test_forms_of_secrets",),
+    "A value may follow": (
+        f"{REDACT}test_forms_of_secrets",
+        f"{REDACT}test_forms_of_odd_secrets",
+    ),
+    "A name may have": (f"{REDACT}test_forms_of_odd_secrets",),
+    "In texts, a name": (f"{REDACT}test_ordinary_texts",),
+    "After an equals sign": (
+        f"{REDACT}test_a_word_is_a_value",
+        f"{REDACT}test_a_value_that_is_no_secret",
+        f"{REDACT}test_ordinary_texts",
+    ),
+    "After a colon,": (
+        f"{REDACT}test_ordinary_texts",
+        f"{REDACT}test_a_word_that_may_be_no_value",
+    ),
+    "A path after `PWD`": (f"{REDACT}test_a_folder_or_a_password",),
     "A password in `-u": (
         f"{REDACT}test_forms_of_secrets",
+        f"{REDACT}test_forms_of_odd_secrets",
         f"{REDACT}test_a_user_with_a_password_on_a_command_line",
+        f"{REDACT}test_secrets_on_a_command_line_are_left_out",
+    ),
+    "So is a password": (
+        f"{REDACT}test_forms_of_odd_secrets",
+        f"{REDACT}test_secrets_on_a_command_line_are_left_out",
     ),
     "A path or address": (PLANTED,),
     "In annotations, messages": (f"{REDACT}test_values_of_secret_names", PLANTED),
