@@ -167,6 +167,7 @@ FORMS = [
     "curl -u me@example.org:{M} https://host/",
     "curl https://host/ \\\n  -u me:{M}",
     "['curl', '-su', 'me:{M}']",
+    "wget -u me:a/b{M} host",
     'os.getenv("DB_PASSWORD","{M}")',
     'os.environ.get("DB_PASSWORD", "{M}")',
     'environ.setdefault("API_TOKEN","{M}")',
@@ -179,6 +180,10 @@ FORMS = [
     'password = \\\n    "{M}"',
     'auth = (\n    "me",\n    "{M}",\n)',
     '{"password":\n   "{M}"}',
+    'password=SecretStr("{M}")',
+    "auth=aiohttp.BasicAuth('me', '{M}')",
+    "cookies={'sid': '{M}'}",
+    "passwords=['{M}', 'x']",
 ]
 
 #: Values of secrets that start oddly, or resemble a number, a variable, a path or a list.

@@ -99,7 +99,7 @@ _OPENAI = re.compile(r"sk-(?:(?<![\w-]sk-)|(?<=%[0-9A-Fa-f]{2}sk-))")
 #: fast; the text before it is verified afterwards.
 _USER_AND_PASSWORD = re.compile(
     r"""-(?:[uU]|-user|-proxy-user)(?:=|[ \t]{1,4}|["'],[ ]?)(?P<quote>["'])?"""
-    r"""(?P<user>[^\s:"'/@\\$]{1,100}):(?![/(]|\$[A-Z_{(])(?P<password>(?(quote)[^"'\n]+|[^\s"'/]+))"""
+    r"""(?P<user>[^\s:"'/@\\$]{1,100}):(?![/(]|\$[A-Z_{(])(?P<password>(?(quote)[^"'\n]+|[^\s"']+))"""
 )
 #: As above after `curl`, of which one argument may contain several options: `curl -su me:password`.
 _OF_CURL = re.compile(

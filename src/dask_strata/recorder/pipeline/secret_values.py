@@ -70,6 +70,9 @@ _QUOTED = re.compile(
 )
 _END_OF_PAIR = re.compile(r"\s{0,8},?\s{0,8}[)\]]")
 _BARE = re.compile(r"""(?:[^\s"'`&;(),\\]|,(?=[^\s"'])|\\(?![rnt"'`])|&(?=[^\s"'`&;(),\\>]))+""")
+#: Lists of tokens are lists of words.
+_TOKENS = re.compile(r"(?i)tokens$")
+_SEVERAL = re.compile(r"[\s,\"']")
 #: As above in an assignment of a shell or a file, with parentheses.
 _ASSIGNED = re.compile(rf"""(?:{_BARE.pattern.removesuffix("+")}|\([^\s"'()]{{0,200}}\))+""")
 #: The part that decides whether a value is code or a word. A bound keeps the time linear.
@@ -517,9 +520,15 @@ def _bare(site: _Site) -> _Span | None:
         stop = text.find(text[begin - 1], position, position + 1000)
         if stop > 0 and "\n" not in text[position:stop]:
             return position, stop
-    value = _QUERY_VALUE.match(text, position) if before in ("?", "&", "#") else None
-    pattern = _ASSIGNED if site.is_assignment else _BARE
-    return _cut(value or pattern.match(text, position), site.operator)
+    value = _QUERY_VALUE.match(text, position) if before in ("?", "&") else None
+    if value is not None or not site.is_assignment:
+        return _cut(value or _BARE.match(text, position), site.operator)
+    found = _cut(_ASSIGNED.match(text, position), site.operator)
+    # The arguments of a call, as in `password=SecretStr("x")`.
+    arguments = _CONTAINER.match(text, found[1]) if found is not None else None
+    if found is None or arguments is None or arguments.group()[0] != "(":
+        return found
+    return found[0], arguments.end()
 
 
 def _is_no_assignment(site: _Site) -> bool:
@@ -563,7 +572,7 @@ def _contained(site: _Site, container: re.Match[str]) -> _Span | None:
     if site.operator in _COMPARISONS:
         return None
     if site.is_assignment:
-        is_list = is_counted(site.name) and re.search(r"[\s,\"']", inner) is not None
+        is_list = _TOKENS.search(site.name) is not None and _SEVERAL.search(inner) is not None
         is_count = is_number(site.name, inner, port=False, in_code=True)
         is_plain = is_list or is_count or not any(map(str.isalnum, inner))
         return None if is_plain else container.span()
