@@ -89,7 +89,8 @@ DERIVED = (
                 "other_read_bytes",
                 "bytes",
                 "bytes that other threads of its process read meanwhile, without the recorder's: "
-                "those of libraries, and Dask's; null if another task ran or Dask spilled",
+                "those of libraries, and Dask's; null if another task ran, Dask spilled, or the "
+                "recorder read or wrote at its start or end",
             ),
             col("other_write_bytes", "bytes", "bytes that they wrote, likewise"),
             col(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from dask_strata.config import read_settings
 from dask_strata.recorder.pipeline import resource_usage
+from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.resource_usage import Sample, begin, close_files, end
+from dask_strata.store.manifest import Manifest
+from tests.conftest import wait_until
 
 on_linux = pytest.mark.skipif(
     not Path("/proc/thread-self/io").exists(), reason="only Linux accounts for threads"
@@ -98,22 +103,53 @@ def test_differences_of_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("foreign", "others"),
-    [((3, 3, 70), (4000, 900)), ((4, 4, 70), (None, None)), ((4, 3, 70), (None, None))],
-    ids=["the recorder wrote", "Dask spilled meanwhile", "Dask spills still"],
+    ("first", "foreign", "others"),
+    [
+        ((3, 2, 0, 0), (5, 2, 30, 70), (4000, 900)),
+        ((3, 2, 0, 0), (5, 3, 30, 70), (None, None)),
+        ((3, 2, 0, 0), None, (None, None)),
+        (None, (5, 2, 30, 70), (None, None)),
+    ],
+    ids=["the recorder read and wrote", "Dask spilled", "under way at the end", "at the start"],
 )
-def test_other_threads(foreign: tuple[int, int, int], others: tuple[Any, Any]) -> None:
+def test_other_threads(first: Any, foreign: Any, others: tuple[Any, Any]) -> None:
     """They have the process's bytes without the thread's, the readings' and the recorder's."""
     own, all_ = io(1000, 2000, 0, 0, 0, 0), io(50_000, 60_000, 0, 0, 0, 0)
     after = io(1000 + len(own) + 500, 2100, 0, 0, 0, 0)
     readings = len(all_) + len(own) + len(after)
-    later = io(50_000 + readings + 500 + 4000, 60_000 + 100 + 70 + 900, 0, 0, 0, 0)
+    later = io(50_000 + readings + 500 + 30 + 4000, 60_000 + 100 + 70 + 900, 0, 0, 0, 0)
     found = used(
-        sample(0, None, io=own)._replace(process_io=all_, foreign=(3, 3, 0)),
+        sample(0, None, io=own)._replace(process_io=all_, foreign=first),
         sample(1, None, io=after)._replace(process_io=later, foreign=foreign),
     )
     assert (found["read_bytes"], found["write_bytes"]) == (500, 100)
     assert (found["other_read_bytes"], found["other_write_bytes"]) == others
+
+
+@on_linux
+@pytest.mark.usefixtures("files")
+def test_the_recorders_own_bytes_are_of_no_task(tmp_path: Path) -> None:
+    """A recorder that writes and samples all the time gives no execution a byte."""
+    (tmp_path / "segments").mkdir()
+    Manifest("0a1b", "own", 0, "0").write(tmp_path)
+    settings = read_settings({"flush-interval": "10ms", "sample-interval": "10ms"})
+    engine = Engine("worker", "0a1b", tmp_path, settings)
+    engine.start(address="w")
+    own = f"dask-strata-{engine.process}"
+    known = []
+    try:
+        wait_until(lambda: not any(t.name == f"{own}-facts" for t in threading.enumerate()))
+        for i in range(200):
+            before = begin(alone=True)
+            engine.add("job", name="x" * 1000)
+            time.sleep(i % 20 / 1000)
+            found = used(before, end(alone=True))
+            if found["other_read_bytes"] is not None:
+                known.append((found["other_read_bytes"], found["other_write_bytes"]))
+    finally:
+        engine.finish("done")
+    assert len(known) > 20
+    assert set(known) == {(0, 0)}
 
 
 def test_missing_readings_are_null() -> None:

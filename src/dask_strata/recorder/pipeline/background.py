@@ -75,8 +75,8 @@ class BackgroundTasks:
     def _loop(self) -> None:
         self._skip_delay.wait(_AFTER_SECONDS)
         while self._pending:
-            with foreign_io.unmeasured():
+            with foreign_io.operation():  # of unknown size: it may start processes and threads
                 self._call(self._pending[0])
+                self.read_bytes = thread_read_bytes()
             self._pending.popleft()
             self.cpu_seconds = time.thread_time()
-            self.read_bytes = thread_read_bytes()

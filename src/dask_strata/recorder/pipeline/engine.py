@@ -24,12 +24,11 @@ from typing import Any
 
 from dask_strata import flushing
 from dask_strata.config import VERSION, Settings
-from dask_strata.recorder.pipeline import foreign_io
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.pipeline.background import BackgroundTasks
 from dask_strata.recorder.pipeline.comm import open_sink
 from dask_strata.recorder.pipeline.errors import RecorderErrors
-from dask_strata.recorder.pipeline.resource_usage import process_usage, thread_read_bytes
+from dask_strata.recorder.pipeline.resource_usage import own_io, process_usage, thread_read_bytes
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.writer_thread import WriterThread
 from dask_strata.store.frames import Batch
@@ -138,7 +137,6 @@ class Engine:
         header = self._encoder.header()
         to_comm = None if send is None else lambda frame: send(self.process, frame)
         self.sink = open_sink(folder, self.process, run_id, to_comm, header)
-        self._counted_bytes = 0
         self._writer = WriterThread(
             self.sink, f"{name}-writer", self._after_write, settings.fsync_interval
         )
@@ -331,9 +329,6 @@ class Engine:
         ]
 
     def _after_write(self) -> None:
-        if self.sink.transport == "file":
-            foreign_io.count_written(self.sink.written_bytes - self._counted_bytes)
-            self._counted_bytes = self.sink.written_bytes
         self._errors.report(self.sink.error, self._writer.failed_syncs)
 
     def _loop(self) -> None:
@@ -344,7 +339,8 @@ class Engine:
             self.flush()
             if began >= next_sample:
                 next_sample = began + sampling
-                self._sample()
+                with own_io():
+                    self._sample()
             self._own_cpu = time.thread_time()
             for source in self.sources:
                 if (reason := self._errors.ask(source.end_reason)) is not None:

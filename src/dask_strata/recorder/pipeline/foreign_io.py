@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: Number of operations of unknown size that have begun and ended, and bytes that were written.
-began = ended = written = 0
+#: Number of operations that have begun and ended.
+began = ended = 0
+
+#: Of the ended ones: operations of unknown size, and bytes that the others read and wrote.
+unmeasured = read = written = 0
 
 _lock = threading.Lock()
 
@@ -28,31 +31,40 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def unmeasured() -> Iterator[None]:
-    """Mark the block as an operation that reads or writes an unknown number of bytes."""
-    global began, ended  # noqa: PLW0603  one number for the process
+def operation() -> Iterator[Callable[[int, int], None]]:
+    """Mark the block as an operation that reads or writes.
+
+    Yields
+    ------
+    callable
+        Takes the bytes that the operation read and wrote. They are unknown unless it is called.
+    """
+    global began, ended, unmeasured, read, written  # noqa: PLW0603  one number for the process
+    sizes: tuple[int, int] | None = None
+
+    def measure(bytes_read: int, bytes_written: int) -> None:
+        nonlocal sizes
+        sizes = bytes_read, bytes_written
+
     with _lock:
         began += 1
     try:
-        yield
+        yield measure
     finally:
         with _lock:
-            ended += 1
+            if sizes is None:
+                unmeasured += 1
+            else:
+                read += sizes[0]
+                written += sizes[1]
+            ended += 1  # after the others, because `state` reads it before them
 
 
-def count_written(nbytes: int) -> None:
-    """Count bytes that the recorder has written to files.
-
-    Parameters
-    ----------
-    nbytes : int
-        The bytes.
-    """
-    global written  # noqa: PLW0603  one number for the process
-    with _lock:
-        written += nbytes
+def state() -> tuple[int, int, int, int]:
+    """Return the numbers of ended and of unmeasured operations, and of bytes read and written."""
+    return ended, unmeasured, read, written
 
 
-def state() -> tuple[int, int, int]:
-    """Return the numbers of begun and ended operations, and of written bytes."""
-    return began, ended, written
+def quiet_since(before: tuple[int, int, int, int]) -> bool:
+    """Return whether no operation was under way at any time since this `state`."""
+    return began == before[0]

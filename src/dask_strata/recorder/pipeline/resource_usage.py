@@ -11,6 +11,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from operator import attrgetter, sub
 from pathlib import Path
 from time import time_ns
@@ -64,8 +65,9 @@ class Sample(NamedTuple):
         Raw text of ``/proc/self/status``; read only if the peak memory in ``usage`` is inherited.
     process_io : bytes or None
         Raw text of ``/proc/self/io``; read only if no other task runs, as it belongs to all tasks.
-    foreign : tuple of int
-        I/O of the process that belongs to no task, see `foreign_io.state`.
+    foreign : tuple of int or None
+        I/O of the process that belongs to no task, see `foreign_io.state`; None if some of it was
+        under way during the reading of `process_io`.
     """
 
     time_ns: int
@@ -74,7 +76,7 @@ class Sample(NamedTuple):
     statm: bytes | None
     status: bytes | None = None
     process_io: bytes | None = None
-    foreign: tuple[int, int, int] = (0, 0, 0)
+    foreign: tuple[int, int, int, int] | None = None
 
 
 class _Files:
@@ -115,8 +117,7 @@ def begin(*, alone: bool = False) -> Sample:
     files.busy = True
     status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
     statm = _read(files.statm)
-    foreign = foreign_io.state() if alone else _NOTHING
-    process_io = _read(files.process_io) if alone else None
+    process_io, foreign = _process_io(files) if alone else (None, None)
     io = _read(files.io)
     usage = None if _THREAD is None else getrusage(_THREAD)
     return Sample(time_ns(), usage, io, statm, status, process_io, foreign)
@@ -134,8 +135,7 @@ def end(*, alone: bool = False) -> Sample:
     usage = None if _THREAD is None else getrusage(_THREAD)
     files = _local.files
     io = _read(files.io)
-    process_io = _read(files.process_io) if alone else None
-    foreign = foreign_io.state() if alone else _NOTHING
+    process_io, foreign = _process_io(files) if alone else (None, None)
     statm = _read(files.statm)
     status = None if files.status is None else _read(files.status, _LONGEST_STATUS)
     files.busy = False
@@ -143,6 +143,13 @@ def end(*, alone: bool = False) -> Sample:
         with _lock:
             files.close()
     return Sample(now, usage, io, statm, status, process_io, foreign)
+
+
+def _process_io(files: _Files) -> tuple[bytes | None, tuple[int, int, int, int] | None]:
+    """Return the process's I/O, and the part of it that belongs to no task if that is known."""
+    foreign = foreign_io.state()
+    raw = _read(files.process_io)
+    return raw, foreign if foreign_io.quiet_since(foreign) else None
 
 
 def close_files() -> None:
@@ -196,6 +203,19 @@ def thread_read_bytes() -> int:
     return 0 if counts is None else counts[0]
 
 
+@contextlib.contextmanager
+def own_io() -> Iterator[None]:
+    """Mark the block as I/O of the recorder on the calling thread, which belongs to no task."""
+    with foreign_io.operation() as measure:
+        first = _io_counts(_read_once(_IO))
+        yield
+        raw = _read_once(_IO)
+        last = _io_counts(raw)
+        if raw is not None and first is not None and last is not None:
+            # The kernel counts the first of the two readings in the second, and that one later.
+            measure(last[0] + len(raw) - first[0], last[1] - first[1])
+
+
 def process_usage() -> dict[str, Any]:
     """Return the resources that this process has used so far, by column of ``process_samples``."""
     usage = None if _THREAD is None else _counts(getrusage(resource.RUSAGE_SELF))
@@ -236,8 +256,6 @@ MEASURES = (
     "other_write_bytes",
 )
 
-_NOTHING = (0, 0, 0)
-
 
 def _io_used(before: bytes | None, after: bytes | None) -> tuple[int | None, ...]:
     first, last = _io_counts(before), _io_counts(after)
@@ -253,14 +271,15 @@ def _other_io(
 ) -> tuple[int | None, int | None]:
     """Return the bytes that other threads of the process read and wrote between two samples."""
     first, last = _io_counts(before.process_io), _io_counts(after.process_io)
-    began, _, written = map(sub, after.foreign, before.foreign)
-    under_way = before.foreign[0] - before.foreign[1]
-    if first is None or last is None or None in own or began or under_way:
+    if first is None or last is None or before.foreign is None or after.foreign is None:
+        return None, None
+    _, unmeasured, foreign_read, foreign_written = map(sub, after.foreign, before.foreign)
+    if None in own or unmeasured:
         return None, None
     # Between its two readings, the process read the first of them and both of the thread's.
     readings = sum(len(raw or b"") for raw in (before.process_io, before.io, after.io))
-    read = last[0] - first[0] - readings - (own[0] or 0)
-    return max(0, read), max(0, last[1] - first[1] - written - (own[1] or 0))
+    read = last[0] - first[0] - readings - foreign_read - (own[0] or 0)
+    return max(0, read), max(0, last[1] - first[1] - foreign_written - (own[1] or 0))
 
 
 def _io_counts(raw: bytes | None) -> list[int] | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+from dask_strata.recorder.pipeline import foreign_io
 from dask_strata.schema.owners import waiting
 from dask_strata.store.sinks import BACKLOG_BYTES, Sink
 
@@ -113,7 +114,7 @@ class WriterThread:
     def _loop(self) -> None:
         while (item := self._next()) is not None:
             if item:
-                self._sink.write(*item)
+                self._write(*item)
                 with self._written:
                     self._waiting_bytes -= len(item[0])
                     self._n_written += 1
@@ -126,6 +127,18 @@ class WriterThread:
         if self._sync_interval is not None:
             self._sync()
         self._sink.close()
+
+    def _write(self, frame: bytes, rows: int) -> None:
+        sink = self._sink
+        if sink.transport == "comm":  # sockets are not part of the kernel's accounting
+            sink.write(frame, rows)
+            return
+        with foreign_io.operation() as measure:
+            before = sink.written_bytes
+            sink.write(frame, rows)
+            # A failed write may have written a part, and a relayed frame contains a label.
+            if sink.error is None and sink.transport == "file":
+                measure(0, sink.written_bytes - before)
 
     @waiting
     def _next(self) -> tuple[bytes, int] | tuple[()] | None:

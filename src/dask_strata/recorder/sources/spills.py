@@ -91,14 +91,14 @@ def _recorded(kind: type) -> type:
 
         def __setitem__(self, key: Any, value: object) -> None:
             began = time.perf_counter()
-            with foreign_io.unmeasured():
+            with foreign_io.operation():
                 super().__setitem__(key, value)
             for note in self.strata_notes:
                 note("spill", key, self.weight_by_key.get(key), began)
 
         def __getitem__(self, key: Any) -> object:
             began = time.perf_counter()
-            with foreign_io.unmeasured():
+            with foreign_io.operation():
                 value = super().__getitem__(key)
             for note in self.strata_notes:
                 note("unspill", key, self.weight_by_key.get(key), began)
