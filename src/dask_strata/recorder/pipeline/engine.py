@@ -212,6 +212,18 @@ class Engine:
         else:
             self._errors.count("rows waiting beyond the bound")
 
+    def call(self, action: Callable[[], None], name: str) -> None:
+        """Call an action of a source; count and log an exception instead of raising it.
+
+        Parameters
+        ----------
+        action : callable
+            The action.
+        name : str
+            Its name in the row.
+        """
+        self._errors.call(action, name)
+
     def count(self, name: str, value: int, *, recorded: int, final: bool) -> None:
         """Add a row of ``counters``. Call it on the thread that produces the counted rows.
 

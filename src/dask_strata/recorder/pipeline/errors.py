@@ -64,14 +64,22 @@ class RecorderErrors:
         answers = self.collect(lambda: [question()], getattr(question, "__qualname__", ""))
         return answers[0] if answers else None
 
-    def call(self, action: Callable[[], None]) -> None:
-        """Call an action of a recorder; count and log an exception instead of raising it."""
+    def call(self, action: Callable[[], None], name: str = "") -> None:
+        """Call an action of a recorder; count and log an exception instead of raising it.
+
+        Parameters
+        ----------
+        action : callable
+            The action.
+        name : str, optional
+            Its name in the record; that of the callable by default.
+        """
 
         def without_rows() -> Iterable[Any]:
             action()
             return ()
 
-        self.collect(without_rows, getattr(action, "__qualname__", "sampler"))
+        self.collect(without_rows, name or getattr(action, "__qualname__", "sampler"))
 
     def collect(self, produce: Callable[[], Iterable[Any]], name: str = "") -> list[Any]:
         """Return the items of an iterable, up to an exception, which is counted and logged.

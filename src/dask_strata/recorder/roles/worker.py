@@ -71,8 +71,9 @@ class WorkerRecorder(Source):
         held = [ts.key for ts in worker.state.tasks.values() if ts.state == "memory"]
         self._log = WorkerLogSource(log, self._address, held[:MAX_HELD])
         spills = SpillHook(worker, self._address)
+        self._attached.append(spills)
         shuffles = ShuffleSource(worker, engine)
-        self._attached += [spills, shuffles]
+        self._attached.append(shuffles)
         transfers = TransferSource(worker, incoming, outgoing, engine)
         sources = [self, self._log, transfers, shuffles, spills, self._loop]
         if settings.attempts:
@@ -132,8 +133,10 @@ class WorkerRecorder(Source):
         self._remove()
 
     def _remove(self) -> None:
-        for attached in self._attached:
-            attached.remove()
+        # The stack calls the others, too, if one raises.
+        with contextlib.ExitStack() as stack:
+            for attached in reversed(self._attached):
+                stack.callback(attached.remove)
 
     def sample(self) -> None:
         """Sample Dask's counter and the worker's state."""

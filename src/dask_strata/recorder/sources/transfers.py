@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import Any
 
 from dask_strata.recorder.pipeline.engine import Engine, now_ns, to_ns
@@ -144,13 +145,16 @@ class ShuffleSource(Source):
         self._begin(run, whole=True)
 
     def _begin(self, run: Any, *, whole: bool) -> None:
-        self._active[id(run)] = _FollowedShuffle(run, whole=whole)
+        def follow() -> None:
+            self._active[id(run)] = _FollowedShuffle(run, whole=whole)
+
+        self._engine.call(follow, "start of a P2P shuffle")
 
     def ended(self, run: Any) -> None:
         """Keep the last counters of a closed shuffle; called on the event loop."""
         shuffle = self._active.pop(id(run), None)
         if shuffle is not None:
-            shuffle.end()
+            self._engine.call(shuffle.end, "end of a P2P shuffle")
             self._ended.append(shuffle)
 
     def sample(self) -> None:
@@ -165,11 +169,14 @@ class ShuffleSource(Source):
         found = [self._ended.popleft() for _ in range(len(self._ended))]
         active, due = list(self._active.values()), self._due
         for shuffle in active:
-            shuffle.add_up()
+            self._engine.call(shuffle.add_up, "meter of a P2P shuffle")
         if due:
             self._due = False
             found += active
-        rows = [row for shuffle in found if (row := shuffle.row(self._address)) is not None]
+        rows: list[dict[str, Any]] = []
+        for shuffle in found:
+            # One by one, as an error costs the rows of its own shuffle only.
+            self._engine.call(partial(shuffle.add_row, rows, self._address), "P2P shuffle")
         if rows:
             yield Batch.of_rows("shuffle_samples", rows)
 
@@ -184,14 +191,14 @@ class ShuffleSource(Source):
             return
         runs.followers.remove(self)
         for shuffle in self._active.values():
-            shuffle.stop()
+            self._engine.call(shuffle.stop, "last of a P2P shuffle")
         manager = self._manager
         if not runs.followers and manager._runs is runs:  # noqa: SLF001  as in `_follow`
             manager._runs = set(runs)  # noqa: SLF001  as in `_follow`
 
 
 class _FollowedRuns(set[Any]):
-    """The shuffles of a worker; its followers learn when one is added and when one is removed."""
+    """The shuffles of a worker; calls its followers, which never raise, when one begins or ends."""
 
     def __init__(self, runs: Iterable[Any]) -> None:
         super().__init__(runs)
@@ -200,14 +207,12 @@ class _FollowedRuns(set[Any]):
     def add(self, run: Any) -> None:
         super().add(run)
         for follower in self.followers:
-            with contextlib.suppress(Exception):  # a recorder never fails a shuffle
-                follower.began(run)
+            follower.began(run)
 
     def remove(self, run: Any) -> None:
         super().remove(run)
         for follower in self.followers:
-            with contextlib.suppress(Exception):  # a recorder never fails a shuffle
-                follower.ended(run)
+            follower.ended(run)
 
 
 class _Metered:
@@ -267,9 +272,15 @@ class _FollowedShuffle:
 
     def end(self) -> None:
         """Keep the last counters, and let go of the shuffle."""
-        self._last = {**_heartbeat(self._run), "time": now_ns(), "ended": True}
-        self.stop()
-        self._run = None
+        run = self._run
+        self._last = {"time": now_ns(), "ended": True}
+        try:
+            self._last |= _heartbeat(run)
+        finally:
+            try:
+                self.stop()
+            finally:
+                self._run = None
 
     def add_up(self) -> None:
         """Add up the metered values so far."""
@@ -279,16 +290,15 @@ class _FollowedShuffle:
             self._sums[tuple(name)] += value
             self._counts[tuple(name)] += 1
 
-    def row(self, worker: str) -> dict[str, Any] | None:
-        """Return a row of ``shuffle_samples``; None if nothing has changed since the last."""
+    def add_row(self, rows: list[dict[str, Any]], worker: str) -> None:
+        """Append a row of ``shuffle_samples``, unless nothing has changed since the last."""
         run = self._run
         counted = self._last if run is None else {**_heartbeat(run), "ended": False}
         self.add_up()
         row = {**self._facts, **counted, **self._metered_columns()}
-        if row == self._written:
-            return None
-        self._written = row
-        return {"time": now_ns(), "worker": worker, **row}
+        if row != self._written:
+            self._written = row
+            rows.append({"time": now_ns(), "worker": worker, **row})
 
     def _metered_columns(self) -> dict[str, Any]:
         """Return the columns that Dask meters; {} for a shuffle that began before."""
