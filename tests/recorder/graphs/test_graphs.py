@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+import tracemalloc
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from dask._task_spec import Task
 from distributed import Client, LocalCluster, SchedulerPlugin
+from toolz import compose
 
 import dask_strata
 from dask_strata import Run
@@ -281,3 +283,39 @@ def test_hostile_definitions_have_names() -> None:
     assert found.function == "_operator.neg"
     assert json.loads(found.functions or "") == [f"{HERE}.{Hostile.__qualname__}", "_operator.neg"]
     assert names.of(Task("d", np.add, 1, 2)).function == "numpy.add"
+
+
+@pytest.mark.parametrize("form", ["arguments", "keywords", "nested", "composition", "fused"])
+def test_a_task_of_many_functions_has_a_bounded_list(form: str) -> None:
+    """A task has at most 200 names, however many functions it is given."""
+    functions = [partial(len) for _ in range(20_000)]
+    if form == "arguments":
+        task = Task("a", print, *functions)
+    elif form == "keywords":
+        task = Task("a", print, **{f"k{i}": each for i, each in enumerate(functions)})
+    elif form == "nested":
+        task = Task("a", print, *(Task(None, each, functions[0]) for each in functions))
+    elif form == "composition":
+        task = Task("a", compose(*functions))
+    else:
+        first = Task("a", abs, -1)
+        task = Task.fuse(first, Task("b", print, first.ref(), *functions))
+    found = FunctionNames().of(task)
+    assert len(json.loads(found.functions or "")) == 200
+
+
+def test_the_names_of_many_functions_need_bounded_memory() -> None:
+    """Names of 10,000 functions are kept, not those of all."""
+    tasks = [Task(i, partial(len)) for i in range(60_000)]
+    names = FunctionNames()
+    tracemalloc.start()
+    try:
+        first = [names.of(task) for task in tasks[:10_000]]
+        few = tracemalloc.get_traced_memory()[1]
+        del first
+        for task in tasks:
+            names.of(task)
+        many = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert many < 2 * few

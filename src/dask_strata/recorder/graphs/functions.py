@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from dask import _task_spec
@@ -20,7 +20,7 @@ _EXECUTE_FUSED = getattr(_task_spec, "_execute_subgraph", None)
 #: Bound on the names in one list.
 _MOST = 200
 
-#: Bound on the tasks of one fused task.
+#: Bound on the tasks of one fused task, and on the arguments of one task.
 _PARTS = 2000
 
 #: Bound on fused tasks inside fused tasks.
@@ -102,6 +102,8 @@ class FunctionNames:
 
     def _of_fused(self, spec: Any, inner: dict[Any, Any]) -> TaskFunctions:
         """Return the names for a fused task; most tasks of a layer have the same."""
+        if len(inner) > _PARTS:
+            return self._describe_fused(spec)
         layers_and_functions: list[Any] = []
         for key, node in inner.items():
             layers_and_functions.append(key[0] if type(key) is tuple and key else key)
@@ -131,17 +133,17 @@ class FunctionNames:
                 names.extend(self._called(node) if len(names) < _MOST else ())
         return TaskFunctions(
             self._name(_result(spec).func)[0],
-            self._text(tuple(names)),
+            self._text(tuple(names[:_MOST])),
             self._text(tuple(prefixes)),
             self._text(tuple(layers)),
         )
 
     def _called(self, node: Any) -> tuple[str, ...]:
         """Return the names of a call: its function, and functions among its arguments."""
-        names = self._name(node.func)
+        names = [*self._name(node.func)]
         for function in _given(node):
-            names = (*names, *self._name(function))
-        return names
+            names += self._name(function)
+        return tuple(names[:_MOST])
 
     def _name(self, function: Any) -> tuple[str, ...]:
         """Return the name of a function; for a composition, also the names of its parts."""
@@ -151,7 +153,7 @@ class FunctionNames:
                 names = (name_of(function), *map(name_of, _composed(function)))
             except Exception:  # noqa: BLE001  a user's object may define any attribute
                 names = (type_name(function),)
-            self._names[id(function)] = names
+            _remember(self._names, id(function), names)
         return names
 
     def _text(self, names: tuple[str, ...]) -> str:
@@ -168,28 +170,38 @@ def _remember(cache: dict[Any, Any], key: Any, value: Any) -> None:
     cache[key] = value
 
 
-def _given(node: Any, depth: int = 3) -> list[Any]:
+def _given(node: Any) -> list[Any]:
     """Return the functions among the arguments of a task, and of tasks among the arguments."""
-    arguments = getattr(node, "args", None)
-    keywords = getattr(node, "kwargs", None)
-    values = arguments if type(arguments) is tuple else ()
-    if keywords and type(keywords) is dict:
-        values = (*values, *keywords.values())
     found = []
-    for value in values:
+    for value in islice(_arguments(node), _PARTS):
         kind = id(type(value))
         if kind in _FUNCTION_TYPES:
             found.append(value)
-        elif kind == _TASK and depth:
-            found += [value.func, *_given(value, depth - 1)]
+        elif kind == _TASK:
+            found.append(value.func)
+        if len(found) >= _MOST:
+            break
     return found
+
+
+def _arguments(node: Any, depth: int = 3) -> Iterator[Any]:
+    """Yield the arguments of a task; after each task among them, those of that one."""
+    arguments = getattr(node, "args", None)
+    keywords = getattr(node, "kwargs", None)
+    for value in chain(
+        arguments if type(arguments) is tuple else (),
+        keywords.values() if type(keywords) is dict else (),
+    ):
+        yield value
+        if depth and id(type(value)) == _TASK:
+            yield from _arguments(value, depth - 1)
 
 
 def _composed(function: Any) -> tuple[Any, ...]:
     """Return the functions of toolz's `compose`, in the order of their calls."""
     if type(function).__name__ != "Compose":
         return ()
-    return (function.first, *function.funcs)
+    return (function.first, *islice(function.funcs, _MOST))
 
 
 def _inner(spec: Any) -> dict[Any, Any] | None:
@@ -229,7 +241,7 @@ def _nodes(spec: Any, depth: int) -> Iterator[tuple[Any, Any]]:
             if hasattr(node, "func"):
                 yield from _nodes(node, depth - 1)
             yield key, node
-        elif key not in seen:
+        elif key not in seen and len(seen) < _PARTS:
             seen.add(key)
             stack.append((key, True))
             if isinstance(node, GraphNode):
