@@ -237,6 +237,9 @@ def test_script_of_lsf(look, tmp_path, suffix):
     assert values(found, "job.script") == [["#BSUB -n 2\n"]]
 
 
+XML_ARGUMENT = "<jsdl-hpcpa:Argument>{}</jsdl-hpcpa:Argument>"
+
+
 def qstat(tmp_path, text):
     write(tmp_path / "bin" / "qstat", f"#!/bin/sh\nprintf '{text}'\n").chmod(0o755)
 
@@ -264,6 +267,25 @@ def test_script_of_pbs_by_the_arguments_of_qsub(look, tmp_path):
     (fact,) = look({**PBS, "PBS_O_WORKDIR": str(tmp_path)})["job.script"]
     assert fact.value.endswith("echo real\n")
     assert "Submit_arguments: -N analysis" in fact.source
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ("-q debug analysis", True),
+        ("-V analysis", True),
+        ("analysis -v A=1", True),
+        ("analysis -q debug first second", True),
+        (XML_ARGUMENT.format("-V") + XML_ARGUMENT.format("analysis"), True),
+        ("-q debug -N analysis", False),
+        ("-N analysis other", False),
+    ],
+)  # fmt: skip
+def test_script_of_pbs_among_the_arguments(look, tmp_path, arguments, found):
+    """The script is an operand of qsub; a name that the user chose for the job is no script."""
+    write(tmp_path / "analysis", "#!/bin/bash\n")
+    qstat(tmp_path, f"Job Id: 77\\n    Submit_arguments = {arguments}\\n")
+    assert ("job.script" in look({**PBS, "PBS_O_WORKDIR": str(tmp_path)})) == found
 
 
 @pytest.mark.parametrize("content", ["\0\1", "import dask\n", ""])

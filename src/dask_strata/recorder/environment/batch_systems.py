@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 _MEBIBYTE = 2**20
 
+#: Options of qsub without a value; every other single letter has one.
+_QSUB_FLAGS = frozenset({"-I", "-V", "-X", "-f", "-h", "-x", "-z"})
+_OPTION = re.compile(r"-[A-Za-z]")
+
+#: One argument of qsub, as some versions of PBS print it.
+_XML_ARGUMENT = re.compile(r"<jsdl-hpcpa:Argument>([^<]*)</jsdl-hpcpa:Argument>")
+
 Variables = dict[str, tuple[str, ...]]
 
 MARKS: Variables = {
@@ -336,7 +343,8 @@ def _submitted_script(view: HostView, job_id: str) -> Iterator[Fact]:
     """Yield the file that was given to qsub, which may have changed since.
 
     PBS keeps its own copy where only the first node can read it. ``qstat -f`` prints the arguments
-    of qsub; without them, the job has the name of its script, unless the user chose another.
+    of qsub: the script is the last, or the one with the name of the job. Without arguments, the job
+    has the name of its script, unless the user chose another.
     """
     folder, name = view.environ.get("PBS_O_WORKDIR"), view.environ.get("PBS_JOBNAME")
     if not folder:
@@ -344,11 +352,30 @@ def _submitted_script(view: HostView, job_id: str) -> Iterator[Fact]:
     output = view.run("qstat", "-f", job_id)
     for key, value in _qstat_values(output[0]) if output else ():
         if key in {"Submit_arguments", "submit_args"} and value.split():
-            last = value.split()[-1]
-            yield from _file_as_submitted(view, Path(folder, last), f"{key}: {value}")
+            operands = _operands(value)
+            named = [each for each in operands if Path(each).name == name]
+            for each in dict.fromkeys([*operands[-1:], *named]):
+                found = list(_file_as_submitted(view, Path(folder, each), f"{key}: {value}"))
+                if found:
+                    yield from found
+                    return
             return
     if name:
         yield from _file_as_submitted(view, Path(folder, name), "PBS_O_WORKDIR/PBS_JOBNAME")
+
+
+def _operands(arguments: str) -> list[str]:
+    """Return the arguments of qsub that are neither options nor their values.
+
+    >>> _operands("-V job.sh -v A=1")
+    ['job.sh']
+    """
+    words = _XML_ARGUMENT.findall(arguments) or arguments.split()
+    return [
+        word
+        for before, word in pairwise(["", *words])
+        if not word.startswith("-") and (before in _QSUB_FLAGS or not _OPTION.fullmatch(before))
+    ]
 
 
 def _file_as_submitted(view: HostView, path: Path, source: str) -> Iterator[Fact]:
