@@ -398,7 +398,7 @@ _BLOCK_TEXTS = {
         "submit smaller graphs, and keep other code off the scheduler",
     ),
     "GIL": (
-        "while one call held Python's GIL",
+        "while one call held Python's GIL or many threads competed for it",
         "call functions that release the GIL, or use more processes with fewer threads",
         "keep code that holds the GIL out of the scheduler's process",
     ),
@@ -408,7 +408,7 @@ _BLOCK_TEXTS = {
         "check calls that wait without releasing the GIL, and the memory and load of the host",
     ),
     "unknown": (
-        "by code that ran on it or by a call that held Python's GIL",
+        "by code that ran on it or while other threads held Python's GIL",
         "keep slow code out of coroutines and plugins, and call functions that release the GIL",
         "submit smaller graphs, and keep other code off the scheduler and out of its process",
     ),

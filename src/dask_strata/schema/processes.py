@@ -55,8 +55,8 @@ PROCESSES = (
             col(
                 "frozen_seconds",
                 "seconds",
-                "part in which no thread of the process ran Python: one held the GIL, or the "
-                "process did not run",
+                "part in which the recorder's thread could not run either: one call held the GIL, "
+                "many threads competed for it, or the process did not run",
             ),
             col(
                 "cpu_seconds",

@@ -2,8 +2,9 @@
 
 A thread of its own looks at the loop every 80 ms. Dask's loops note the time every 20 ms; if that
 time is old, the thread requests a callback, and the loop was blocked until it runs the callback. If
-the thread itself wakes up late, no thread of the process ran Python: one held the GIL, or the
-process did not run. Both are blocks, and their overlap counts once.
+the thread itself wakes up late, it could not run either: one call held the GIL, many threads
+competed for it, or the process did not run. Both are blocks, and their overlap counts once. Under
+such competition the loop may run a callback within a block, between two waits for the GIL.
 """
 
 from __future__ import annotations
@@ -218,12 +219,12 @@ def delays(
 
     Examples
     --------
-    >>> list(delays(None, None, 50, 900_000_050))  # no thread ran
+    >>> list(delays(None, None, 50, 900_000_050))  # the looking thread did not run
     [(50, 900000050, 900000000)]
     >>> request = _Request(40, 30, 0)
     >>> list(delays(request, 900_000_000, 900_000_050, 900_000_051))  # the loop did not run
     [(30, 900000000, 0)]
-    >>> list(delays(request, 900_000_000, 50, 900_000_051))  # no thread ran, while it was open
+    >>> list(delays(request, 900_000_000, 50, 900_000_051))  # nor did the looking thread
     [(30, 900000000, 899999950)]
     """
     late = now - due >= LEAST_NS
