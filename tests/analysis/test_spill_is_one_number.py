@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import time
@@ -34,8 +35,8 @@ class SlowMemory(dict[Any, Any]):
 
 
 def large(n: int) -> bytes:
-    """Return 60 MB."""
-    return bytes([n]) * (60 * MB)
+    """Return 60 MB that cannot be compressed, so that Dask writes all of them."""
+    return random.Random(n).randbytes(60 * MB)
 
 
 def length(data: bytes) -> int:
@@ -101,21 +102,24 @@ def test_spill_is_the_same_everywhere(spilled: tuple[Run, int]) -> None:
     run, n_on_disk = spilled
     [row] = run.rows("""
         select count(*) filter (action = 'spill') as written, sum(seconds) as seconds,
-               count(distinct key) filter (action = 'spill') as keys from spills
+               count(distinct key) filter (action = 'spill' and disk_bytes >= 60000000) as large
+        from spills
     """)
-    assert row["written"] >= n_on_disk > 0
+    # The worker keeps 150 MB in memory, which are two of the six results.
+    assert row["large"] >= n_on_disk >= 4
     facts = shown(run)
     # One thread: each spill is between two functions, but for the errors of Dask's clocks.
     waited = facts["breakdown"]["seconds"]["spill"]
-    assert waited == pytest.approx(row["seconds"], rel=0.3, abs=0.05)
+    assert waited == pytest.approx(row["seconds"], rel=0.3)
     assert waited <= row["seconds"] + 1e-6
     [insight] = [f for f in facts["findings"] if "spilled to disk" in f["text"]]
     assert insight["text"].endswith(f"for {duration(row['seconds'])}")
     page = make_page(run)
     assert insight["text"] in page
-    assert facts["path_seconds"].get("spill", 0) <= row["seconds"] + 1e-6
+    # At least the spill of the last result is on the path.
+    assert row["seconds"] * 0.1 <= facts["path_seconds"]["spill"] <= row["seconds"] + 1e-6
     [of_attempts] = run.rows("select sum(disk_seconds) as s from attempts")
-    assert 0 < of_attempts["s"] <= row["seconds"] + 1e-6
+    assert row["seconds"] * 0.7 <= of_attempts["s"] <= row["seconds"] + 1e-6
 
 
 def test_slow_memory_is_no_spill(slow: Run) -> None:
