@@ -90,7 +90,7 @@ GRAPH = (
                 "functions",
                 "text",
                 "names of all functions that it calls, in order, and of functions among their "
-                "arguments, as JSON; null if it is `function` alone",
+                "arguments, as JSON, 200 at most; null if it is `function` alone",
             ),
             col("layer", "text", "its layer in `graph_layers`; null without a recorded client"),
             col(
