@@ -5,6 +5,7 @@ It also sends recorders to workers and nannies, through Dask's own plugins.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -328,16 +329,18 @@ class SchedulerRecorder(SchedulerPlugin, Source):
     def detach(self) -> None:
         """Record the last log entries and counts, and restore the scheduler's own objects."""
         engine, scheduler = self._started_engine(), self._scheduler
-        self._settle(engine)
-        self._transitions.remove()
-        engine.flush()
-        self._graph.end()  # the recorder's thread describes the remaining tasks
-        self._samples.count(final=True)
-        self._page.remove()
-        self._relay.close()
-        self.__dict__.pop("transition", None)
-        scheduler.handlers.pop(self.name, None)
-        self._revoke()
+        # The stack calls the others, too, if one raises.
+        with contextlib.ExitStack() as restored:
+            restored.callback(self._revoke)
+            restored.callback(scheduler.handlers.pop, self.name, None)
+            restored.callback(self.__dict__.pop, "transition", None)
+            restored.callback(self._relay.close)
+            restored.callback(self._page.remove)
+            self._settle(engine)
+            self._transitions.remove()
+            engine.flush()
+            self._graph.end()  # the recorder's thread describes the remaining tasks
+            self._samples.count(final=True)
 
     def _settle(self, engine: Engine) -> None:
         """Wait up to 0.5 s until all transitions are recorded: a closed scheduler still makes some.
