@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 from dask import _task_spec
@@ -140,10 +140,10 @@ class FunctionNames:
 
     def _called(self, node: Any) -> tuple[str, ...]:
         """Return the names of a call: its function, and functions among its arguments."""
-        names = [*self._name(node.func)]
+        names = self._name(node.func)
         for function in _given(node):
-            names += self._name(function)
-        return tuple(names[:_MOST])
+            names = (*names, *self._name(function))
+        return names[:_MOST]
 
     def _name(self, function: Any) -> tuple[str, ...]:
         """Return the name of a function; for a composition, also the names of its parts."""
@@ -170,31 +170,25 @@ def _remember(cache: dict[Any, Any], key: Any, value: Any) -> None:
     cache[key] = value
 
 
-def _given(node: Any) -> list[Any]:
+def _given(node: Any, depth: int = 3) -> list[Any]:
     """Return the functions among the arguments of a task, and of tasks among the arguments."""
-    found = []
-    for value in islice(_arguments(node), _PARTS):
+    arguments = getattr(node, "args", None)
+    keywords = getattr(node, "kwargs", None)
+    values = arguments[:_PARTS] if type(arguments) is tuple else ()
+    if keywords and type(keywords) is dict:
+        values = (*values, *islice(keywords.values(), _PARTS))
+    found: list[Any] = []
+    for value in values:
         kind = id(type(value))
         if kind in _FUNCTION_TYPES:
             found.append(value)
-        elif kind == _TASK:
-            found.append(value.func)
+        elif kind == _TASK and depth:
+            found += [value.func, *_given(value, depth - 1)]
+        else:
+            continue
         if len(found) >= _MOST:
             break
     return found
-
-
-def _arguments(node: Any, depth: int = 3) -> Iterator[Any]:
-    """Yield the arguments of a task; after each task among them, those of that one."""
-    arguments = getattr(node, "args", None)
-    keywords = getattr(node, "kwargs", None)
-    for value in chain(
-        arguments if type(arguments) is tuple else (),
-        keywords.values() if type(keywords) is dict else (),
-    ):
-        yield value
-        if depth and id(type(value)) == _TASK:
-            yield from _arguments(value, depth - 1)
 
 
 def _composed(function: Any) -> tuple[Any, ...]:
