@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dask_strata import open_run
 from dask_strata.config import read_settings
@@ -15,6 +15,9 @@ from dask_strata.store.limits import FRAME_BYTES
 from dask_strata.store.manifest import Manifest
 from tests.conftest import wait_until
 from tests.support.synthetic import new_run
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_one_odd_row_costs_itself_only(tmp_path: Path) -> None:
@@ -99,8 +102,10 @@ def test_a_counter_is_written_after_the_rows_that_it_counts(tmp_path: Path) -> N
     assert len(open_run(folder)["counters"]) > 2
 
 
-def test_a_source_that_raises_everywhere_ends_no_recording(tmp_path: Path) -> None:
-    """Its errors are recorded, another source is not affected, and the end is written.
+def test_a_source_that_raises_everywhere_ends_no_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its errors are recorded and logged once, other sources go on, and the end is written.
 
     `flush_all` does not claim success, as it cannot know whether rows are left.
     """
@@ -113,6 +118,7 @@ def test_a_source_that_raises_everywhere_ends_no_recording(tmp_path: Path) -> No
             called.add(name)
             raise RuntimeError(f"in {name}")
 
+        method.__qualname__ = name
         return method
 
     methods = [n for n, each in vars(Source).items() if callable(each) and not n.startswith("_")]
@@ -141,7 +147,7 @@ def test_a_source_that_raises_everywhere_ends_no_recording(tmp_path: Path) -> No
     healthy = Healthy()
     engine.start(broken(), healthy, address="c")
     assert not engine.flush_all(60)  # at once: asking again would not help
-    wait_until(lambda: {"end_reason", "sample"} <= called and healthy.n_samples)
+    wait_until(lambda: {"end_reason", "sample"} <= called and healthy.n_samples > 2)
     engine.finish("done")
     assert called == set(methods)
     assert healthy.ended == ["detach", "finish", "after_last_row"]
@@ -154,4 +160,6 @@ def test_a_source_that_raises_everywhere_ends_no_recording(tmp_path: Path) -> No
     missing = [name for name in methods if f"RuntimeError: in {name}" not in reasons]
     assert missing == ["after_last_row"]
     assert len(run["losses"]) < 10 * healthy.n_rows
+    logged = [record.getMessage() for record in caplog.records]
+    assert sorted(text.rpartition(" in ")[2] for text in logged) == sorted(methods)
     assert run["processes"].to_arrow()["exit_reason"].to_pylist() == ["done"]

@@ -20,12 +20,20 @@ from tests.conftest import rows, wait_until
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    """A client of a worker in this process, with a disk to spill to."""
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, memory_limit="1GB",
-        dashboard_address=":0",
-    )  # fmt: skip
-    with dask.config.set({"array.rechunk.method": "p2p"}), cluster, Client(cluster) as made:
+    """A client of a worker in this process, with a disk to spill to.
+
+    The process also has the memory of other tests, which must not pause the worker.
+    """
+    limits = ("pause", "spill", "terminate")
+    memory = {f"distributed.worker.memory.{name}": False for name in limits}
+    with (
+        dask.config.set({"array.rechunk.method": "p2p", **memory}),
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, memory_limit="16GB",
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as made,
+    ):  # fmt: skip
         yield made
 
 

@@ -36,17 +36,19 @@ class RecorderErrors:
     Examples
     --------
     >>> errors = RecorderErrors("worker-1", "0a1b", Path("runs/0a1b"))
-    >>> errors.count("samples: no memory"), errors.count("samples: no memory")
-    (True, False)
+    >>> errors.ask(lambda: "an answer")
+    'an answer'
     """
 
     def __init__(self, process: str, run_id: str, folder: Path) -> None:
         self._process, self._run_id, self._folder = process, run_id, folder
         self._failures: dict[str, int] = {}
+        #: Parts that failed, each with the type of the exception, of which the log has a warning.
+        self._logged: set[tuple[str, type[Exception]]] = set()
         self._reported_drops = 0
 
-    def count(self, reason: str, n: int = 1) -> bool:
-        """Count failures; return whether this reason is new since the last `take_losses`.
+    def count(self, reason: str, n: int = 1) -> None:
+        """Count failures.
 
         Parameters
         ----------
@@ -55,9 +57,7 @@ class RecorderErrors:
         n : int, optional
             Number of failures, or of lost rows.
         """
-        before = self._failures.get(reason, 0)
-        self._failures[reason] = before + n
-        return before == 0
+        self._failures[reason] = self._failures.get(reason, 0) + n
 
     def ask(self, question: Callable[[], _T]) -> _T | None:
         """Return the answer of a function, or None if it raises; never raises."""
@@ -98,7 +98,9 @@ class RecorderErrors:
         except Exception as error:  # an error of the recorder must not fail the workflow
             name = name or getattr(produce, "__qualname__", type(produce).__name__)
             reason = f"{name}: {type(error).__name__}: {error}"
-            if self.count(reason):
+            self.count(reason)
+            if (name, type(error)) not in self._logged:
+                self._logged.add((name, type(error)))
                 logger.warning(
                     "dask-strata lost records of %s: %s", self._process, reason, exc_info=True
                 )
