@@ -280,6 +280,7 @@ def test_a_blocked_event_loop(recorded: dict[str, Any]) -> None:
     assert_adds_up(run)
 
 
+@pytest.mark.long
 def test_the_first_screen_and_the_page_have_the_same_words(recorded: dict[str, Any]) -> None:
     """`show`, its JSON and the page have the same causes with the same seconds."""
     for name, kind in KIND_OF_RUN.items():

@@ -162,6 +162,7 @@ def test_an_imported_run(tmp_path: Path, name: str, logs: str | None) -> None:
     assert wrong(texts) == {}
 
 
+@pytest.mark.long
 def test_a_run_of_version_0_1(tmp_path: Path) -> None:
     """The same holds for a run that an early version recorded."""
     run = Path(shutil.copytree(VERSION_0_1, tmp_path / "runs" / "old"))

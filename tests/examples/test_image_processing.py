@@ -118,6 +118,7 @@ def test_on_a_cluster_that_was_started_elsewhere(
     assert rows(own, "select distinct clock from functions") == [{"clock": "wall"}]
 
 
+@pytest.mark.long
 def test_under_an_mpi_launcher(runs: Path, tmp_path: Path) -> None:
     """Mode MPI: scheduler, client and workers are ranks, and the job layer records them."""
     mpirun = shutil.which("mpirun")

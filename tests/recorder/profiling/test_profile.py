@@ -53,7 +53,7 @@ def only_run(runs: Path) -> Run:
     return found[0]
 
 
-@pytest.mark.parametrize("clock", ["wall", "cpu"])
+@pytest.mark.parametrize("clock", ["wall", pytest.param("cpu", marks=pytest.mark.long)])
 def test_functions_coroutines_and_threads_of_workers_are_recorded(
     strata: Strata, script: Script, runs: Path, clock: str
 ) -> None:
