@@ -207,6 +207,9 @@ def test_first_screen_and_page(recorded: Recorded, strata: Strata) -> None:
     page = recorded.run.path.parent / "page.html"
     strata("report", recorded.run.path, "-o", page, check=True)
     html = page.read_text(encoding="utf-8")
+    memory = [line for line in lines if "too much memory" in line and "ended unexpectedly" in line]
+    assert len(memory) == 1
+    assert not [line for line in lines if "killed for using too much memory" in line]
     failures = summarize(recorded.run).failures
     assert {failure.prefix for failure in failures} == ENDS.keys()
     for n, failure in enumerate(failures):

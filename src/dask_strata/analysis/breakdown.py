@@ -7,8 +7,8 @@ that it waits for, in this order: its worker writes results to disk or reads the
 thread); tasks on its worker wait for dependencies to arrive (transfer, one thread for each task);
 its worker is paused; tasks wait for their turn to fetch, or for a resource (one thread each); its
 worker's event loop is blocked while tasks are assigned to it (one thread each); its worker gave no
-sign of life until it was removed. All other free threads are idle. Tasks of P2P shuffles wait for transfers in their own functions: a
-barrier all the time, a sender by Dask's own measure.
+sign of life until it was removed. All other free threads are idle. Tasks of P2P shuffles wait for
+transfers in their own functions: a barrier all the time, a sender by Dask's own measure.
 
 If more tasks run than the worker has threads (asynchronous or seceded tasks), they share the
 threads' time. Tasks that wait share the free threads in the same way. The shares are computed
@@ -33,7 +33,8 @@ MEANINGS = {
     "waiting for a resource": "free, while a task on the worker waited for a resource",
     "paused worker": "free, while Dask had paused the worker",
     "blocked event loop": "free, while the worker's event loop was blocked and had tasks to start",
-    "silent worker": "free, or unknown: the worker gave no sign of life until it was removed",
+    "silent worker": "not known to be busy, after the last sign of life of a worker that was removed "
+    "because it sent no heartbeats",
     "idle": "free, with nothing to wait for on the worker",
 }
 

@@ -284,7 +284,9 @@ def _lost_workers(run: Run) -> Iterator[Insight]:
     killed = run.rows("select count(*) as n from worker_events where action = 'memory-limit-kill'")[
         0
     ]["n"]
-    if killed:
+    # The sentence above has those whose removal is on record, too.
+    killed -= sum(end["n"] for end in ends[:_ENDS] if end["cause"] == "memory limit")
+    if killed > 0:
         text = f"{count(killed, 'worker')} killed for using too much memory"
         command = "query RUN 'select time, worker, action, reason from worker_events'"
         yield Insight(text, None, count(killed, "memory-limit-kill event"), command, grave=True)

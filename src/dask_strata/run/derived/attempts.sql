@@ -4,10 +4,10 @@
 -- depends on: _assigned_workers, _attempts_on_workers, _definitions, _disk_phases,
 -- _executions_of_attempts, _fetches, _keys, _rescheduling_workers, _scheduler_attempts,
 -- _scheduler_phases, _steals_of_attempts, _unreported_executions, _worker_executions, executions,
--- imports, library_reads, processes, worker_ends, worker_events
+-- imports, library_reads, processes, spills, worker_ends, worker_events
 with known as (
     select not exists (from imports where kind is null) as phases,
-           exists (from processes where role = 'worker') as spills
+           exists (from processes where role = 'worker') or exists (from spills) as spills
 ), removals as (
     select distinct worker, stimulus_id from worker_events
     where action = 'remove' and stimulus_id is not null
@@ -68,9 +68,9 @@ select s.number as attempt, s._key, c.key, c.key_type,
                      then 0 end) as transfer_seconds,
        coalesce(p.deserialize_seconds, case when p.number is not null and v.phases then 0 end)
            + case when v.spills then coalesce(i.other_seconds, 0) else 0 end as deserialize_seconds,
-       coalesce(case when v.spills or i.seconds > 0 then i.seconds end,
-                case when p.number is not null and v.phases and (v.spills or not p.disk)
-                     then 0 end) as disk_seconds,
+       case when v.spills or not p.disk then coalesce(
+                i.seconds, case when p.number is not null and v.phases then 0 end)
+           end as disk_seconds,
        s.nbytes, s.typename,
        coalesce(s.exception, case when u.outcome is distinct from 'rescheduled' then u.exception end)
            as exception, w.worker_end,
