@@ -113,7 +113,8 @@ def test_only_unexpected_ends_are_faults(
     assert insight.text.startswith(f"{again} ")
     assert insight.grave == (end is kill)
     assert bool(graves(run)) == (end is kill)
-    assert ("lost with " in insight.text) == (end is kill)
+    whose = "its" if again == 1 else "their"
+    assert insight.text.endswith(f"lost with {whose} worker") == (end is kill)
     assert insight.seconds
     [lost] = rows(
         run, "select count(*) as n, sum(compute_seconds) as s from attempts where outcome = 'lost'"

@@ -302,7 +302,7 @@ _REPEATED = """
         select worker, stimulus_id, min(ended) as ended from worker_ends
         where stimulus_id is not null group by worker, stimulus_id
     ), repeated as (
-        select attempt, _key, outcome, ended, compute_seconds
+        select attempt, _key, worker, stimulus_id, outcome, ended, compute_seconds
         from attempts left join removals using (worker, stimulus_id)
         where outcome in ('retried', 'lost')
     ), within as (
@@ -313,7 +313,8 @@ _REPEATED = """
         where action in ('compute', 'executing') group by attempt
     )
     select outcome, ended, count(*) as n, count(distinct _key) filter (compute_seconds is not null)
-               as n_begun, sum(compute_seconds) as seconds,
+               as n_begun, count(distinct (worker, stimulus_id)) as n_workers,
+           sum(compute_seconds) as seconds,
            sum(coalesce(w.seconds, compute_seconds)) as within
     from repeated left join within w using (attempt) group by outcome, ended
     order by outcome desc, ended desc
@@ -337,7 +338,8 @@ def _repeated(
                 "retired, restarted or closed"
             )
         else:
-            lost = "lost with its worker" if row["n"] == 1 else "lost with their workers"
+            whose = "its" if row["n"] == 1 else "their"
+            lost = f"lost with {whose} worker{'s' if row['n_workers'] > 1 else ''}"
             how = "failed and retried" if row["outcome"] == "retried" else lost
             text = f"{count(row['n'], 'attempt')} {how}"
         yield Insight(
