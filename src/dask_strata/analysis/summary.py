@@ -115,7 +115,7 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
     spent, used, failed = breakdown(run), prefixes(run), failures(run)
     path = critical_path(run) if path is None else path
     return Summary(
-        name=run.manifest.name,
+        name=run.name,
         run_id=run.manifest.run_id,
         path=str(run.path),
         state=run.state,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dask_strata.config import Settings, read_settings
 from dask_strata.errors import RecordingError, StrataError
+from dask_strata.recorder.environment.program import run_name
 
 logger = logging.getLogger("dask_strata")
 
@@ -24,23 +24,6 @@ _DETACH_SECONDS = 30
 
 #: Addresses of schedulers in this process whose recording failed to start.
 _failed: set[str] = set()
-
-
-def run_name(settings: Settings) -> str:
-    """Return the name of a run: as set, or by default that of the running script or command."""
-    if settings.name:
-        return settings.name
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    script = Path(sys.argv[0]).name if sys.argv else ""
-    if script in ("dask", "dask-scheduler") and len(sys.argv) > 1:
-        return "scheduler"
-    if spec is not None and spec.name.startswith("distributed.cli"):
-        return str(spec.name).rpartition(".")[2].replace("_", "-")
-    if spec is not None:
-        return str(spec.name).removesuffix(".__main__").rpartition(".")[2]
-    path = getattr(main, "__file__", None) or (sys.argv[0] if sys.argv else "")
-    return Path(path).stem or "interactive"
 
 
 async def setup(server: Any) -> None:

@@ -35,6 +35,7 @@ from dask_strata.run.task import Task
 from dask_strata.run.workspace import Workspace
 from dask_strata.schema import (
     DERIVED,
+    LEFT_OUT,
     RECORDED,
     TABLES,
     recorded_text,
@@ -55,6 +56,15 @@ _TABLE_AS_TEXT = {
     "query", "query_table", "pragma_table_info", "pragma_show", "pragma_storage_info",
     "duckdb_table_sample", "json_execute_serialized_sql", "histogram", "histogram_values",
 }  # fmt: skip
+
+#: The name of the first client's program; of one typed interactively only if there is no other.
+_FIRST_PROGRAM = """
+    select named.value as name
+    from script named join processes p using (process)
+    left join script kind on kind.process = named.process and kind.name = 'kind'
+    where named.name = 'name' and p.role = 'client' and named.value <> ?
+    order by kind.value = 'interactive', p.start limit 1
+"""
 
 
 class Run:
@@ -105,7 +115,7 @@ class Run:
         self._sql: duckdb.DuckDBPyConnection | None = None
 
     def __repr__(self) -> str:
-        return f"<Run {self.manifest.name} {self.manifest.run_id}: {self.state}, {self.path}>"
+        return f"<Run {self.name} {self.manifest.run_id}: {self.state}, {self.path}>"
 
     def __getattr__(self, name: str) -> TableView:
         if name in TABLES:
@@ -303,6 +313,17 @@ class Run:
             with self.sql_limits():
                 found = fetch_read_only(connection, query, limit)
         return self.table_class("query", lambda: found)
+
+    @property
+    def name(self) -> str:
+        """Name of the run: as chosen, or that of the first client's script, module or notebook.
+
+        A scheduler that was started on its own names the run before any client is known.
+        """
+        if self.manifest.named:
+            return self.manifest.name
+        found = self.rows(_FIRST_PROGRAM, LEFT_OUT)
+        return str(found[0]["name"]) if found else self.manifest.name
 
     @property
     def state(self) -> str:

@@ -70,6 +70,9 @@ class Manifest:
         Identity of the scheduler: its id and address.
     imported_from : str or None
         Folder that an imported run was made from; None for a recorded one.
+    named : bool
+        Whether the name is the user's choice or that of the client's program. If not, readers
+        prefer the name of the first recorded client's program.
 
     Examples
     --------
@@ -86,6 +89,7 @@ class Manifest:
     flush_interval_seconds: float = 0.1
     scheduler: dict[str, Any] = field(default_factory=dict)
     imported_from: str | None = None
+    named: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of `run.json`, in the order in which the file has them."""
@@ -143,6 +147,8 @@ class Manifest:
         """
         texts = (self.run_id, self.name, self.version, self.session or "", self.imported_from or "")
         if not all(isinstance(text, str) for text in texts) or not isinstance(self.scheduler, dict):
+            raise TypeError("a field has a wrong type")
+        if not isinstance(self.named, bool):
             raise TypeError("a field has a wrong type")
         if type(self.created_ns) is not int or not 0 <= self.created_ns < TIME_NS:
             raise ValueError("created_ns is out of range")

@@ -98,6 +98,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             version=VERSION,
             session=settings.session,
             flush_interval_seconds=settings.flush_interval,
+            named=bool(settings.name) or owner is not None,
         )
         self._engine: Engine | None = None
 
