@@ -1,7 +1,8 @@
 """A flight recorder for Dask.distributed.
 
 `record` records a cluster, `open_run` opens a recorded run, `live` returns the state of a running
-cluster. This module is also a Dask preload: see `dask_setup`. Heavy modules are imported on first
+cluster. This module is also a Dask preload, see `dask_setup`, and an extension of IPython, see
+`load_ipython_extension`. Heavy modules are imported on first
 use, because every worker imports this one.
 """
 
@@ -31,6 +32,7 @@ __all__ = [
     "dask_teardown",
     "flush",
     "live",
+    "load_ipython_extension",
     "open_run",
     "record",
     "section",
@@ -72,6 +74,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Define ``%%strata``, which records one cell: for ``%load_ext dask_strata`` in IPython."""
+    from dask_strata.cli.magic import load
+
+    load(shell)
 
 
 async def dask_setup(server: Any) -> None:

@@ -9,6 +9,7 @@ import linecache
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 #: Variables of the user's namespace with the notebook's path: VS Code's and papermill's.
@@ -49,24 +50,21 @@ def notebook_path(shell: Any) -> str | None:
     for name in _VARIABLES:
         path = shell.user_ns.get(name)
         if isinstance(path, str) and path:
-            return _located(path, os.getcwd())  # noqa: PTH109  a text
+            return _located(path, Path.cwd())
     session = _SESSION_PATH.fullmatch(os.environ.get(_SESSION, ""))
     if session is not None:
-        return _located(session[1] or session[2], os.getcwd())  # noqa: PTH109  a text
+        return _located(session[1] or session[2], Path.cwd())
     return _executed_by_parent()
 
 
-def _located(path: str, folder: str) -> str:
+def _located(path: str, folder: Path) -> str:
     """Return an absolute path of a file where it exists, or the same path.
 
     Jupyter's path may be relative to the folder of its server, and the kernel starts in the
     notebook's own folder.
     """
-    for name in (path, os.path.basename(path)):
-        found = os.path.join(folder, name)
-        if os.path.isfile(found):
-            return found
-    return path
+    places = (folder / path, folder / Path(path).name)
+    return next((str(place) for place in places if place.is_file()), path)
 
 
 def _executed_by_parent() -> str | None:
@@ -75,10 +73,10 @@ def _executed_by_parent() -> str | None:
 
     try:
         parent = psutil.Process(os.getppid())
-        command, folder = parent.cmdline(), parent.cwd()
+        command, folder = parent.cmdline(), Path(parent.cwd())
     except psutil.Error:
         return None
-    program = {os.path.basename(part) for part in command[:3]} & _EXECUTORS
+    program = {Path(part).name for part in command[:3]} & _EXECUTORS
     notebooks = [part for part in command if part.endswith(".ipynb") and part[:1] != "-"]
     # papermill's second notebook is its output. Of several notebooks of the others, one is meant.
     if not program or not notebooks or ("papermill" not in program and len(notebooks) > 1):
@@ -111,7 +109,8 @@ def cell_of(file: str) -> Cell | None:
 
 def _written(history: Any, number: int | None, code: str) -> str:
     """Return a cell with its magics as the user wrote it, if that is the cell in the history."""
-    if number is not None and number < len(history.input_hist_parsed):
-        if history.input_hist_parsed[number].rstrip("\n") == code.rstrip("\n"):
-            return str(history.input_hist_raw[number])
+    parsed = history.input_hist_parsed
+    known = number is not None and number < len(parsed)
+    if known and parsed[number].rstrip("\n") == code.rstrip("\n"):
+        return str(history.input_hist_raw[number])
     return code

@@ -82,15 +82,14 @@ def _runs_for(path: str, argument: str) -> bool:
     """Return whether ``sys.argv`` starts with a script other than the main module."""
     return (
         argument.endswith(".py")
-        and os.path.basename(argument) != os.path.basename(path)
-        and os.path.isfile(argument)
+        and Path(argument).name != Path(path).name
+        and Path(argument).is_file()
     )
 
 
 def _of_script(path: str) -> str | None:
     """Return the name of a script; None for a command of Dask or Jupyter, which have no ending."""
-    command = os.path.basename(path)
-    return None if _SERVERS.fullmatch(command.removesuffix(".exe")) else _stem(path)
+    return None if _SERVERS.fullmatch(Path(path).name.removesuffix(".exe")) else _stem(path)
 
 
 def _stem(path: str) -> str | None:
