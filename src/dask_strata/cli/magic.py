@@ -1,4 +1,9 @@
-"""``%%strata``: record one cell of a notebook and show its run."""
+"""``%%strata``: record one cell of a notebook and show its run.
+
+IPython keeps its magics and its last traceback until the interpreter ends. DuckDB prints a list of
+leaked objects then, if anything refers to it. So neither this module nor a frame that calls the
+cell keeps a run.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dask_strata.api import Run, record
 from dask_strata.errors import StrataError
+
+if TYPE_CHECKING:
+    from dask_strata.api import Run
 
 
 @click.command("%%strata", add_help_option=False)
@@ -79,18 +86,7 @@ def record_cell(shell: Any, line: str, cell: str) -> None:
     had_client = _has_client()
     with _recording(options) as recorded:
         error = _run(shell, cell)
-    if isinstance(recorded[0], Run):
-        if options["variable"]:
-            shell.push({options["variable"]: recorded[0]})
-        if not options["quiet"]:
-            _show(shell, recorded[0])
-    elif not had_client:
-        _print(
-            "the cell was not recorded: it started without a Dask client. %%strata records the "
-            "current client: create it in an earlier cell."
-        )
-    else:
-        _print(f"the cell was not recorded: {recorded[0]}")
+    _conclude(shell, options, recorded.pop(), had_client=had_client)
     if error is not None:
         raise error
 
@@ -125,14 +121,17 @@ def _has_client() -> bool:
     from distributed import get_client
 
     try:
-        return get_client() is not None
+        get_client()
     except ValueError:
         return False
+    return True
 
 
 @contextmanager
 def _recording(options: dict[str, Any]) -> Iterator[list[Run | Exception]]:
     """Record a block; the list has the run, or the error due to which nothing was recorded."""
+    from dask_strata.api import record
+
     settings = {"code": False} if options["no_code"] else {}
     recorded: list[Run | Exception] = []
     try:
@@ -177,6 +176,24 @@ def _run(shell: Any, cell: str) -> BaseException | None:
         else:
             show(kind, error, traceback)
     return raised
+
+
+def _conclude(
+    shell: Any, options: dict[str, Any], recorded: Run | Exception, *, had_client: bool
+) -> None:
+    """Show the run and assign it to its variable, or print why nothing was recorded."""
+    if not isinstance(recorded, Exception):
+        if options["variable"]:
+            shell.push({options["variable"]: recorded})
+        if not options["quiet"]:
+            _show(shell, recorded)
+    elif not had_client:
+        _print(
+            "the cell was not recorded: it started without a Dask client. %%strata records the "
+            "current client: create it in an earlier cell."
+        )
+    else:
+        _print(f"the cell was not recorded: {recorded}")
 
 
 def _show(shell: Any, run: Run) -> None:
