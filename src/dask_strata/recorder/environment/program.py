@@ -15,8 +15,11 @@ from dask_strata.recorder.environment.notebook import ipython_shell, notebook_pa
 UNNAMED = "cluster"
 
 #: Commands and packages that start schedulers and workers for the programs of others.
-_SERVERS = re.compile(r"dask|dask-.+|distributed|jupyter|jupyter-.+|jupyterhub-.+|ipykernel.*")
-_SERVER_PACKAGES = {"dask", "distributed", "dask_mpi", "dask_cuda", "dask_gateway", "ipykernel"}
+_SERVERS = re.compile(r"(?:dask|jupyter|jupyterhub)(?:-[^.]+)?")
+_SERVER_PACKAGES = {
+    *("dask", "distributed", "dask_cuda", "dask_gateway", "dask_mpi"),
+    *("ipykernel", "ipykernel_launcher", "jupyter_server", "jupyterlab"),
+}
 
 #: Longest name of a program, in characters.
 _NAME_LIMIT = 200
@@ -62,9 +65,9 @@ def program() -> Program:
     if module is None:
         return Program("script", _of_script(path), path)
     if module == "__main__":  # a folder or a zip file with a `__main__.py`
-        return Program("script", _of_script(argument or path), path)
+        return Program("script", _stem(argument or path), path)
     package, last = module.partition(".")[0], module.removesuffix(".__main__").rpartition(".")[2]
-    name = None if package in _SERVER_PACKAGES or _SERVERS.fullmatch(last) else _plain(last)
+    name = None if package in _SERVER_PACKAGES else _plain(last)
     return Program("module", name, path, module)
 
 
@@ -89,7 +92,7 @@ def _runs_for(path: str, argument: str) -> bool:
 
 def _of_script(path: str) -> str | None:
     """Return the name of a script; None for a command of Dask or Jupyter, which have no ending."""
-    return None if _SERVERS.fullmatch(Path(path).name.removesuffix(".exe")) else _stem(path)
+    return None if _SERVERS.fullmatch(Path(path).name) else _stem(path)
 
 
 def _stem(path: str) -> str | None:
