@@ -21,6 +21,7 @@ PUBLIC = {
     "dask_teardown",
     "flush",
     "live",
+    "load_ipython_extension",
     "open_run",
     "record",
     "section",

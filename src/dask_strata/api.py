@@ -175,7 +175,7 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     client : distributed.Client, optional
         A client of the cluster; the current one by default.
     name : str, optional
-        Name of the run; by default the name of the script.
+        Name of the run; by default that of the script, module or notebook.
     **settings
         Settings of dask-strata, with ``_`` for ``-`` and ``.``, for example ``code=False``.
 

@@ -159,7 +159,9 @@ class Settings:
     )
     name: str | None = field(
         metadata=_setting(
-            _text, default=None, meaning="Name of the run; by default the name of the script."
+            _text,
+            default=None,
+            meaning="Name of the run; by default that of the client's script, module or notebook.",
         )
     )
     access: str = field(

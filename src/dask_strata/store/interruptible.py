@@ -57,8 +57,8 @@ def hide_progress(connection: duckdb.DuckDBPyConnection) -> None:
     """
 
     def hide() -> None:
-        shown = connection.execute("select current_setting('enable_progress_bar')").fetchone()
-        if shown is not None and shown[0]:
+        setting = connection.execute("select current_setting('enable_progress_bar')")
+        if setting.fetchall() == [(True,)]:
             connection.execute("set enable_progress_bar = false")
 
     interruptible(connection, hide)
