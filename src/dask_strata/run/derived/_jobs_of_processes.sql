@@ -1,0 +1,12 @@
+-- Batch job of each recorded process, from its variables.
+-- depends on: job
+select process, max(value) filter (name = 'job.id') as job,
+       max(value) filter (name = 'launcher' and value in ('slurm', 'pbs', 'lsf', 'flux', 'oar',
+                                                          'cobalt', 'sge', 'htcondor')) as system,
+       max(value) filter (name = 'job.name') as name,
+       max(value) filter (name = 'job.queue') as queue,
+       max(value) filter (name = 'job.account') as account,
+       max(value) filter (name = 'job.nodes') as nodes,
+       max(try_cast(value as bigint)) filter (name = 'job.node-count') as n_nodes,
+       max(try_cast(value as double)) filter (name = 'job.time-limit') as time_limit_seconds
+from job group by process having count(*) filter (name = 'job.id') > 0
