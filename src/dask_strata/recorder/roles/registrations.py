@@ -28,7 +28,7 @@ class RegistrationHook:
     def __init__(self, scheduler: Any, engine: Engine) -> None:
         self._scheduler, self._engine = scheduler, engine
         self._accepted: set[str] = set()
-        self._original = scheduler.handlers[_HANDLER]
+        self.original = scheduler.handlers[_HANDLER]
         self._handler = self._register
         scheduler.handlers[_HANDLER] = self._handler
 
@@ -43,7 +43,7 @@ class RegistrationHook:
         reason = f"name taken, {name}" if taken else None
         try:
             # This lasts until the worker leaves.
-            return await self._original(comm, **message)
+            return await self.original(comm, **message)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise
@@ -68,11 +68,11 @@ class RegistrationHook:
         """Restore the scheduler's handler, or take this one out from under that of another run."""
         handlers = self._scheduler.handlers
         if handlers.get(_HANDLER) is self._handler:
-            handlers[_HANDLER] = self._original
+            handlers[_HANDLER] = self.original
             return
         other = getattr(handlers.get(_HANDLER), "__self__", None)
         while isinstance(other, RegistrationHook):
-            if other._original is self._handler:
-                other._original = self._original
+            if other.original is self._handler:
+                other.original = self.original
                 return
-            other = getattr(other._original, "__self__", None)
+            other = getattr(other.original, "__self__", None)
