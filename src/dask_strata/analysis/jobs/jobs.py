@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from dask_strata.analysis.words import count, duration
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dask_strata.run import Run
 
 #: Columns of the table on a terminal; the other formats have all columns.

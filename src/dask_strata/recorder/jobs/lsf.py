@@ -58,7 +58,7 @@ def lsf_states(jobs: Collection[str], deadline: Deadline, *, final: bool) -> lis
 def parse(text: str) -> list[dict[str, Any]]:
     """Return the rows in the output of ``bjobs -json``."""
     try:
-        return [_row(record) for record in json.loads(text)["RECORDS"] if record.get("JOBID")]
+        return [_row(record) for record in json.loads(text)["RECORDS"] if record.get("STAT")]
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
 

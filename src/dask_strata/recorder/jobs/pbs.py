@@ -87,7 +87,7 @@ def _row(job: str, facts: dict[str, Any]) -> dict[str, Any]:
     nodes = list(dict.fromkeys(filter(None, hosts)))
     plain = status is not None and 0 <= status < _SIGNALS
     return {
-        "job": job,
+        "job": short_id(job),
         "system": "pbs",
         "name": facts.get("Job_Name"),
         "state": _ended_as(status, started) if ended else _STATES.get(letter),
@@ -111,6 +111,15 @@ def _row(job: str, facts: dict[str, Any]) -> dict[str, Any]:
         "cpus": _number(asked.get("ncpus")),
         "source": "qstat",
     }
+
+
+def short_id(job: str) -> str:
+    """Return the id of a job without the name of its server, as dask-jobqueue has it.
+
+    >>> short_id("77[3].pbs.example.org")
+    '77[3]'
+    """
+    return job.partition(".")[0]
 
 
 def _ended_as(status: int | None, started: int | None) -> str | None:

@@ -15,7 +15,7 @@ from dask_strata.recorder.environment.host_view import HostView
 from dask_strata.recorder.jobs.clusters import clusters_of, jobs_of, requested_workers
 from dask_strata.recorder.jobs.commands import Deadline
 from dask_strata.recorder.jobs.lsf import lsf_states
-from dask_strata.recorder.jobs.pbs import pbs_states
+from dask_strata.recorder.jobs.pbs import pbs_states, short_id
 from dask_strata.recorder.jobs.slurm import slurm_states
 from dask_strata.recorder.pipeline import foreign_io
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
@@ -32,7 +32,7 @@ _STATES: dict[str, Callable[..., list[dict[str, Any]]]] = {
 }
 _IDS = {
     "slurm": re.compile(r"[0-9]{1,12}"),
-    "pbs": re.compile(r"[0-9]{1,12}(?:\[[0-9]{0,9}\])?(?:\.[A-Za-z0-9][A-Za-z0-9_.-]{0,200})?"),
+    "pbs": re.compile(r"[0-9]{1,12}(?:\[[0-9]{0,9}\])?"),
     "lsf": re.compile(r"[0-9]{1,12}(?:\[[0-9]{1,9}\])?"),
 }
 
@@ -41,7 +41,7 @@ _IDS = {
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 2.0, 60.0
 
 #: Time limit of a round, and of the last one, for which the end of the recording waits.
-_ROUND_SECONDS, _LAST_SECONDS = 10.0, 2.0
+_ROUND_SECONDS, _LAST_SECONDS = 5.0, 2.0
 
 #: Pause before jobs that are about to end are asked for once more, in the last round.
 _COMPLETING_SECONDS = 0.2
@@ -104,6 +104,8 @@ class JobSource(Source):
         """
         if not isinstance(system, str) or not isinstance(job, str) or system not in _STATES:
             return
+        if system == "pbs":
+            job = short_id(job)
         if _IDS[system].fullmatch(job) is None:
             return
         with self._lock:

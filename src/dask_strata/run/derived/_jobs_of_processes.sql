@@ -1,6 +1,8 @@
--- Batch job of each recorded process, from its variables.
+-- Batch job of each recorded process, from its variables. PBS appends a server to the number.
 -- depends on: job
-select process, max(value) filter (name = 'job.id') as job,
+select process,
+       max(case when source = 'PBS_JOBID' then split_part(value, '.', 1) else value end)
+           filter (name = 'job.id') as job,
        max(value) filter (name = 'launcher' and value in ('slurm', 'pbs', 'lsf', 'flux', 'oar',
                                                           'cobalt', 'sge', 'htcondor')) as system,
        max(value) filter (name = 'job.name') as name,
