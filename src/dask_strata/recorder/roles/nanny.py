@@ -84,9 +84,8 @@ class NannyRecorder(Source):
         try:
             return await self._instantiate(*args, **kwargs)
         except Exception as error:
-            reason = redact_text(clip(f"{type(error).__name__}: {error}", 10_000))
             if not self._engine.finished:
-                self._add(START_FAILED, reason)
+                self._add(START_FAILED, _describe_error(error))
             raise
 
     def _watch(self) -> None:
@@ -144,6 +143,13 @@ class NannyRecorder(Source):
             await self._engine.finish_and_wait("detached")
         elif self._engine.sink.transport == "comm":
             await self._engine.finish_and_wait("closed")
+
+
+def _describe_error(error: BaseException) -> str:
+    """Return an exception as text: that of the worker, not Dask's "Worker failed to start."."""
+    while str(error).endswith(" failed to start.") and error.__cause__ is not None:
+        error = error.__cause__
+    return redact_text(clip(f"{type(error).__name__}: {error}", 10_000))
 
 
 def _describe(code: int) -> str:
