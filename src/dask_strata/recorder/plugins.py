@@ -94,15 +94,6 @@ def not_recorded(reason: str) -> dict[str, str]:
     return {"not-recorded": reason}
 
 
-def job_topic(run_id: str) -> str:
-    """Return the topic of the events with which workers report their batch jobs.
-
-    >>> job_topic("0a1b2c3d")
-    'dask-strata-0a1b2c3d-job'
-    """
-    return f"{plugin_name(run_id)}-job"
-
-
 class _Later:
     """A function call that is made when its pickle is loaded."""
 

@@ -108,9 +108,9 @@ def _states(rows: list[dict[str, Any]]) -> Iterator[str]:
     for state, jobs in sorted(by_state.items(), key=lambda item: (-len(item[1]), item[0])):
         n = f"{len(jobs):,}"
         if state == _PENDING:
-            yield f"{n} pending"
+            yield f"{n} still pending"
         elif state == _RUNNING:
-            yield f"{n} running"
+            yield f"{n} still running"
         elif state == _LIMIT and (spent := _longest(jobs, "used_seconds")) is not None:
             limit = _longest(jobs, "time_limit_seconds")
             of = "" if limit is None else f" of {duration(limit)}"

@@ -41,8 +41,8 @@ def _config_name(worker: Any) -> str:
     """Return dask-jobqueue's name of the batch system, also if the user configures another one."""
     for cls in type(worker).__mro__:
         name = vars(cls).get("config_name")
-        if name in _SYSTEMS:
-            return str(name)
+        if isinstance(name, str) and name in _SYSTEMS:
+            return name
     return ""
 
 

@@ -36,9 +36,13 @@ _IDS = {
     "lsf": re.compile(r"[0-9]{1,12}(?:\[[0-9]{1,9}\])?"),
 }
 
-#: Shortest and longest pause between two rounds. A pause is twice the one before, and the shortest
-#: again after a change: a new job, a worker that left, another state.
-_SHORTEST_SECONDS, _LONGEST_SECONDS = 2.0, 60.0
+#: Shortest and longest pause between two rounds: each is twice the one before, and the shortest
+#: again after a change, which is a new job, a worker that left, or another state. The commands load
+#: a server that many users share, and Slurm forgets an ended job after 5 min by default.
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 10.0, 60.0
+
+#: How long a requested worker is missing before it is named.
+_MISSING_SECONDS = 2.0
 
 #: Time limit of a round, and of the last one, for which the end of the recording waits.
 _ROUND_SECONDS, _LAST_SECONDS = 5.0, 2.0
@@ -52,8 +56,8 @@ _MAX_JOBS = 1000
 #: Length of a text, such as the list of nodes of a job.
 _TEXT = 4096
 
-#: Columns that change while a state lasts.
-_MEASURES = frozenset({"used_seconds", "memory_used_bytes", "source"})
+#: Columns that do not make a row a new state.
+_IGNORED = frozenset({"used_seconds", "source"})
 
 _Job = tuple[str, str]
 
@@ -79,7 +83,7 @@ class JobSource(Source):
         self._ended: set[_Job] = set()
         self._last: dict[_Job, dict[str, Any]] = {}
         self._lock = threading.Lock()
-        self._changed = False
+        self._changed = self._too_many = False
         self._pause = _SHORTEST_SECONDS
         self._next_round = 0.0
         self._round: threading.Thread | None = None
@@ -115,6 +119,10 @@ class JobSource(Source):
             elif len(self._jobs) < _MAX_JOBS:
                 self._jobs[known] = worker
                 self._changed = True
+            elif not self._too_many:
+                self._too_many = True
+                reason = f"the states of {_MAX_JOBS:,} batch jobs are recorded, and there are more"
+                self._engine.add("losses", time=now_ns(), what="batch jobs", reason=reason)
 
     def worker_left(self) -> None:
         """Ask soon for the states of jobs: the end of a job may have ended a worker."""
@@ -155,13 +163,12 @@ class JobSource(Source):
         missing = requested - self._named
         self._missing = {name: self._missing.get(name, now) for name in missing}
         for name, since in self._missing.items():
-            if now - since >= _SHORTEST_SECONDS:
+            if now - since >= _MISSING_SECONDS:
                 self._named.add(name)
                 self._engine.add("worker_events", time=now_ns(), name=name, action=REQUESTED)
 
     def _run_round(self) -> None:
-        with foreign_io.operation():  # commands read files of any size
-            self._engine.call(lambda: self._ask(Deadline(_ROUND_SECONDS), final=False), "jobs")
+        self._engine.call(lambda: self._ask(Deadline(_ROUND_SECONDS), final=False), "jobs")
 
     def finish(self) -> None:
         """Ask once more for the final states; the end of the recording waits 2 s at most."""
@@ -174,7 +181,7 @@ class JobSource(Source):
         self._ask(deadline, final=True)
         while self._completing() and deadline.left > _COMPLETING_SECONDS:
             time.sleep(_COMPLETING_SECONDS)
-            self._ask(deadline, final=True)
+            self._ask(deadline, final=False)
 
     def _completing(self) -> bool:
         return any(row["state"] == "COMPLETING" for row in list(self._last.values()))
@@ -185,7 +192,9 @@ class JobSource(Source):
         for system, states in _STATES.items():
             of_system = [job for other, job in jobs if other == system]
             if of_system:
-                self._add_rows(of_system, states(of_system, deadline, final=final))
+                with foreign_io.operation():  # commands read files of any size
+                    found = states(of_system, deadline, final=final)
+                self._add_rows(of_system, found)
 
     def _add_rows(self, jobs: Collection[str], rows: list[dict[str, Any]]) -> None:
         for row in rows:
@@ -206,4 +215,4 @@ class JobSource(Source):
 
 
 def _state(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in _MEASURES}
+    return {name: value for name, value in row.items() if name not in _IGNORED}

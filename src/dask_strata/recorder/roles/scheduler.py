@@ -19,6 +19,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_strata.config import VERSION, Settings, read_settings, understood
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.jobs.source import JobSource
 from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
@@ -30,7 +31,6 @@ from dask_strata.recorder.plugins import (
     METADATA,
     dumps_nanny_plugin,
     dumps_worker_plugin,
-    job_topic,
     plugin_name,
 )
 from dask_strata.recorder.profiling.source import profile, warn_if_missing

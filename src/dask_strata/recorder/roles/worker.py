@@ -14,10 +14,10 @@ from dask_strata.config import Settings, read_settings, understood
 from dask_strata.recorder.environment.batch_systems import batch_systems
 from dask_strata.recorder.environment.host_view import HostView
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.plugins import job_topic
 from dask_strata.recorder.profiling.darshan_worker import add_darshan_facts
 from dask_strata.recorder.profiling.source import profile
 from dask_strata.recorder.sources.dask_logs import follow
