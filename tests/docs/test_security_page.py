@@ -32,6 +32,11 @@ PROVEN_BY = {
     "Of the environment,": (
         f"{SECURITY}test_what_is_recorded_by_default",
         "tests/recorder/environment/test_job.py::test_slurm",
+        "tests/recorder/environment/test_kubernetes.py::test_files",
+    ),
+    "The batch system's own": (
+        "tests/deployments/test_slurm_jobs.py::test_cancelled_and_pending",
+        "tests/recorder/jobs/test_outputs.py::test_squeue",
     ),
     "Dask's configuration and": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Arguments and results": (f"{SECURITY}test_what_is_recorded_by_default",),

@@ -271,9 +271,10 @@ def _imbalance(spent: ThreadUse, path: CriticalPath) -> Iterator[Insight]:
 def _lost_workers(run: Run) -> Iterator[Insight]:
     ends = run.rows("""
         select cause, signal, exit_status, case when cause = 'closed' then reason end as reason,
-               max(memory_bytes) as memory_bytes, max(memory_limit_bytes) as memory_limit_bytes,
+               job_state, max(memory_bytes) as memory_bytes, max(memory_limit_bytes) as memory_limit_bytes,
                count(*) as n
-        from worker_ends where ended = 'unexpected' group by 1, 2, 3, 4 order by n desc, cause
+        from worker_ends left join _job_ends using (worker, stop)
+        where ended = 'unexpected' group by 1, 2, 3, 4, 5 order by n desc, cause
     """)
     if ends:
         how = ", ".join(f"{end['n']:,} {phrase_of(end)}" for end in ends[:_ENDS])

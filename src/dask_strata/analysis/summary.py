@@ -12,6 +12,7 @@ from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
 from dask_strata.analysis.failures import Failure, failures
 from dask_strata.analysis.insights import Insight, insights
 from dask_strata.analysis.io import Io, summarize_io
+from dask_strata.analysis.jobs import AbsentWorkers, Jobs, absent_workers, summarize_jobs
 from dask_strata.analysis.profile import ProfileSummary, summarize_profile
 from dask_strata.analysis.timeline.traffic import Moved, moved
 
@@ -69,6 +70,8 @@ class Summary:
     exit_status: int | None
     segment_bytes: int = 0
     io: Io | None = None
+    jobs: Jobs | None = None
+    absent_workers: tuple[AbsentWorkers, ...] = ()
 
     @property
     def overhead(self) -> float | None:
@@ -145,6 +148,8 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         exit_status=_exit_status(run),
         segment_bytes=run.segment_bytes,
         io=summarize_io(run, files=False),
+        jobs=summarize_jobs(run),
+        absent_workers=absent_workers(run),
     )
 
 

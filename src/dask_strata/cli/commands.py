@@ -96,6 +96,12 @@ def _lineage() -> click.Command:
     return command
 
 
+def _jobs() -> click.Command:
+    from dask_strata.cli.jobs import command
+
+    return command
+
+
 def _query() -> click.Command:
     from dask_strata.cli.query import command
 
@@ -147,6 +153,7 @@ VERBS: dict[str, Verb] = {
     ),
     "story": Verb("all events of one task, in time order", _story),
     "lineage": Verb("origin and use of a task's result or of a file", _lineage),
+    "jobs": Verb("batch jobs: states, waits, limits, workers and tasks", _jobs),
     "query": Verb("run an SQL query over the tables", _query),
     "tables": Verb("the tables of every run and their columns", _tables),
     "serve": Verb("show the runs of a folder in a browser", _serve),

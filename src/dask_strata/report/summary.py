@@ -121,6 +121,7 @@ def print_summary(s: Summary, out: Console) -> None:
         soft_wrap=True,
     )
     out.print(headline(s))
+    _print_jobs(s, out)
     if s.n_tasks:
         out.print()
         _print_breakdown(s, out)
@@ -141,6 +142,13 @@ def print_summary(s: Summary, out: Console) -> None:
     out.print()
     out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def _print_jobs(s: Summary, out: Console) -> None:
+    lines = [] if s.jobs is None else [("jobs", s.jobs.sentence)]
+    lines += [("absent", absent.sentence) for absent in s.absent_workers]
+    for head, line in lines:
+        out.print(Text.assemble((f"{head:<9}", "bold"), visible(line)), soft_wrap=True)
 
 
 def _print_failures(s: Summary, out: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dask_strata.schema.columns import KEY, START, STIMULUS, STOP, TIME, WORKER, Table, col
 from dask_strata.schema.imported import LOG
+from dask_strata.schema.job import BATCH_JOB
 from dask_strata.schema.worker import SHUFFLE
 
 DERIVED = (
@@ -536,6 +537,58 @@ DERIVED = (
             col("stimulus_id", "text", "Dask's id of the removal, also of attempts that it ended"),
         ),
         prov="activity",
+        derived=True,
+    ),
+    Table(
+        "jobs",
+        "batch job: of the workers, the scheduler or a client, or submitted for workers",
+        1,
+        "job",
+        "job",
+        (
+            col("system", "text", "batch system: slurm, pbs, lsf, …"),
+            col("job", "text", "id of the job"),
+            *BATCH_JOB,
+            col(
+                "queue_seconds",
+                "seconds",
+                "time from its submission to its start, or until it was last seen waiting",
+            ),
+            col(
+                "workers_rss_bytes",
+                "bytes",
+                "largest sum of the resident memory of its workers in one sample",
+            ),
+            col("n_workers", "int", "workers that ran in it and registered with the scheduler"),
+            col("n_tasks", "int", "tasks with an attempt on them"),
+            col("n_attempts", "int", "attempts on them"),
+            col("compute_seconds", "seconds", "time in the functions of these attempts"),
+        ),
+        prov="agent",
+        derived=True,
+    ),
+    Table(
+        "absent_workers",
+        "worker that was requested or started and never registered with the scheduler",
+        3,
+        "workflow system",
+        "scheduler",
+        (
+            TIME,
+            col("worker", "text", "address of a refused worker"),
+            col("name", "text", "name of the worker"),
+            col(
+                "cause",
+                "text",
+                "refused (by the scheduler), start failed (its nanny could not start it), job "
+                "pending, job never started, job ended, requested (from a cluster object, with no "
+                "sign of it)",
+            ),
+            col("reason", "long", "the reason on record; null without one"),
+            col("system", "text", "batch system of its job, if dask-jobqueue submitted one"),
+            col("job", "text", "id of its job"),
+        ),
+        prov="agent",
         derived=True,
     ),
     Table(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.analysis.worker_ends import words_of
+from dask_strata.analysis.worker_ends import EXPLAINED, words_of
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -185,7 +185,7 @@ def timeline(run: Run, *, edges: bool = True, files: int = 0) -> Timeline:
     exceptions = _valid(found, "exception")
     ended = _valid(found, "ended_by")
     workers = found["worker"].take(pa.array(list(ended), pa.int64())).to_pylist()
-    phrases = {(e["worker"], e["stimulus_id"]): words_of(e) for e in run.rows("from worker_ends")}
+    phrases = {(e["worker"], e["stimulus_id"]): words_of(e) for e in run.rows(EXPLAINED)}
     uses = run.rows(_FILES, files + 1)
     return Timeline(
         origin=origin,

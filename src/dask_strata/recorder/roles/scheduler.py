@@ -19,6 +19,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_strata.config import VERSION, Settings, read_settings, understood
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.jobs import job_topic
+from dask_strata.recorder.jobs.source import JobSource
 from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
@@ -34,6 +36,7 @@ from dask_strata.recorder.plugins import (
 from dask_strata.recorder.profiling.source import profile, warn_if_missing
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.detach import detach_all
+from dask_strata.recorder.roles.registrations import RegistrationHook
 from dask_strata.recorder.sources.dask_logs import UnexpectedLogError
 from dask_strata.recorder.sources.events import EventSource
 from dask_strata.recorder.sources.graph import GraphSource
@@ -150,6 +153,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         loop = LoopMonitor(scheduler, engine.process)
         self._samples = SchedulerSamples(scheduler, engine, self._transitions, loop)
         scheduler.handlers[self.name] = self._receive_frame
+        self._jobs = JobSource(engine, scheduler)
+        self._registrations = RegistrationHook(scheduler, engine)
         engine.start(
             self,
             self._samples,
@@ -158,6 +163,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             self._transitions,
             self._events,
             self._graph,
+            self._jobs,
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self._transitions.name,
@@ -240,6 +246,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         """Record that a worker has connected."""
         if self.recording:
             self._events.worker_added(worker)
+            self._registrations.accepted(scheduler.workers[worker])
             self._worker_row(worker, scheduler.workers[worker], "add", None)
 
     def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:
@@ -248,6 +255,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             self._transitions.worker_removed(worker, stimulus_id)
             closing = scheduler.status in _CLOSING
             self._events.worker_removed(worker, stimulus_id, scheduler_closes=closing)
+            self._jobs.worker_left()
 
     def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  Dask passes it by name
         """Record that a client has connected."""
@@ -278,6 +286,9 @@ class SchedulerRecorder(SchedulerPlugin, Source):
                 reason=redact_text(clip(str(msg.get("not-recorded")), 1000)),
                 where=clip(str(msg.get("worker")), 1000),
             )
+            return
+        if topic == job_topic(self.run_id) and isinstance(msg, dict):
+            self._jobs.add_job(msg.get("system"), msg.get("job"))
             return
         self._events.logged(topic, msg)
 
@@ -337,6 +348,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             restored.callback(self.__dict__.pop, "transition", None)
             restored.callback(self._relay.close)
             restored.callback(self._page.remove)
+            restored.callback(self._registrations.remove)
             self._settle(engine)
             self._transitions.remove()
             engine.flush()

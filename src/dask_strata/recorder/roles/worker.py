@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.config import Settings, read_settings, understood
+from dask_strata.recorder.environment.batch_systems import batch_systems
+from dask_strata.recorder.environment.host_view import HostView
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
@@ -118,9 +122,17 @@ class WorkerRecorder(Source):
     def facts(self) -> Iterable[Callable[[], None]]:
         """Return the actions that gather facts of the worker's process."""
         return [
+            self._report_job,
             lambda: add_darshan_facts(self._engine),
             lambda: add_static_facts(self._engine, self._spec),
         ]
+
+    def _report_job(self) -> None:
+        """Report the batch job of this process to the scheduler, which asks for its state."""
+        topic = job_topic(self._spec["run"])
+        for system, variable in batch_systems(HostView(os.environ, Path("/proc"), Path("/sys"))):
+            job = {"system": system, "job": os.environ[variable]}
+            self._worker.loop.add_callback(self._worker.log_event, topic, job)
 
     def end_reason(self) -> str | None:
         """Return ``"closed"`` if the worker has closed."""
