@@ -137,12 +137,12 @@ class Run(tables.Run):
 
 
 def open_run(path: str | Path, *, align: bool = True) -> Run:
-    """Open the folder of a run. Tables are read on first use.
+    """Open a run. Tables are read on first use.
 
     Parameters
     ----------
     path : str or Path
-        The run's folder.
+        The run's folder, or its URL, such as ``s3://bucket/runs/2026-…``.
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
 
@@ -171,7 +171,8 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     Parameters
     ----------
     runs : str or Path, optional
-        Folder in which the run's folder is created; by default the setting ``runs``.
+        Folder in which the run's folder is created, or a URL that fsspec knows; by default the
+        setting ``runs``.
     client : distributed.Client, optional
         A client of the cluster; the current one by default.
     name : str, optional
@@ -217,7 +218,7 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
                 hint="Write: async with dask_strata.record(...) as run:",
             )
         client.sync(self._session.begin)
-        self._run = open_run(self._session.folder)
+        self._run = open_run(self._session.place)
         return self._run
 
     def __exit__(
@@ -234,7 +235,7 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
 
     async def __aenter__(self) -> Run:
         await self._session.begin()
-        self._run = open_run(self._session.folder)
+        self._run = open_run(self._session.place)
         return self._run
 
     async def __aexit__(

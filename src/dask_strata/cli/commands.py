@@ -126,6 +126,12 @@ def _compact() -> click.Command:
     return command
 
 
+def _upload() -> click.Command:
+    from dask_strata.cli.upload import command
+
+    return command
+
+
 def _import() -> click.Command:
     from dask_strata.cli.import_ import command
 
@@ -152,5 +158,6 @@ VERBS: dict[str, Verb] = {
     "serve": Verb("show the runs of a folder in a browser", _serve),
     "check": Verb("check whether the record is complete", _check),
     "compact": Verb("convert the record to Parquet", _compact),
+    "upload": Verb("upload a run to a URL such as s3://bucket/runs", _upload),
     "import": Verb("import CSV files of the Mofka-Dask coupler, Darshan logs or profiles", _import),
 }

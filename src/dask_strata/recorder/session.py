@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 from dask_strata.config import Settings, read_settings
 from dask_strata.errors import RecordingError, StrataError
+from dask_strata.recorder.upload import folder_of_session
+from dask_strata.store.copies.place import absolute, is_url
 
 logger = logging.getLogger("dask_strata")
 
@@ -110,7 +111,9 @@ async def _setup_client(client: Any, settings: Settings) -> None:
     spec = runs[run_id] if run_id else list(runs.values())[-1]
     _clients[client.id] = ClientRecorder(client, spec), run_id
     if settings.session and run_id is None:
-        note_joined(Path(settings.runs), settings.session, spec["folder"])
+        runs = folder_of_session(settings)
+        if runs is not None:
+            note_joined(runs, settings.session, spec.get("url") or spec["folder"])
 
 
 def note_joined(runs: Path, session: str, folder: str) -> None:
@@ -244,15 +247,17 @@ class Session:
 
     def __init__(self, client: Any, settings: Settings, name: str | None = None) -> None:
         self.client = client
-        self._settings = replace(settings, runs=os.path.abspath(settings.runs))
+        self._settings = replace(settings, runs=absolute(settings.runs))
         self._name = name
         self._recorder: Any = None
         self._spec: dict[str, Any] = {}
 
     @property
-    def folder(self) -> Path:
-        """Folder of the run; available after `begin`."""
-        return Path(self._spec["folder"])
+    def place(self) -> str:
+        """Folder or URL of the run; available after `begin`."""
+        folder = str(self._spec["folder"])
+        runs = self._settings.runs
+        return f"{runs}/{Path(folder).name}" if is_url(runs) else folder
 
     async def begin(self) -> None:
         """Start the recording.

@@ -41,6 +41,10 @@ from dask_strata.recorder.sources.loop_lag import LoopMonitor
 from dask_strata.recorder.sources.scheduler_samples import SchedulerSamples
 from dask_strata.recorder.sources.segment_names import SegmentNames
 from dask_strata.recorder.sources.transitions import PluginSource, TransitionSource
+from dask_strata.recorder.upload import UploadThread, spool_folder
+from dask_strata.schema.values import INTERRUPTED_UPLOAD
+from dask_strata.store.copies.place import absolute, is_url, shown
+from dask_strata.store.copies.upload import remove_spool
 from dask_strata.store.manifest import (
     SEGMENTS,
     SUFFIX,
@@ -88,7 +92,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self.run_id = new_run_id()
         self.owner = owner
         self.name = plugin_name(self.run_id)
-        self.settings = with_secret(replace(settings, runs=os.path.abspath(settings.runs)))
+        self.settings = with_secret(replace(settings, runs=absolute(settings.runs)))
         created = now_ns()
         self.folder = Path(self.settings.runs) / run_folder_name(name, self.run_id, created)
         self.manifest = Manifest(
@@ -100,6 +104,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             flush_interval_seconds=settings.flush_interval,
         )
         self._engine: Engine | None = None
+        self._upload: UploadThread | None = None
 
     def __reduce__(self) -> Any:
         return _restore, (self.settings, self.manifest, str(self.folder), self.owner)
@@ -122,7 +127,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         facts = {"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()}
         if self.settings.leave_out:
             facts = Replacing(self.settings).facts(facts)
+        if is_url(self.settings.runs):
+            self.folder = spool_folder(self.settings, self.folder.name)
         replace(self.manifest, scheduler=facts).write(self.folder, self.settings.access)
+        if is_url(self.settings.runs):
+            self._upload = await self._started_upload()
         self._scheduler = scheduler
         self._engine = Engine("scheduler", self.run_id, self.folder, self.settings)
         try:
@@ -136,6 +145,18 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         except BaseException:
             await self.stop("could not start")
             raise
+
+    async def _started_upload(self) -> UploadThread:
+        upload = UploadThread(self.folder, self.settings)
+        try:
+            await upload.start()
+        except BaseException:
+            remove_spool(self.folder)
+            raise
+        upload.report_to(
+            lambda reason: self._add("losses", what=INTERRUPTED_UPLOAD, reason=redact_text(reason))
+        )
+        return upload
 
     def _attach(self, scheduler: Any, engine: Engine) -> dict[str, Any]:
         """Start the recording of the scheduler; return the spec for workers and nannies."""
@@ -171,8 +192,10 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._spec = {
             "run": self.run_id,
             "folder": str(self.folder),
-            "settings": self.settings.chosen(),
+            "settings": replace(self.settings, runs=shown(self.settings.runs)).chosen(),
         }
+        if self._upload is not None:
+            self._spec["url"] = shown(self._upload.url)
         self._announce()
         return self._spec
 
@@ -311,6 +334,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             logger.warning("dask-strata: %s", loss)
             self._add("losses", what="recorders", reason=loss)
         await self._started_engine().finish_and_wait(reason)
+        if self._upload is not None:
+            await self._upload.ended()
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
 
@@ -321,6 +346,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if self.settings.fsync_interval is not None:
             actions.append(lambda: sync_run(self.folder))
         return actions
+
+    def after_last_row(self) -> None:
+        """Finish the upload, if the run's place is a URL."""
+        if self._upload is not None:
+            self._upload.end()
 
     def end_reason(self) -> str | None:
         """Return ``"closed"`` if the scheduler has closed."""
