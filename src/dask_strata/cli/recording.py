@@ -69,9 +69,9 @@ def record_command(
         require_writable(RemotePlace(chosen.runs))
     outcome = launch(module, command_line, chosen)
     err = console(stderr=True)
-    for folder in outcome.joined:
+    for joined in outcome.joined:
         err.print(
-            f"dask-strata: the script's client is recorded in {folder}, a run that its scheduler "
+            f"dask-strata: the script's client is recorded in {joined}, a run that its scheduler "
             "had started.",
             soft_wrap=True,
         )

@@ -73,7 +73,9 @@ def command(  # noqa: PLR0913
 ) -> None:
     """Show the runs in a folder (by default: runs) in a browser, also while they are recorded.
 
-    RUNS can be a URL. The server is read-only. By default only this machine can reach it, and only a browser that
+    RUNS can be a URL.
+
+    The server is read-only. By default only this machine can reach it, and only a browser that
     opens the printed address, or a script that sends the header `Authorization: token TOKEN`, can
     read the runs. Port 0 selects a free port. Ctrl-C stops the server.
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from dask_strata.analysis.list import row_json
 from dask_strata.errors import StrataError
-from dask_strata.report.words import count
 from dask_strata.run import open_run
 from dask_strata.store.copies.place import RemotePlace
 from dask_strata.store.copies.remote_runs import ROW
@@ -57,8 +56,8 @@ def finish_upload(folder: Path, url: str, seconds: float) -> Upload:
     done = upload_run(folder, place, {} if row is None else {ROW: row})
     if writing:
         raise StrataError(
-            f"{count(writing, 'process', 'processes')} still write to {folder}: only what they "
-            "have written so far is uploaded.",
+            f"Processes still write to {folder} ({writing:,}): only what they have written so "
+            "far is uploaded.",
             hint="Repeat the command when they have ended.",
         )
     if noted_destination(folder) == url:

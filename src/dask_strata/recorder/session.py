@@ -111,9 +111,11 @@ async def _setup_client(client: Any, settings: Settings) -> None:
     spec = runs[run_id] if run_id else list(runs.values())[-1]
     _clients[client.id] = ClientRecorder(client, spec), run_id
     if settings.session and run_id is None:
-        runs = folder_of_session(settings)
-        if runs is not None:
-            note_joined(runs, settings.session, spec.get("url") or spec["folder"])
+        noted_in = folder_of_session(settings)
+        if noted_in is not None:
+            spooled_there = Path(spec["folder"]).parent == noted_in
+            folder = spec["folder"] if spooled_there else spec.get("url", spec["folder"])
+            note_joined(noted_in, settings.session, folder)
 
 
 def note_joined(runs: Path, session: str, folder: str) -> None:

@@ -264,8 +264,10 @@ def _losses(run: Run) -> Iterator[Finding]:
         number = "" if row["n"] is None else f"{int(row['n']):,} "
         when = f" since {clock(row['time'])}" if row["time"] else ""
         # An upload is repeated until it succeeds: the interruption itself is no loss.
-        severity = "note" if row["what"] == INTERRUPTED_UPLOAD else "missing"
-        yield Finding(severity, row["process"], f"{number}{row['what']}: {row['reason']}{when}")
+        text = f"{number}{row['what']}: {row['reason']}{when}"
+        # An upload is repeated until it succeeds: an interruption alone is no loss.
+        repeated = row["what"] == INTERRUPTED_UPLOAD
+        yield Finding("note" if repeated else "missing", row["process"], text)
 
 
 def _unrecorded_workers(run: Run) -> Iterator[Finding]:

@@ -20,9 +20,8 @@ from dask_strata.errors import NotARunError, StrataError
 from dask_strata.store.copies.bundle import BUNDLE_BYTES, bundle_number, decode_bundle
 from dask_strata.store.copies.growth import FOLDERS, Part, is_segment, run_files, write_part
 from dask_strata.store.copies.place import Object, RemotePlace, split_run
-from dask_strata.store.index import INDEX
 from dask_strata.store.limits import MANIFEST_BYTES
-from dask_strata.store.manifest import ADDITIONS, MANIFEST, PARQUET
+from dask_strata.store.manifest import ADDITIONS, INDEX, MANIFEST, PARQUET
 from dask_strata.store.safe_files import RefusedError
 
 #: Bytes that are fetched at a time.

@@ -229,7 +229,7 @@ class RemotePlace:
 
 @contextmanager
 def _failures(what: str, *, missing: bool = False) -> Iterator[None]:
-    """Raise StrataError for whatever a library raises; with ``missing``, not if nothing is there."""
+    """Raise StrataError for any exception; with ``missing``, not for FileNotFoundError."""
     try:
         yield
     except (StrataError, ImportError, ValueError):

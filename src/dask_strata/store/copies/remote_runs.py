@@ -1,4 +1,4 @@
-"""The runs at a URL: their names, their rows in the list, and local copies of those that are read."""
+"""The runs at a URL: their names, their rows in the list, and local copies to read them."""
 
 from __future__ import annotations
 

@@ -18,9 +18,8 @@ from dask_strata.errors import StrataError
 from dask_strata.store.copies.bundle import BUNDLES, FULL_BYTES, bundle_name, encode_bundle
 from dask_strata.store.copies.growth import FOLDERS, Position, is_segment, read_growth, run_files
 from dask_strata.store.copies.place import Object, RemotePlace
-from dask_strata.store.index import INDEX
 from dask_strata.store.limits import INDEX_BYTES, MANIFEST_BYTES
-from dask_strata.store.manifest import MANIFEST, Manifest
+from dask_strata.store.manifest import INDEX, MANIFEST, Manifest
 from dask_strata.store.safe_files import read_inside
 
 #: Ending of the file beside a spooled run with the URL that the run is uploaded to.
