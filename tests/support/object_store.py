@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ class ObjectStore:
     def __init__(self) -> None:
         self._port = 0
         self.start()
+        reset = f"{self.environment['AWS_ENDPOINT_URL']}/moto-api/reset"
+        urllib.request.urlopen(reset, data=b"").close()  # moto keeps its objects in this process
         self.fs.mkdir(BUCKET)
 
     def start(self) -> None:

@@ -234,4 +234,7 @@ def remove_spool(folder: Path) -> None:
     with suppress(OSError):
         folder.with_name(folder.name + _DESTINATION).unlink()
     with suppress(OSError):
-        folder.parent.rmdir()
+        if not any(path.is_dir() for path in folder.parent.iterdir()):
+            for note in folder.parent.glob(".*"):  # of `dask-strata record`
+                note.unlink()
+            folder.parent.rmdir()
