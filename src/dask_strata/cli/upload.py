@@ -24,8 +24,8 @@ def command(run: Path, runs: str | None) -> None:
     """Upload a run's folder to a URL of runs, such as s3://bucket/runs.
 
     Without a URL, finish the upload of a run that was recorded to one, and remove the local folder
-    in which it was kept. The command can be interrupted and repeated: it uploads only what is
-    missing, and compares the sizes of all files at its end.
+    in which it was kept. The command can be interrupted and repeated: it uploads only missing
+    files, and compares the sizes of all files at its end.
 
     \b
     Examples:

@@ -56,8 +56,8 @@ def finish_upload(folder: Path, url: str, seconds: float) -> Upload:
     done = upload_run(folder, place, {} if row is None else {ROW: row})
     if writing:
         raise StrataError(
-            f"Processes still write to {folder} ({writing:,}): only what they have written so "
-            "far is uploaded.",
+            f"Processes still write to {folder} ({writing:,}): only the rows until "
+            "now are uploaded.",
             hint="Repeat the command when they have ended.",
         )
     if noted_destination(folder) == url:

@@ -1,6 +1,6 @@
 """Uploading a run while it is recorded, if its place is a URL.
 
-The run is spooled in a local folder. A thread of the scheduler's process uploads what is new at
+The run is spooled in a local folder. A thread of the scheduler's process uploads new bytes at
 each interval; Dask's event loop never waits for it. At the end a process of its own uploads the
 files whole, and removes the spool: it also works while this process exits, and waits for the last
 rows of workers that end after the scheduler.

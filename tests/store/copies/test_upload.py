@@ -14,6 +14,7 @@ from dask_strata.analysis.list import list_runs
 from dask_strata.cli.uploading import finish_upload
 from dask_strata.errors import NotARunError, StrataError
 from dask_strata.schema import TABLES
+from dask_strata.server.run_cache import RunCache
 from dask_strata.store.compact import compact
 from dask_strata.store.copies import mirror
 from dask_strata.store.copies.bundle import bundle_name, decode_bundle, encode_bundle
@@ -154,6 +155,28 @@ def test_names_that_lead_out_of_the_copy_are_ignored(
         segment.name,
     }
     assert {path for path in tmp_path.rglob("*") if "cache" not in path.parts} == before
+
+
+def test_a_run_that_is_larger_than_the_disk_is_not_fetched(
+    run: Path, runs: RemotePlace, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload_run(run, runs / run.name, {})
+    monkeypatch.setattr(mirror, "_SPACE", 0)
+    with pytest.raises(StrataError, match="whose disk has"):
+        open_run((runs / run.name).url)
+    assert not [path for path in cache.rglob("*") if path.is_file() and path.name[0] != "."]
+
+
+def test_the_server_reads_runs_at_a_url(run: Path, runs: RemotePlace, cache: Path) -> None:
+    finish_upload(run, (runs / run.name).url, 0)
+    served = RunCache(runs.url)
+    assert (served.count(), served.rows()) == (1, list_runs(run.parent).to_pylist())
+    assert not list(cache.glob(f"*/{run.name}"))
+    assert_equal(open_run(run), served.run(run.name))
+    assert served.mark(run.name) == served.mark(run.name)
+    for name in ("nothing", "..", ""):
+        with pytest.raises(NotARunError):
+            served.path(name)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Local copies of runs at URLs, for reading: only what is new is fetched.
+"""Local copies of runs at URLs, for reading: only new bytes are fetched.
 
 The copies are in the user's cache folder. Objects are as untrusted as the files of a run: names
 that are not those of a run's files are ignored, and a copy never exceeds the free disk space.
@@ -65,7 +65,7 @@ class Mirror:
         self._lock = self.folder.with_name(f".{self.folder.name}.lock")
 
     def fetch(self) -> Path:
-        """Fetch what is new; return the folder of the copy.
+        """Fetch new bytes; return the folder of the copy.
 
         Raises
         ------

@@ -58,7 +58,7 @@ class RemoteRuns:
         return self.place if self._is_run else self.place / name
 
     def path(self, name: str) -> Path:
-        """Return the folder of a run's copy, which has what was new some seconds ago.
+        """Return the folder of a run's copy, at most some seconds old.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class RemoteRuns:
         return None
 
     def each(self, make: Callable[[str], T | None]) -> Iterator[T]:
-        """Yield what a function returns for each name, in their order; None is left out."""
+        """Yield the result of a function for each name, in their order; None is left out."""
         with ThreadPoolExecutor(_THREADS, "dask-strata-runs") as pool:
             yield from (found for found in pool.map(make, self.names()) if found is not None)
 
