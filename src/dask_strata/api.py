@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 from dask_strata import run as tables
 from dask_strata.config import read_settings
-from dask_strata.errors import UsageError
+from dask_strata.errors import StrataError, UsageError
 from dask_strata.recorder.session import Session
+
+logger = logging.getLogger("dask_strata")
 
 
 class Table(tables.TableView):
@@ -248,8 +251,12 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         self._settle()
 
     def _settle(self) -> None:
-        if self._run is not None:
+        if self._run is None:
+            return
+        try:
             self._run.refresh()
+        except StrataError as error:  # an object store may be away: the user's code must go on
+            logger.warning("dask-strata cannot read the run again: %s", error.message)
 
 
 def _client(client: Any) -> Any:

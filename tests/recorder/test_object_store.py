@@ -239,6 +239,20 @@ def test_a_running_cluster_is_recorded_to_the_store_from_its_client(
     assert bundles(store) == 0
 
 
+def test_a_store_that_is_away_at_the_end_does_not_disturb_the_users_code(
+    store: ObjectStore, client: Client, tmp_path: Path, strata: Strata
+) -> None:
+    with dask_strata.record(RUNS, client=client, spool=str(tmp_path / "spool")) as run:
+        assert client.submit(abs, -1).result() == 1
+        store.stop()
+    spool = wait_until(lambda: only_spool(tmp_path), what="the spooled run")
+    store.start()
+    strata("upload", spool)  # the scheduler's own upload may have succeeded meanwhile
+    run.refresh()
+    assert (run.state, len(run.tasks)) == ("complete", 1)
+    assert_whole(run)
+
+
 @pytest.mark.parametrize("first", ["workers", "scheduler"])
 def test_a_deployment_with_the_preload_finishes_its_upload_when_it_ends(
     store: ObjectStore, deployment: Deployment, tmp_path: Path, first: str

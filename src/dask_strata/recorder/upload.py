@@ -35,7 +35,7 @@ _LONGEST_PAUSE = 60.0
 
 #: Longest wait for the upload at the end of the process, and of a recording that is detached.
 _EXIT_SECONDS = 120
-_DETACH_SECONDS = 25
+_DETACH_SECONDS = 20
 
 
 def session_spool(settings: Settings) -> Path:
@@ -140,7 +140,7 @@ class UploadThread:
         self._ending.set()
 
     async def ended(self) -> None:
-        """Wait up to 25 s until everything is uploaded, without blocking the event loop."""
+        """Wait up to 20 s until everything is uploaded, without blocking the event loop."""
         self.end()
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join, _DETACH_SECONDS)
 

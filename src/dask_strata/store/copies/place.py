@@ -20,7 +20,8 @@ from dask_strata.errors import StrataError, UsageError
 _URL = re.compile(r"(?P<chained>(?:[\w.+-]+::)*)(?P<scheme>[A-Za-z][A-Za-z0-9.+-]+)://")
 _FILE_SCHEMES = {"file", "local"}
 
-_USER_INFO = re.compile(r"(?<=://)[^/@]+@")
+#: A user and a password; ``abfs://container@account`` has neither.
+_PASSWORD = re.compile(r"(?<=://)[^\s:/]*:\S*@")
 
 #: Packages of common schemes, for the hint where one is missing.
 _PACKAGES = {
@@ -69,10 +70,10 @@ def absolute(place: str) -> str:
 def shown(place: str | Path) -> str:
     """Return a place without the password that a URL may contain.
 
-    >>> shown("ftp://me:secret@host/runs")
-    'ftp://***@host/runs'
+    >>> shown("ftp://me:secret@host/runs"), shown("abfs://container@account/runs")
+    ('ftp://***@host/runs', 'abfs://container@account/runs')
     """
-    return _USER_INFO.sub("***@", str(place))
+    return _PASSWORD.sub("***@", str(place))
 
 
 def split_run(url: str) -> tuple[str, str]:
