@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from dask_strata.store.frames import whole_frames
-from dask_strata.store.index import INDEX
 from dask_strata.store.limits import COUNT, NAME_CHARACTERS, TIME_NS
 from dask_strata.store.manifest import (
     ADDITIONS,
     ASIDE,
     DARSHAN,
+    INDEX,
     MANIFEST,
     PARQUET,
     PROFILES,
