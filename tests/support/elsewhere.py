@@ -25,11 +25,12 @@ def _works() -> str | None:
 
 
 def elsewhere(folder: Path) -> tuple[str, ...]:
-    """Return the start of a command that runs where a folder is empty, and is its own.
+    """Return the start of a command whose process has a folder of its own in the place of this one.
 
+    There it is empty but for a folder `tmp`.
     Skip the test where processes may not do that.
     """
     if (reason := _works()) is not None:
         pytest.skip(f"a process may not have a file system of its own here: {reason}")
-    script = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
+    script = 'mount -t tmpfs tmpfs "$0" && mkdir "$0/tmp" && exec "$@"'
     return (*_unshare(), "sh", "-c", script, str(folder))

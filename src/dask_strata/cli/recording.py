@@ -18,6 +18,8 @@ from dask_strata.store.safe_files import share_as
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dask_strata.recorder.launch import Joined
+
 #: Longest wait for workers, which end a moment after the script that started them.
 _GRACE_SECONDS = 10.0
 
@@ -65,12 +67,8 @@ def record_command(
         chosen = replace(chosen, darshan_library=str(usable_library(chosen.darshan_library)))
     outcome = launch(module, command_line, chosen)
     err = console(stderr=True)
-    for folder in outcome.joined:
-        err.print(
-            f"dask-strata: the script's client is recorded in {folder}, a run that its scheduler "
-            "had started.",
-            soft_wrap=True,
-        )
+    for joined in outcome.joined:
+        _print_joined(joined, err)
     if not outcome.runs and not outcome.joined:
         err.print(
             "dask-strata: nothing was recorded: the script neither started a Dask cluster nor "
@@ -86,6 +84,17 @@ def record_command(
         if report:
             _report(folder, err)
     return outcome.status
+
+
+def _print_joined(joined: Joined, err: Console) -> None:
+    from dask_strata.report.words import visible
+
+    text = (
+        f"the script's client is recorded in {joined.place}, a run that its scheduler had started"
+    )
+    if joined.copy is not None:
+        text += f"; a copy, as far as it is recorded, is in {_shortest(joined.copy)}"
+    err.print(f"dask-strata: {visible(text)}.", soft_wrap=True, markup=False)
 
 
 def _report(folder: Path, err: Console) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import logging
 import os
 import secrets
@@ -26,7 +27,14 @@ from dask_strata.errors import UsageError
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.session import joined_note
 from dask_strata.store.frames import Batch
-from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id, process_identity
+from dask_strata.store.manifest import (
+    MANIFEST,
+    SEGMENTS,
+    SUFFIX,
+    Manifest,
+    new_run_id,
+    process_identity,
+)
 from dask_strata.store.reader import find_runs
 from dask_strata.store.sinks import FileSink
 
@@ -34,6 +42,25 @@ logger = logging.getLogger("dask_strata")
 
 _PRELOAD = "dask_strata"
 _PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A run that the script joined: its scheduler had started it.
+
+    Attributes
+    ----------
+    place : str
+        Its folder; with the host in front if it is on another machine.
+    copy : Path or None
+        Folder of its copy on this machine.
+    folder : Path
+        Its folder, without the host.
+    """
+
+    place: str
+    copy: Path | None
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -46,13 +73,13 @@ class Outcome:
         Exit status, as a shell reports it.
     runs : tuple of Path
         Folders of the runs that the script started.
-    joined : tuple of Path
-        Folders of the other runs that contain its clients.
+    joined : tuple of Joined
+        The other runs that contain its clients.
     """
 
     status: int
     runs: tuple[Path, ...]
-    joined: tuple[Path, ...]
+    joined: tuple[Joined, ...]
 
 
 def launch(module: str | None, command_line: list[str], settings: Settings) -> Outcome:
@@ -82,7 +109,7 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
     environment = {**os.environ, **_variables(settings, runs, session)}
     status = _run(command, environment)
     started = tuple(_runs_of(runs, session))
-    joined = tuple(f for f in _joined(runs, session) if f not in started)
+    joined = tuple(j for j in _joined(runs, session) if j.folder not in started)
     return Outcome(status, started, joined)
 
 
@@ -233,14 +260,20 @@ def _signals(child: Callable[[], Any], *, forward_interrupt: bool) -> Iterator[N
             signal.signal(number, handler)
 
 
-def _joined(runs: Path, session: str) -> list[Path]:
+def _joined(runs: Path, session: str) -> list[Joined]:
     note = joined_note(runs, session)
     try:
-        folders = note.read_text(encoding="utf-8").splitlines()
+        lines = note.read_text(encoding="utf-8").splitlines()
         note.unlink()
     except OSError:
         return []
-    return [Path(folder) for folder in dict.fromkeys(folders)]
+    found = []
+    for facts in map(json.loads, dict.fromkeys(lines)):
+        folder, copy = Path(facts["folder"]), facts["copy"]
+        here = copy is None and (folder / MANIFEST).exists()
+        place = str(folder) if here else f"{facts['host'] or 'the scheduler'}:{folder}"
+        found.append(Joined(place, None if copy is None else Path(copy), folder))
+    return found
 
 
 def _runs_of(runs: Path, session: str) -> Iterator[Path]:

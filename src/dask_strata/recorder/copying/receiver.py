@@ -14,7 +14,8 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,11 @@ class Connection:
 
     async def runs(self) -> dict[str, dict[str, Any]]:
         """Return folder, host and kind of the runs that the scheduler has, by run id."""
-        found = await self._call("get_metadata", keys=[RUNS], default=None)
+        return await self.announced(RUNS)
+
+    async def announced(self, key: str) -> dict[str, dict[str, Any]]:
+        """Return an entry of the scheduler's metadata that lists runs."""
+        found = await self._call("get_metadata", keys=[key], default=None)
         return {
             run: facts
             for run, facts in (found.items() if isinstance(found, dict) else ())
@@ -133,12 +138,15 @@ class Bringing:
         Returns whether to wait for more of a run that has not ended.
     received : callable
         Called after each answer with the number of its bytes.
+    stream : str
+        Name of this copy at the scheduler, over several connections.
     """
 
     run: str
     folder: Path
     wanted: Callable[[], bool] = lambda: False
     received: Callable[[int], None] = lambda _: None
+    stream: str = field(default_factory=partial(secrets.token_hex, 8))
 
 
 async def bring(connection: Connection, bringing: Bringing) -> bool:
@@ -154,7 +162,7 @@ async def bring(connection: Connection, bringing: Bringing) -> bool:
     NoSuchRunError, RefusedError, OSError
         As `Connection.read` and `write_part` raise them.
     """
-    run, folder, stream = bringing.run, bringing.folder, secrets.token_hex(8)
+    run, folder, stream = bringing.run, bringing.folder, bringing.stream
     seen: Any = {name: list(position) for name, position in positions(folder).items()}
     while True:
         wanted = bringing.wanted()  # before the request: what follows is then complete
@@ -235,7 +243,7 @@ class Receiver:
         self._logged = False
         self.complete = False
         self.problem: str | None = None
-        self._new = not folder.exists()
+        self._created = [p for p in (folder, *folder.parents) if not p.exists()]
         create_copy(folder, origin, access)
         self._thread = threading.Thread(
             target=self._run, name=f"dask-strata-receiver-{origin.run}", daemon=True
@@ -282,8 +290,11 @@ class Receiver:
         for _ in range(_DISCARD_TRIES):
             if self._thread.is_alive():
                 await asyncio.sleep(0.02)
-        if self._new:
+        if self._created:
             shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # no longer empty
+            for parent in self._created[1:]:
+                parent.rmdir()
 
     def _end(self) -> None:
         self._until = time.monotonic() + (_END_SECONDS if self._owned else 0)
