@@ -139,6 +139,18 @@ def _count(value: Any) -> int:
     return number
 
 
+def _size(value: Any) -> int:
+    from dask.utils import parse_bytes
+
+    try:
+        size = int(parse_bytes(value))
+    except (ValueError, TypeError, KeyError):
+        raise ValueError("is not a size; examples: 500 MiB, 10 GiB") from None
+    if size < 0:
+        raise ValueError("must not be negative")
+    return size
+
+
 def _setting(read: Callable[[Any], Any], *, default: Any, meaning: str) -> dict[str, Any]:
     """Return the metadata of a field of `Settings`; see `Setting`."""
     return {"read": read, "default": default, "meaning": meaning}
@@ -155,7 +167,43 @@ class Settings:
         metadata=_setting(_flag, default=True, meaning="Whether the preload records anything.")
     )
     runs: str = field(
-        metadata=_setting(_text, default="runs", meaning="Folder in which runs are created.")
+        metadata=_setting(
+            _text,
+            default="runs",
+            meaning="Folder in which runs are created, or a "
+            "URL that fsspec knows, such as `s3://bucket/runs`. See `docs/places.md`.",
+        )
+    )
+    spool: str | None = field(
+        metadata=_setting(
+            _text,
+            default=None,
+            meaning="Folder in which a run is kept until it is uploaded, if `runs` is a URL; by "
+            "default Dask's `temporary-directory`, or the system's.",
+        )
+    )
+    upload_interval: float = field(
+        metadata=_setting(
+            _seconds,
+            default="5s",
+            meaning="How often new records are uploaded, if `runs` is a URL.",
+        )
+    )
+    cache: str | None = field(
+        metadata=_setting(
+            _text,
+            default=None,
+            meaning="Folder for copies of runs that are read from a URL; by default "
+            "`dask-strata/runs` in the user's cache folder.",
+        )
+    )
+    cache_size: int = field(
+        metadata=_setting(
+            _size,
+            default="10 GiB",
+            meaning="Size of these copies, at most: those that were not used for longest are "
+            "removed, except those of the last hour.",
+        )
     )
     name: str | None = field(
         metadata=_setting(

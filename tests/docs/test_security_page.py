@@ -20,6 +20,7 @@ PLANTED_FILE = "tests/docs/test_planted_secrets.py::"
 PLANTED = f"{PLANTED_FILE}test_only_documented_secrets_are_recorded"
 
 ROWS = "tests/report/test_rows.py::"
+UPLOAD = "tests/store/copies/test_upload.py::"
 PERMISSIONS = "tests/store/test_permissions.py::"
 
 #: The beginning of each sentence, and the tests that prove it.
@@ -108,6 +109,13 @@ PROVEN_BY = {
     "An imported run": (f"{PERMISSIONS}test_an_imported_run_is_the_owners",),
     "So does the page": (
         f"{PERMISSIONS}test_the_page_of_a_recording_has_the_permissions_of_the_run",
+    ),
+    "A run for an object store": (
+        "tests/recorder/test_upload.py::test_a_spool_is_readable_by_its_owner_only",
+        f"{UPLOAD}test_the_copies_that_were_not_used_for_longest_are_removed",
+    ),
+    "In messages, `***`": (
+        "tests/store/copies/test_place.py::test_a_password_in_a_url_is_not_shown",
     ),
     "The archive of a run": (
         f"{PERMISSIONS}test_an_extracted_archive_has_the_permissions_of_the_run",

@@ -30,9 +30,9 @@ from dask_strata.store.arrow import Rows
 from dask_strata.store.compact import compact
 from dask_strata.store.decode import unpack
 from dask_strata.store.frames import payloads
-from dask_strata.store.index import INDEX, read_index
+from dask_strata.store.index import read_index
 from dask_strata.store.limits import Budget
-from dask_strata.store.manifest import PARQUET, Manifest
+from dask_strata.store.manifest import INDEX, PARQUET, Manifest
 from dask_strata.store.parquet import open_part, read_part
 from dask_strata.store.reader import read_record
 from dask_strata.store.segments import read_segment

@@ -120,7 +120,7 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
     return Summary(
         name=run.name,
         run_id=run.manifest.run_id,
-        path=str(run.path),
+        path=run.location,
         state=run.state,
         start=facts["first"],
         duration_seconds=facts["seconds"] or 0.0,

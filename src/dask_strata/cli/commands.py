@@ -36,6 +36,12 @@ def _demo() -> click.Command:
     return command
 
 
+def _fetch() -> click.Command:
+    from dask_strata.cli.fetch import command
+
+    return command
+
+
 def _list() -> click.Command:
     from dask_strata.cli.list import command
 
@@ -132,6 +138,12 @@ def _compact() -> click.Command:
     return command
 
 
+def _upload() -> click.Command:
+    from dask_strata.cli.upload import command
+
+    return command
+
+
 def _import() -> click.Command:
     from dask_strata.cli.import_ import command
 
@@ -141,6 +153,7 @@ def _import() -> click.Command:
 VERBS: dict[str, Verb] = {
     "record": Verb("run a script and record every Dask cluster that it uses", _record),
     "demo": Verb("record an example run: the first thing to try", _demo),
+    "fetch": Verb("copy runs here from a scheduler that has another file system", _fetch),
     "list": Verb("list the runs in a folder", _list),
     "show": Verb("summary of a run: tasks, times, errors, insights", _show),
     "report": Verb("write one HTML page: verdict, timeline, tables", _report),
@@ -159,5 +172,6 @@ VERBS: dict[str, Verb] = {
     "serve": Verb("show the runs of a folder in a browser", _serve),
     "check": Verb("check whether the record is complete", _check),
     "compact": Verb("convert the record to Parquet", _compact),
+    "upload": Verb("upload a run to a URL such as s3://bucket/runs", _upload),
     "import": Verb("import CSV files of the Mofka-Dask coupler, Darshan logs or profiles", _import),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import logging
 import os
 import secrets
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,8 +26,17 @@ from dask_strata.config import Settings
 from dask_strata.errors import UsageError
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.session import joined_note
+from dask_strata.recorder.upload import session_spool
+from dask_strata.store.copies.place import absolute, is_url
 from dask_strata.store.frames import Batch
-from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id, process_identity
+from dask_strata.store.manifest import (
+    MANIFEST,
+    SEGMENTS,
+    SUFFIX,
+    Manifest,
+    new_run_id,
+    process_identity,
+)
 from dask_strata.store.reader import find_runs
 from dask_strata.store.sinks import FileSink
 
@@ -34,6 +44,25 @@ logger = logging.getLogger("dask_strata")
 
 _PRELOAD = "dask_strata"
 _PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A run that the script joined: its scheduler had started it.
+
+    Attributes
+    ----------
+    place : str
+        Its folder; with the host in front if it is on another machine.
+    copy : Path or None
+        Folder of its copy on this machine.
+    folder : Path
+        Its folder, without the host.
+    """
+
+    place: str
+    copy: Path | None
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -45,14 +74,17 @@ class Outcome:
     status : int
         Exit status, as a shell reports it.
     runs : tuple of Path
-        Folders of the runs that the script started.
-    joined : tuple of Path
-        Folders of the other runs that contain its clients.
+        Folders of the runs that the script started, on this machine.
+    joined : tuple of Joined
+        The other runs that contain its clients.
+    spool : Path or None
+        The folder that was made for runs until they are uploaded, if their place is a URL.
     """
 
     status: int
     runs: tuple[Path, ...]
-    joined: tuple[Path, ...]
+    joined: tuple[Joined, ...]
+    spool: Path | None = None
 
 
 def launch(module: str | None, command_line: list[str], settings: Settings) -> Outcome:
@@ -77,13 +109,19 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
         The command line is empty, or its script does not exist.
     """
     command = [sys.executable, *_target(module, command_line)]
-    session = secrets.token_hex(8)
-    runs = Path(settings.runs).resolve()
-    environment = {**os.environ, **_variables(settings, runs, session)}
+    settings = replace(settings, runs=absolute(settings.runs), session=secrets.token_hex(8))
+    if is_url(settings.runs):
+        runs = session_spool(settings)
+        settings = replace(settings, spool=str(runs))
+    else:
+        runs = Path(settings.runs).resolve()
+        settings = replace(settings, runs=str(runs))
+    session = str(settings.session)
+    environment = {**os.environ, **_variables(settings)}
     status = _run(command, environment)
     started = tuple(_runs_of(runs, session))
-    joined = tuple(f for f in _joined(runs, session) if f not in started)
-    return Outcome(status, started, joined)
+    joined = tuple(j for j in _joined(runs, session) if j.folder not in started)
+    return Outcome(status, started, joined, runs if is_url(settings.runs) else None)
 
 
 def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
@@ -139,11 +177,11 @@ def _target(module: str | None, command_line: list[str]) -> list[str]:
     return command_line
 
 
-def _variables(settings: Settings, runs: Path, session: str) -> dict[str, str]:
+def _variables(settings: Settings) -> dict[str, str]:
     """Return environment variables that add settings and preloads to Dask's configuration."""
     import dask
 
-    values: dict[str, Any] = {**settings.as_config(), "runs": str(runs), "session": session}
+    values = settings.as_config()
     variables = {
         f"DASK_DASK_STRATA__{name.upper().replace('-', '_').replace('.', '__')}": repr(value)
         for name, value in values.items()
@@ -233,14 +271,21 @@ def _signals(child: Callable[[], Any], *, forward_interrupt: bool) -> Iterator[N
             signal.signal(number, handler)
 
 
-def _joined(runs: Path, session: str) -> list[Path]:
+def _joined(runs: Path, session: str) -> list[Joined]:
     note = joined_note(runs, session)
     try:
-        folders = note.read_text(encoding="utf-8").splitlines()
+        lines = note.read_text(encoding="utf-8").splitlines()
         note.unlink()
     except OSError:
         return []
-    return [Path(folder) for folder in dict.fromkeys(folders)]
+    found = []
+    for facts in map(json.loads, dict.fromkeys(lines)):
+        folder, copy = Path(facts["folder"]), facts["copy"]
+        here = copy is None and (folder / MANIFEST).exists()
+        elsewhere = facts["url"] or f"{facts['host'] or 'the scheduler'}:{folder}"
+        place = str(folder) if here else elsewhere
+        found.append(Joined(place, None if copy is None else Path(copy), folder))
+    return found
 
 
 def _runs_of(runs: Path, session: str) -> Iterator[Path]:

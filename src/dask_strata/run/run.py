@@ -43,6 +43,8 @@ from dask_strata.schema import (
     wire_key,
 )
 from dask_strata.store.arrow import arrow_schema
+from dask_strata.store.copies.mirror import Mirror
+from dask_strata.store.copies.place import is_url, local_path, shown
 from dask_strata.store.interruptible import interruptible
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.reader import Record, fingerprint, read_record
@@ -73,9 +75,16 @@ class Run:
     Parameters
     ----------
     path : str or Path
-        The run's folder.
+        The run's folder, or its URL.
     align : bool, optional
         Whether times are aligned to the scheduler's clock.
+
+    Attributes
+    ----------
+    path : Path
+        The run's folder, or that of its local copy.
+    location : str
+        The folder or URL of the run, for messages.
 
     Raises
     ------
@@ -96,7 +105,9 @@ class Run:
     task_class: ClassVar[type[Task]] = Task
 
     def __init__(self, path: str | Path, *, align: bool = True) -> None:
-        self.path = Path(path)
+        self._mirror = Mirror(str(path)) if is_url(path) else None
+        self.path = local_path(path) if self._mirror is None else self._mirror.fetch()
+        self.location = shown(path)
         self.align = align
         #: Memory limit of users' queries in DuckDB's notation; None for DuckDB's default.
         self.sql_memory_limit: str | None = None
@@ -115,7 +126,7 @@ class Run:
         self._sql: duckdb.DuckDBPyConnection | None = None
 
     def __repr__(self) -> str:
-        return f"<Run {self.name} {self.manifest.run_id}: {self.state}, {self.path}>"
+        return f"<Run {self.name} {self.manifest.run_id}: {self.state}, {self.location}>"
 
     def __getattr__(self, name: str) -> TableView:
         if name in TABLES:
@@ -138,6 +149,8 @@ class Run:
     def refresh(self) -> bool:
         """Discard all tables if the record has changed since; return whether it has."""
         with self._lock:
+            if self._mirror is not None:
+                self._mirror.fetch()
             found = fingerprint(self.path)
             if found == self._fingerprint:
                 return False
@@ -442,16 +455,16 @@ class Run:
         )
         if found:
             return "Did you mean " + " or ".join(row["key"][:200] for row in found) + "?"
-        return f"List all tasks with: dask-strata tasks {self.path}"
+        return f"List all tasks with: dask-strata tasks {self.location}"
 
 
 def open_run(path: str | Path, *, align: bool = True) -> Run:
-    """Open a run's folder; tables are read on first access.
+    """Open a run; tables are read on first access.
 
     Parameters
     ----------
     path : str or Path
-        The run's folder.
+        The run's folder, or its URL.
     align : bool, optional
         Whether times are aligned to the scheduler's clock.
 

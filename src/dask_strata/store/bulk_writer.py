@@ -18,10 +18,11 @@ from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.compact import ROWS_PER_GROUP, parquet_options
-from dask_strata.store.index import INDEX, index_bytes
+from dask_strata.store.index import index_bytes
 from dask_strata.store.manifest import (
     ADDITIONS,
     ASIDE,
+    INDEX,
     PARQUET,
     Manifest,
     new_run_id,

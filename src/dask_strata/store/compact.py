@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dask_strata.errors import StrataError
-from dask_strata.store.index import INDEX, index_bytes
+from dask_strata.store.index import index_bytes
 from dask_strata.store.limits import Budget
-from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX
+from dask_strata.store.manifest import ADDITIONS, INDEX, PARQUET, SEGMENTS, SUFFIX
 from dask_strata.store.parquet import (
     READ_ERRORS,
     Part,

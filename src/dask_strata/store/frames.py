@@ -343,6 +343,45 @@ def is_frames(data: bytes) -> bool:
     return offset == len(data) > 0
 
 
+def whole_frames(file: BinaryIO, offset: int, size: int, limit_bytes: int) -> int:
+    """Return the end of the complete frames that follow an offset; only their heads are checked.
+
+    Parameters
+    ----------
+    file : binary file
+        The segment.
+    offset : int
+        Start of a frame.
+    size : int
+        Size of the segment in bytes.
+    limit_bytes : int
+        Bytes after which no further frame is included; the first one may exceed it.
+
+    Returns
+    -------
+    int
+        The offset itself if no complete frame follows. The bytes of a damaged segment count as
+        complete, up to the limit.
+
+    Examples
+    --------
+    >>> frame = Encoder("worker-0a1b2c3d", {}).header()
+    >>> whole_frames(BytesIO(frame + frame[:9]), 0, len(frame) + 9, 1000) == len(frame)
+    True
+    """
+    start = offset
+    while offset + _HEAD.size <= size:
+        file.seek(offset)
+        magic, length, _ = _HEAD.unpack(file.read(_HEAD.size))
+        if magic != MAGIC or length > PAYLOAD_BYTES:
+            return min(size, max(offset, start + limit_bytes))
+        end = offset + _HEAD.size + length
+        if end > size or (end - start > limit_bytes and offset > start):
+            break
+        offset = end
+    return offset
+
+
 def _extents(file: BinaryIO, end: int) -> Iterator[tuple[int, int]]:
     """Yield start and end of each range of data in a file: holes can be of any length."""
     hole = 0

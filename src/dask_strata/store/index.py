@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dask_strata.store.limits import INDEX_BYTES, TIME_NS
-from dask_strata.store.manifest import SEGMENTS, SUFFIX
+from dask_strata.store.manifest import INDEX, SEGMENTS, SUFFIX
 from dask_strata.store.safe_files import RefusedError, is_name, read_inside
 from dask_strata.store.segments import Segment, header_facts
-
-#: Name of the index in a Parquet folder.
-INDEX = "index.json"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,10 @@ from dask_strata.store.sinks import sync_path
 MANIFEST = "run.json"
 SEGMENTS = "segments"
 PARQUET = "parquet"
+
+#: Name of the index in a Parquet folder.
+INDEX = "index.json"
+
 SUFFIX = ".seg"
 
 #: Folder of rows that were added to the run later, one folder per addition.

@@ -26,9 +26,9 @@ from dask_strata.store.arrow import (
     nulls,
     within_bounds,
 )
-from dask_strata.store.index import INDEX, read_index
+from dask_strata.store.index import read_index
 from dask_strata.store.limits import CELL_BYTES, Budget, LimitExceededError
-from dask_strata.store.manifest import ADDITIONS, PARQUET
+from dask_strata.store.manifest import ADDITIONS, INDEX, PARQUET
 from dask_strata.store.safe_files import (
     FILE,
     FOLDER,

@@ -16,9 +16,17 @@ from typing import Any
 from dask_strata.schema import RECORDED
 from dask_strata.schema.values import LOST_FRAME, LOST_SEGMENT
 from dask_strata.store.arrow import Rows
-from dask_strata.store.index import INDEX, Index, read_index
+from dask_strata.store.index import Index, read_index
 from dask_strata.store.limits import Budget
-from dask_strata.store.manifest import ADDITIONS, MANIFEST, PARQUET, SEGMENTS, SUFFIX, Manifest
+from dask_strata.store.manifest import (
+    ADDITIONS,
+    INDEX,
+    MANIFEST,
+    PARQUET,
+    SEGMENTS,
+    SUFFIX,
+    Manifest,
+)
 from dask_strata.store.on_demand import Tables, divide
 from dask_strata.store.parquet import (
     added_parts,

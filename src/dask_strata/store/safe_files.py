@@ -23,6 +23,8 @@ from dask_strata.store.limits import NAME_CHARACTERS
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_OPEN_WRITABLE = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 _BLOCK = 1 << 20
 
 FOLDER = "a folder"
@@ -224,6 +226,67 @@ def open_inside(base: Path, *names: str) -> BinaryIO:
         file.close()
         raise RefusedError(f"{name} was replaced while it was being opened")
     return file
+
+
+def writable_inside(base: Path, *names: str) -> BinaryIO:
+    """Open a regular file inside of a run's folder for reading and writing.
+
+    The file and the folders on its path are created if they do not exist, with the permissions
+    of the run's folder.
+
+    Parameters
+    ----------
+    base : Path
+        The run's folder.
+    *names : str
+        Names of the folders from there to the file, then the name of the file.
+
+    Raises
+    ------
+    RefusedError
+        The last name exists and is not a regular file, or one of the folders is a link.
+    OSError
+        The file or a folder cannot be created or opened.
+    """
+    *folders, name = names
+    mode = create_folders_inside(base, *folders) & 0o666
+    with opened_folder(base, *folders) as folder:
+        with suppress(FileNotFoundError):
+            _expect(folder, name, stat.S_IFREG)
+        fd = os.open(name, _OPEN_WRITABLE, mode, dir_fd=folder)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise RefusedError(f"{name} was replaced while it was being opened")
+    if found.st_size == 0:  # permissions that were set later stay
+        _set_mode(fd, mode)
+    return os.fdopen(fd, "r+b")
+
+
+def create_folders_inside(base: Path, *names: str) -> int:
+    """Create a folder inside of a run's folder, and those on its path; return their permissions.
+
+    Parameters
+    ----------
+    base : Path
+        The run's folder.
+    *names : str
+        Names of the folders from there to the inner one. Existing folders stay as they are.
+
+    Raises
+    ------
+    RefusedError
+        One of them is a link, or not a folder.
+    OSError
+        One of them cannot be created.
+    """
+    mode = base.stat().st_mode & 0o777
+    for depth, name in enumerate(names):
+        with opened_folder(base, *names[:depth]) as outer, suppress(FileExistsError):
+            os.mkdir(name, mode, dir_fd=outer)
+            with opened_folder(base, *names[: depth + 1]) as inner:
+                _set_mode(inner, mode | os.fstat(inner).st_mode & stat.S_ISGID)
+    return mode
 
 
 def checksum(file: BinaryIO) -> int:

@@ -14,6 +14,7 @@ from dask_strata.analysis.check.imports import check_import
 from dask_strata.analysis.check.unwritten_logs import unwritten_logs
 from dask_strata.analysis.words import count
 from dask_strata.schema.values import (
+    INTERRUPTED_UPLOAD,
     LOST_COUNTERS,
     LOST_FRAME,
     LOST_FRAME_IN_0_1,
@@ -262,7 +263,11 @@ def _losses(run: Run) -> Iterator[Finding]:
     ):
         number = "" if row["n"] is None else f"{int(row['n']):,} "
         when = f" since {clock(row['time'])}" if row["time"] else ""
-        yield Finding("missing", row["process"], f"{number}{row['what']}: {row['reason']}{when}")
+        # An upload is repeated until it succeeds: the interruption itself is no loss.
+        text = f"{number}{row['what']}: {row['reason']}{when}"
+        # An upload is repeated until it succeeds: an interruption alone is no loss.
+        repeated = row["what"] == INTERRUPTED_UPLOAD
+        yield Finding("note" if repeated else "missing", row["process"], text)
 
 
 def _unrecorded_workers(run: Run) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Copies of runs in other places, made while the run is recorded."""
