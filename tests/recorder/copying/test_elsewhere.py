@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,54 +18,10 @@ from dask_strata.errors import RecordingError
 from dask_strata.recorder.copying.sender import READ
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.deployment import Deployment
-from tests.support.elsewhere import elsewhere
+from tests.support.elsewhere import deployed, set_temporary, spooled
 from tests.support.leftovers import leftovers
 
 pytestmark = pytest.mark.long
-
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A scheduler and two workers, each with a file system of its own in one folder."""
-    folder = tmp_path_factory.mktemp("remote")
-    with deployed(folder) as made:
-        yield made
-
-
-@contextmanager
-def deployed(folder: Path) -> Iterator[Deployment]:
-    here = folder / "here"
-    here.mkdir()
-    made = Deployment(folder, here / "runs")
-    made.environment["DASK_TEMPORARY_DIRECTORY"] = str(here / "tmp")
-    made.environment["PYTHONPATH"] = str(ROOT)
-    before = elsewhere(here)
-    try:
-        made.scheduler(before=before)
-        for _ in range(2):
-            made.worker(before=before)
-        yield made
-    finally:
-        made.kill()
-
-
-@pytest.fixture
-def client(remote: Deployment) -> Iterator[Client]:
-    """Client of the remote cluster."""
-    with remote.client() as made:
-        made.wait_for_workers(2)
-        yield made
-
-
-@pytest.fixture
-def runs(remote: Deployment, request: pytest.FixtureRequest) -> Path:
-    """Folder for runs, in a folder that only the client sees."""
-    folder = remote.folder / "here" / request.node.name
-    folder.mkdir()
-    return folder / "runs"
 
 
 class Counting(SchedulerPlugin):
@@ -85,16 +40,8 @@ def counted(dask_scheduler: Any) -> Counter[tuple[str, str]]:
     return dask_scheduler.plugins["counting"].counts
 
 
-def spooled(dask_scheduler: Any) -> list[str]:
-    """Return the files of dask-strata in the scheduler's temporary folder."""
-    import dask
-
-    folder = Path(dask.config.get("temporary-directory"))
-    return [str(p) for p in folder.rglob("*") if "dask-strata" in str(p)]
-
-
 def on_scheduler(dask_scheduler: Any) -> list[str]:
-    return leftovers(dask_scheduler, "/no such folder") + spooled(dask_scheduler)
+    return leftovers(dask_scheduler, "/no such folder") + spooled()
 
 
 def on_worker(dask_worker: Any) -> list[str]:
@@ -214,12 +161,6 @@ def ended_early(run: dask_strata.Run) -> None:
     assert rows(run, "select count(*) as n from tasks") == [{"n": 101}]
     assert not list(run.path.glob(".*"))
     assert not [t.name for t in threading.enumerate() if "dask-strata" in t.name]
-
-
-def set_temporary(folder: str) -> None:
-    import dask
-
-    dask.config.set({"temporary-directory": folder})
 
 
 @pytest.fixture
