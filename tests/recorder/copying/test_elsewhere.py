@@ -247,3 +247,13 @@ def test_a_visible_folder_is_written_directly(client: Client, tmp_path: Path) ->
         assert client.run_on_scheduler(spooled) == []
     assert_whole(run)
     assert traces(client, runs) == []
+
+
+def modes(dask_scheduler: Any) -> set[int]:
+    return {Path(p).stat().st_mode & 0o077 for p in spooled() if Path(p).is_dir()}
+
+
+def test_only_the_user_can_open_the_spool(client: Client, runs: Path) -> None:
+    """Neither its folder nor those in it can be opened by the group or by others."""
+    with dask_strata.record(runs, client=client):
+        assert client.run_on_scheduler(modes) == {0}

@@ -48,9 +48,7 @@ def test_a_run_of_a_killed_client_is_fetched(client: Client, runs: Path, strata:
     assert killed.returncode < 0
 
     def ended() -> bool:
-        return "dask-strata" not in client.run_on_scheduler(
-            lambda dask_scheduler: list(dask_scheduler.task_metadata)
-        )
+        return any(facts.get("ended") for facts in client.run_on_scheduler(announced).values())
 
     wait_until(ended, what="the end of the recording")
     ((run_id, facts),) = client.run_on_scheduler(announced).items()

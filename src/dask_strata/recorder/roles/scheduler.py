@@ -344,7 +344,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         await self._started_engine().finish_and_wait(reason)
         if self._sent.spooled:
             await Senders.of(scheduler).on_thread(self._relay.join, CLOSE_SECONDS)
-            self._sent.ended = True
+            self._sent.end()
             scheduler.loop.call_later(_KEPT_SECONDS, self._report_kept)
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
