@@ -384,7 +384,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             await self._upload.ended()
         if self._sent.spooled:
             await Senders.of(scheduler).on_thread(self._relay.join, CLOSE_SECONDS)
-            self._sent.ended = True
+            self._sent.end()
             scheduler.loop.call_later(_KEPT_SECONDS, self._report_kept)
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
