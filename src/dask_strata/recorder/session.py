@@ -15,9 +15,9 @@ from dask_strata.errors import RecordingError, StrataError
 
 logger = logging.getLogger("dask_strata")
 
-#: Recorders of this process's clients by client id, each with the id of the run that the client
-#: has to end, if it started one.
-_clients: dict[str, tuple[Any, str | None]] = {}
+#: Attribute of a preloaded client: its recorder, and the id of the run that the client has to end,
+#: if it started one. Nothing else refers to a client, so that Dask's own objects decide its end.
+_RECORDER = "_dask_strata_recorder"
 
 #: Longest wait for the scheduler's reply at the end of a recording.
 _DETACH_SECONDS = 30
@@ -64,8 +64,12 @@ async def setup(server: Any) -> None:
 
 async def teardown(server: Any) -> None:
     """Stop recording a client that closes; recorders of servers end when the server has closed."""
-    recorder, run_id = _clients.pop(getattr(server, "id", ""), (None, None))
+    recorder, run_id = vars(server).pop(_RECORDER, (None, None))
     try:
+        if recorder is not None and not _connected(server):
+            # Nothing can be sent, and Dask closes the client without waiting: its loop may end.
+            recorder.leave(wait=False)
+            return
         if recorder is not None:
             await recorder.close()
         if run_id is not None:
@@ -74,6 +78,11 @@ async def teardown(server: Any) -> None:
         logger.warning(
             "dask-strata could not stop recording a client: %s: %s", type(error).__name__, error
         )
+
+
+def _connected(client: Any) -> bool:
+    comm = getattr(client.scheduler_comm, "comm", None)
+    return comm is not None and not comm.closed()
 
 
 async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
@@ -108,7 +117,7 @@ async def _setup_client(client: Any, settings: Settings) -> None:
         )
         return
     spec = runs[run_id] if run_id else list(runs.values())[-1]
-    _clients[client.id] = ClientRecorder(client, spec), run_id
+    setattr(client, _RECORDER, (ClientRecorder(client, spec), run_id))
     if settings.session and run_id is None:
         note_joined(Path(settings.runs), settings.session, spec["folder"])
 
