@@ -8,7 +8,13 @@ use, because every worker imports this one.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if "distributed.preloading" in sys.modules:  # Dask may be about to preload this module
+    from dask_strata.recorder import preload_lines
+
+    preload_lines.demote()
 
 if TYPE_CHECKING:
     from dask_strata import capture

@@ -22,9 +22,10 @@ from dask_strata.store.manifest import Manifest
 
 logger = logging.getLogger("dask_strata")
 
-#: Recorders of this process's clients by client id, each with the id of the run that the client
-#: has to end, if it started one, and with the thread that copies the run, if it is elsewhere.
-_clients: dict[str, tuple[Any, str | None, Any]] = {}
+#: Attribute of a preloaded client: its recorder, the id of the run that the client has to end, if it
+#: started one, and the thread that copies the run, if it is elsewhere. Nothing else refers to a
+#: client, so that Dask's own objects decide its end.
+_RECORDER = "_dask_strata_recorder"
 
 #: Longest wait for the scheduler's reply at the end of a recording.
 _DETACH_SECONDS = 30
@@ -54,8 +55,14 @@ async def setup(server: Any) -> None:
 
 async def teardown(server: Any) -> None:
     """Stop recording a client that closes; recorders of servers end when the server has closed."""
-    recorder, run_id, receiver = _clients.pop(getattr(server, "id", ""), (None, None, None))
+    recorder, run_id, receiver = vars(server).pop(_RECORDER, (None, None, None))
     try:
+        if recorder is not None and not _connected(server):
+            # Nothing can be sent, and Dask closes the client without waiting: its loop may end.
+            recorder.leave(wait=False)
+            if receiver is not None:
+                receiver.end()
+            return
         if recorder is not None:
             await recorder.close()
         if run_id is not None:
@@ -66,6 +73,11 @@ async def teardown(server: Any) -> None:
         logger.warning(
             "dask-strata could not stop recording a client: %s: %s", type(error).__name__, error
         )
+
+
+def _connected(client: Any) -> bool:
+    comm = getattr(client.scheduler_comm, "comm", None)
+    return comm is not None and not comm.closed()
 
 
 async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
@@ -106,7 +118,7 @@ async def _setup_client(client: Any, settings: Settings) -> None:
             receiver = await copy_home(client, spec, settings, owned=run_id is not None)
         except RecordingError as error:
             logger.warning("dask-strata: %s", error.message)
-    _clients[client.id] = ClientRecorder(client, spec), run_id, receiver
+    setattr(client, _RECORDER, (ClientRecorder(client, spec), run_id, receiver))
     if settings.session and run_id is None:
         noted_in = folder_of_session(settings)
         if noted_in is not None:

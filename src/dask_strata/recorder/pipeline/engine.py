@@ -43,6 +43,9 @@ _LAST_FACTS_SECONDS = 3
 #: Least pause between two flushes, as a share of the flush interval.
 _LEAST_PAUSE = 1 / 4
 
+#: Exit reason of a server or client that was not closed before its event loop.
+LOOP_CLOSED = "event loop closed"
+
 #: Bound on single rows between two flushes; rows beyond it are dropped and counted.
 MAX_WAITING_ROWS = 100_000
 
@@ -354,13 +357,20 @@ class Engine:
                 with own_io():
                     self._sample()
             self._own_cpu = time.thread_time()
-            for source in self.sources:
-                if (reason := self._errors.ask(source.end_reason)) is not None:
-                    self.finish(reason, wait=False)
-                    break
+            if (reason := self._reason_to_end()) is not None:
+                self.finish(reason, wait=False)
             # Subtract the flush's own time, so that the interval does not drift.
             pause = max(interval - (time.monotonic() - began), interval * _LEAST_PAUSE)
         self._write_end()
+
+    def _reason_to_end(self) -> str | None:
+        for source in self.sources:
+            if (reason := self._errors.ask(source.end_reason)) is not None:
+                return reason
+        # Nothing can close a server or client after its event loop; do not keep it in memory.
+        if self.loop is not None and self.loop.is_closed():
+            return LOOP_CLOSED
+        return None
 
     def _sample(self) -> None:
         sources = [source.sample for source in self.sources]

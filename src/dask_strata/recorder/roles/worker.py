@@ -50,6 +50,10 @@ class WorkerRecorder(Source):
 
     def __init__(self, worker: Any, spec: dict[str, Any]) -> None:
         self._worker = worker
+        #: Called once on the recorder's thread, when the scheduler has answered a heartbeat: the
+        #: worker then has a connection for requests, and the recorder needs to open none.
+        self.on_heartbeat: Callable[[], None] | None = None
+        self._first_delay = worker.scheduler_delay
         self._address = worker.address
         self._spec = spec
         settings = read_settings(understood(spec["settings"])[0])
@@ -154,6 +158,10 @@ class WorkerRecorder(Source):
         """Sample Dask's counter and the worker's state."""
         self._count()
         self._sample_state()
+        # Each heartbeat changes the worker's estimate of its offset to the scheduler.
+        if self.on_heartbeat is not None and self._worker.scheduler_delay != self._first_delay:
+            answered, self.on_heartbeat = self.on_heartbeat, None
+            answered()
 
     def _count(self) -> None:
         # On the event loop, between transitions: Dask counts a transition before it logs it.
