@@ -164,6 +164,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         loop.start()
         warn_if_missing(self.settings)
         profile(engine)
+        engine.stop_cluster = self.stop
         self._page = DashboardPage(scheduler, engine, self.manifest.name)
         # Add the plugin before the others are sent, so that it misses no worker or client.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
