@@ -21,7 +21,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from dask_strata import flushing
@@ -43,18 +42,13 @@ _handler_of_dask: Any = None
 
 _ending = False
 
-_CALLBACK = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-
-#: Callbacks of pending calls: they must exist until the call.
-_pending: set[Any] = set()
-
 
 def guard() -> None:
     """End the recordings of this process on SIGTERM, if the signal would kill it at once."""
     global _handler_of_dask  # noqa: PLW0603  there is one handler in a process
     handler = signal.getsignal(signal.SIGTERM)
     if handler is signal.SIG_DFL and os.getpid() != _INIT:
-        _on_main_thread(_install)
+        _update_soon()
     elif "caught_signal" in _names_of(handler):
         _handler_of_dask = handler
 
@@ -62,7 +56,7 @@ def guard() -> None:
 def release() -> None:
     """Remove the handler after the last recording of this process, unless it was replaced."""
     if signal.getsignal(signal.SIGTERM) is _on_signal and not flushing.recorders():
-        _on_main_thread(_remove)
+        _update_soon()
 
 
 def received() -> str | None:
@@ -84,32 +78,28 @@ def _names_of(handler: Any) -> tuple[str, ...]:
     return tuple(getattr(getattr(handler, "__code__", None), "co_freevars", ()))
 
 
-def _install() -> None:
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and flushing.recorders():
+def _update() -> None:
+    """Install the handler if the process is recorded, else remove it; call on the main thread."""
+    handler, recorded = signal.getsignal(signal.SIGTERM), bool(flushing.recorders())
+    if handler is signal.SIG_DFL and recorded:
         signal.signal(signal.SIGTERM, _on_signal)
-
-
-def _remove() -> None:
-    if signal.getsignal(signal.SIGTERM) is _on_signal and not flushing.recorders():
+    elif handler is _on_signal and not recorded:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _on_main_thread(action: Callable[[], None]) -> None:
-    """Run an action on the main thread, where alone Python can set handlers; never raises."""
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+def _pending_update(_: Any) -> int:
+    with contextlib.suppress(Exception):
+        _update()
+    return 0
+
+
+def _update_soon() -> None:
+    """Call `_update` on the main thread, where alone Python can set handlers."""
     if threading.current_thread() is threading.main_thread():
-        action()
-        return
-
-    def run(_: Any) -> int:
-        with contextlib.suppress(Exception):
-            action()
-        _pending.discard(callback)
-        return 0
-
-    callback = _CALLBACK(run)
-    _pending.add(callback)
-    if ctypes.pythonapi.Py_AddPendingCall(callback, None):  # its queue is full
-        _pending.discard(callback)
+        _update()
+    else:
+        ctypes.pythonapi.Py_AddPendingCall(_pending_update, None)
 
 
 def _on_signal(signum: int, _: Any) -> None:

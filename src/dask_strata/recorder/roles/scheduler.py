@@ -5,6 +5,7 @@ It also sends recorders to workers and nannies, through Dask's own plugins.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -57,6 +58,9 @@ logger = logging.getLogger("dask_strata")
 _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
 
+#: Longest delay of a scheduler's close, for the last rows of processes that send them to it.
+_LAST_FRAMES_SECONDS = 3
+
 _ENDED = (Status.closed, Status.failed)
 _CLOSING = (Status.closing, Status.closed)
 
@@ -100,6 +104,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             flush_interval_seconds=settings.flush_interval,
         )
         self._engine: Engine | None = None
+        self._relayed = False  # whether a process has sent rows to this one
 
     def __reduce__(self) -> Any:
         return _restore, (self.settings, self.manifest, str(self.folder), self.owner)
@@ -282,13 +287,21 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._events.logged(topic, msg)
 
     async def before_close(self) -> None:
-        """Flush: the process may exit right after the scheduler has closed."""
-        if self._engine is not None:
-            self._engine.flush()
+        """Flush: the process may exit right after the scheduler has closed.
+
+        Processes that send their rows to the scheduler have to send the last of them before.
+        """
+        if self._engine is None:
+            return
+        if self.recording and self._relayed:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._detach_all(), _LAST_FRAMES_SECONDS)
+        self._engine.flush()
 
     # Frames of processes that cannot write the run's folder arrive over Dask's comms.
 
     async def _receive_frame(self, process: str, frame: bytes) -> None:
+        self._relayed = True
         try:
             self._relay.put(RelaySink.label(process, bytes(frame)), 0)
         except (ValueError, TypeError, AttributeError) as error:
@@ -305,15 +318,19 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if not self.recording:
             return
         scheduler = self._scheduler
-        # Workers that join during detach see the revoked announcement and stop.
-        self._revoke()
-        async for error in detach_all(scheduler, self.name):
-            loss = f"not every recorder could be detached: {error}"
-            logger.warning("dask-strata: %s", loss)
-            self._add("losses", what="recorders", reason=loss)
+        await self._detach_all()
         await self._started_engine().finish_and_wait(reason)
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
+
+    async def _detach_all(self) -> None:
+        """End the recordings of workers and nannies."""
+        # Workers that join during detach see the revoked announcement and stop.
+        self._revoke()
+        async for error in detach_all(self._scheduler, self.name):
+            loss = f"not every recorder could be detached: {error}"
+            logger.warning("dask-strata: %s", loss)
+            self._add("losses", what="recorders", reason=loss)
 
     def facts(self) -> Iterable[Callable[[], None]]:
         """Return the actions that gather facts of the scheduler's process."""
