@@ -18,7 +18,7 @@ def test_the_sentence_counts_the_processes_of_a_role() -> None:
     def sentence(counted: int, of: int) -> str:
         findings = [Finding("ok", f"worker-{i}", "", counted=True) for i in range(counted)]
         return Check(
-            ok=True, findings=tuple(findings), n_processes={"worker": of}
+            findings=tuple(findings), n_processes={"worker": of}
         ).sentence.partition(" on ")[2]
 
     assert sentence(1, 1) == "the worker"
