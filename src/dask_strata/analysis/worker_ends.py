@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from dask_strata.run import Run, Task
 
+#: The signal that asks a process to end; others are faults or kills.
+_ASKED = "SIGTERM"
+
 _BY_NANNY = "killed by the nanny"
 
 #: Most names of workers in a sentence.
@@ -119,6 +122,8 @@ def phrase_of(end: dict[str, Any]) -> str:
     'used too much memory (2.5 GiB of 2 GiB, killed by the nanny)'
     """
     match end["cause"]:
+        case "signal" if end["signal"] == _ASKED:
+            return f"was ended by {_ASKED} (sent by a batch system, preemption or a user)"
         case "signal":
             return f"died of {end['signal']}"
         case "exit":

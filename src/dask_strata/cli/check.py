@@ -17,18 +17,21 @@ from dask_strata.run import open_run
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.option(
-    "--strict", is_flag=True, help="Exit with 1, too, if a process was cut off without a loss of tasks."
+    "--strict",
+    is_flag=True,
+    help="Exit with 1, too, if a process was cut off without a loss of tasks.",
 )
 @click.pass_context
 def command(ctx: click.Context, run: str, verbose: bool, form: str, strict: bool) -> None:  # noqa: FBT001
     """Compare the record with Dask's own counters, and list missing parts.
 
-    The record has one of three grades. "whole": nothing is missing. "whole for every task": a process
-    was cut off (CUT), but each attempt that the scheduler knows is complete; the last samples of the
-    process may be missing. "missing": parts are missing, or it cannot be proved that none are.
+    The record has one of three grades. "whole": nothing is missing. "whole for every task": a
+    process was cut off (CUT), but each attempt that the scheduler knows is complete; the last
+    samples of the process may be missing. "missing": parts are missing, or it cannot be proved that
+    none are.
 
-    Exit status 0: whole, or whole for every task. 1: something is missing; with --strict, also if the
-    record is whole for every task only.
+    Exit status 0: whole, or whole for every task. 1: something is missing; with --strict, also if
+    the record is only whole for every task.
 
     \b
     Examples:

@@ -41,12 +41,12 @@ def print_check(check: Check, out: Console, *, verbose: bool) -> None:
                 ),
                 soft_wrap=True,
             )
-    n_cut = len(check.cut)
+    n = len(check.cut)
+    n_cut = f"{n:,} process{'' if n == 1 else 'es'}"
     verdicts = {
         WHOLE: ("The record is complete.", "bold green"),
         WHOLE_FOR_TASKS: (
-            f"The record is complete for every task; cut off: {n_cut:,} "
-            f"process{'' if n_cut == 1 else 'es'}.",
+            f"The record is complete for every task; cut off: {n_cut}.",
             "bold yellow",
         ),
         MISSING: (

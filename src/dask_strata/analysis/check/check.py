@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from dask_strata.run import Run
 
 
-#: Grades of a record: nothing is missing; a process was cut off, but each attempt that the scheduler
-#: knows is complete; something is missing.
+#: Grades of a record: nothing is missing; a process was cut off, but each attempt that the
+#: scheduler knows is complete; something is missing.
 WHOLE, WHOLE_FOR_TASKS, MISSING = "whole", "whole for every task", "missing"
 
 
@@ -215,13 +215,11 @@ def _segments(run: Run) -> Iterator[Finding]:
             since = last.get(segment.process)
             when = f" after {clock(since)}" if since else ""
             cut = judged.get(segment.process)
-            evidence = "" if cut is None else f"{cut.text}; "
+            evidence = "" if cut is None else f"{cut.text}; other "
             yield Finding(
                 "cut" if cut is not None and cut.whole else "missing",
                 segment.process,
-                f"was killed{when}: {evidence}other events of its last {interval:g} s may be missing"
-                if evidence
-                else f"was killed{when}: events of its last {interval:g} s may be missing",
+                f"was killed{when}: {evidence}events of its last {interval:g} s may be missing",
             )
             yield from _undescribed(run, segment.process)
         for damage in segment.damages:

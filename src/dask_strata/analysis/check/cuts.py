@@ -1,7 +1,7 @@
 """Processes that were cut off, and whether the record of each task is complete nevertheless.
 
-A process writes its rows in order, so that a row of a moment proves that the earlier ones are there,
-unless the segment has a gap. Where the record proves nothing, the finding is ``missing``.
+A process writes its rows in order, so that a row of a moment proves that the earlier ones are
+there, unless the segment has a gap. Where the record proves nothing, the finding is ``missing``.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def _workers(run: Run, workers: list[str]) -> dict[str, Cut]:
 def _worker(row: dict[str, Any]) -> Cut:
     n, unknown = row["n_ended"], row["n_unknown"]
     if unknown:
-        text = f"its rows of {unknown:,} of {count(n, 'attempt')} that ended on it are not on record"
+        text = (
+            f"its rows of {unknown:,} of {count(n, 'attempt')} that ended on it are not on record"
+        )
         return Cut(whole=False, text=text)
     text = f"its rows of {count(n, 'attempt')} that ended on it are on record" if n else ""
     lost = f"{count(row['n_lost'], 'attempt')} had not ended" if row["n_lost"] else ""

@@ -34,13 +34,20 @@ _SECONDS = 5.0
 #: Longest wait for other processes, if the process of their scheduler gets the signal.
 _CLUSTER_SECONDS = 2.0
 
+#: Longest wait for the event loop's present callback, before the recordings end nevertheless.
+_LOOP_SECONDS = 1.0
+
 #: Process id of the first process of a container, in which SIGTERM has no effect without a handler.
 _INIT = 1
 
 #: Dask's own handler, if it was installed when a recording started.
 _handler_of_dask: Any = None
 
-_ending = False
+#: Whether the signal has arrived, and whether it is to have its usual effect now.
+_ending = _over = False
+
+#: Acquired by the thread that ends the recordings.
+_claim = _thread.allocate_lock()
 
 
 def guard() -> None:
@@ -87,11 +94,14 @@ def _update() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 def _pending_update(_: Any) -> int:
     with contextlib.suppress(Exception):
         _update()
     return 0
+
+
+#: The function as a pointer, which must exist as long as the call may be pending.
+_PENDING_UPDATE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_pending_update)
 
 
 def _update_soon() -> None:
@@ -99,40 +109,71 @@ def _update_soon() -> None:
     if threading.current_thread() is threading.main_thread():
         _update()
     else:
-        ctypes.pythonapi.Py_AddPendingCall(_pending_update, None)
+        ctypes.pythonapi.Py_AddPendingCall(_PENDING_UPDATE, None)
 
 
 def _on_signal(signum: int, _: Any) -> None:
     """End the recordings, then let the signal have its usual effect."""
-    global _ending  # noqa: PLW0603  as above
+    global _ending  # noqa: PLW0603  a process ends once
+    if _over or not flushing.recorders():
+        _die(signum)
+        return
     if _ending:
         return
     _ending = True
-    waits = True
     try:
-        recorders = flushing.recorders()
         loop = flushing.running_loop()
-        # The interrupted code may hold locks of `threading`, so that only this lock is safe here.
-        done = _thread.allocate_lock()
-        done.acquire()
-        if recorders:
-            _thread.start_new_thread(_finish, (recorders, loop, done))
-            waits = not any(r.loop is loop and r.uses_loop for r in recorders)
-            if waits:
-                done.acquire(timeout=_SECONDS)
-            else:  # this thread's event loop has to send the rows
-                _thread.start_new_thread(_end_later, (done, signum))
-    except RuntimeError:  # no thread can be started: the interpreter ends
-        waits = True
-    finally:
-        signal.signal(signum, signal.SIG_DFL)
-        if waits:
-            os.kill(os.getpid(), signum)
+        if loop is None:
+            _end(signum)
+        else:
+            # Between two callbacks Dask's state and its counters agree, and no lock is held.
+            _thread.start_new_thread(_end_without_loop, (signum, loop))
+            loop.call_soon_threadsafe(_end, signum)
+    except RuntimeError:  # no thread can be started, or the loop is closed: the process ends
+        _die(signum)
 
 
-def _end_later(done: Any, signum: int) -> None:
+def _end(signum: int) -> None:
+    """End the recordings, and with them the process; called on the main thread."""
+    if not _claim.acquire(blocking=False):
+        return
+    recorders, loop = flushing.recorders(), flushing.running_loop()
+    done = _start_finish(recorders, loop)
+    if any(r.uses_loop and r.loop is loop for r in recorders):
+        # This event loop has to send the rows, so it must go on.
+        _thread.start_new_thread(_end_later, (signum, done))
+        return
     done.acquire(timeout=_SECONDS)
+    _die(signum)
+
+
+def _end_without_loop(signum: int, loop: Any) -> None:
+    """End the recordings from another thread, if a callback blocks the event loop for too long."""
+    time.sleep(_LOOP_SECONDS)
+    if _claim.acquire(blocking=False):
+        _end_later(signum, _start_finish(flushing.recorders(), loop))
+
+
+def _end_later(signum: int, done: Any) -> None:
+    """Send this process the signal again when all is written, or the time is over."""
+    global _over  # noqa: PLW0603  as above
+    done.acquire(timeout=_SECONDS)
+    _over = True
     os.kill(os.getpid(), signum)
+
+
+def _die(signum: int) -> None:
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+
+
+def _start_finish(recorders: list[flushing.Recorder], blocked: Any) -> Any:
+    """Call `_finish` on a new thread; return a lock that it releases at its end."""
+    # The interrupted code may hold locks of `threading`, so that only a new lock is safe.
+    done = _thread.allocate_lock()
+    done.acquire()
+    _thread.start_new_thread(_finish, (recorders, blocked, done))
+    return done
 
 
 def _finish(recorders: list[flushing.Recorder], blocked: Any, done: Any) -> None:

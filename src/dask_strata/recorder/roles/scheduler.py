@@ -33,6 +33,7 @@ from dask_strata.recorder.plugins import (
     plugin_name,
 )
 from dask_strata.recorder.profiling.source import profile, warn_if_missing
+from dask_strata.recorder.roles.cluster_plan import ClusterPlan
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.detach import detach_all
 from dask_strata.recorder.sources.dask_logs import UnexpectedLogError
@@ -150,6 +151,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._relay.start()
         self._graph = GraphSource(self.run_id, code=self.settings.code, inputs=self.settings.inputs)
         self._events = EventSource(engine)
+        self._plan = ClusterPlan(scheduler)
         self._transitions = self._tap(scheduler)
         loop = LoopMonitor(scheduler, engine.process)
         self._samples = SchedulerSamples(scheduler, engine, self._transitions, loop)
@@ -211,6 +213,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
                 self._add("clients", client=client, action="connected")
 
     def _worker_row(self, address: str, ws: Any, action: str, stimulus_id: str | None) -> None:
+        with contextlib.suppress(Exception):  # a cluster object may be of any class
+            self._plan.added(address, ws.name)
         self._add(
             "worker_events",
             worker=address,
@@ -251,8 +255,17 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         """Record that a worker is removed, before Dask forgets the tasks that failed with it."""
         if self.recording:
             self._transitions.worker_removed(worker, stimulus_id)
-            closing = scheduler.status in _CLOSING
-            self._events.worker_removed(worker, stimulus_id, scheduler_closes=closing)
+            # A scheduler that closes ends its connections before workers could announce anything.
+            asked = "scheduler-close" if scheduler.status in _CLOSING else self._asked(worker)
+            self._events.worker_removed(worker, stimulus_id, asked)
+
+    def _asked(self, worker: str) -> str | None:
+        """Return why the cluster object ended a worker, if it did; never raises."""
+        try:
+            return self._plan.removed(worker)
+        except Exception as error:  # noqa: BLE001  a cluster object may be of any class
+            logger.debug("dask-strata could not ask the cluster object: %s", error)
+            return None
 
     def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  Dask passes it by name
         """Record that a client has connected."""
