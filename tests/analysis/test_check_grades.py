@@ -1,4 +1,4 @@
-"""The grades of `check`, against the truth: a worker that was killed, and rows taken away by hand."""
+"""The grades of `check`, against the truth: killed workers, and rows taken away by hand."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from tests.support.deployment import PRELOAD, Deployment
 pytestmark = pytest.mark.long
 
 N = 40
+N_CUTS = 4
 DONE = "select count(distinct key) as n from worker_transitions where finish_state = 'memory'"
 
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def killed(deployment: Deployment, *, idle: bool) -> Run:
-    """Return the run of a worker that was killed when idle, or with rows that it had not written."""
+    """Return the run of a worker that was killed when idle, or before it wrote its rows."""
     if not idle:
         deployment.environment["DASK_DASK_STRATA__FLUSH_INTERVAL"] = "1h"
     deployment.scheduler(*PRELOAD)
@@ -42,14 +43,9 @@ def killed(deployment: Deployment, *, idle: bool) -> Run:
             [path] = [p for p in deployment.runs.iterdir() if not p.name.startswith(".")]
             wait_until(lambda: rows(open_run(path), DONE)[0]["n"] == N, what="the rows")
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not client.run_on_scheduler(n_workers), what="the removal")
+        wait_until(lambda: not client.scheduler_info()["workers"], what="the removal")
     deployment.processes[1].wait(30)
     return deployment.run()
-
-
-def n_workers(dask_scheduler: object) -> int:
-    """Return how many workers the scheduler has."""
-    return len(dask_scheduler.workers)  # type: ignore[attr-defined]
 
 
 def status(strata: Strata, run: Run, *options: str) -> int:
@@ -71,7 +67,8 @@ def test_a_worker_killed_when_idle(deployment: Deployment, strata: Strata, tmp_p
     segment = run.path / "segments" / f"{cut.process}.seg"
     data = segment.read_bytes()
     seen = set()
-    for end in frame_ends(data)[3:]:
+    ends = frame_ends(data)
+    for end in (ends[2], ends[-1], *ends[3 : -1 : len(ends) // N_CUTS + 1]):
         copy = tmp_path / f"cut-at-{end}"
         shutil.copytree(run.path, copy)
         (copy / "segments" / segment.name).write_bytes(data[:end])

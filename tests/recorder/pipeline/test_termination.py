@@ -1,4 +1,4 @@
-"""SIGTERM, which batch systems send to all processes of a job: each ends its record, then itself."""
+"""SIGTERM, which batch systems send to each process of a job: it ends its record, then itself."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from distributed import Client
 
 from dask_strata import Run
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.deployment import PRELOAD, Deployment
 from tests.support.processes import ends
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 pytestmark = pytest.mark.long
 
@@ -64,6 +67,7 @@ def test_processes_of_a_job(deployment: Deployment, kind: str) -> None:
 
 def test_one_worker_while_the_cluster_goes_on(deployment: Deployment) -> None:
     """Nobody in Dask asked for its end: the cause is the signal, and its task is lost."""
+    deployment.environment["PYTHONPATH"] = str(Path(__file__).parents[3])
     deployment.scheduler(*PRELOAD)
     deployment.worker("--nanny")
     with deployment.client() as client:
@@ -109,7 +113,7 @@ if __name__ == "__main__":
     ("workers", "handler", "status"),
     [("threads", "none", -signal.SIGTERM), ("nanny", "none", -signal.SIGTERM), ("nanny", "own", 7)],
 )
-def test_script(
+def test_script(  # noqa: PLR0913, PLR0917  fixtures and parameters
     tmp_path: Path, runs: Path, script: Callable[..., Path], workers: str, handler: str, status: int
 ) -> None:
     """A script with a cluster of its own: whole, with its own handler and exit status."""

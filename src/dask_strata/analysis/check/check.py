@@ -74,6 +74,11 @@ class Check:
         return tuple(f for f in self.findings if f.severity == "cut")
 
     @property
+    def incomplete(self) -> tuple[Finding, ...]:
+        """Findings of missing parts and of processes that were cut off."""
+        return tuple(f for f in self.findings if f.severity in {"cut", "missing"})
+
+    @property
     def sentence(self) -> str:
         """The outcome in one sentence, for the first screen."""
         if self.grade == WHOLE:
