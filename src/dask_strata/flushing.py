@@ -14,7 +14,7 @@ logger = logging.getLogger("dask_strata")
 
 
 class Recorder(Protocol):
-    """The recorder of one Dask server or client: what `flush` and the end on SIGTERM need of it."""
+    """The interface of a recorder that `flush` and the end on SIGTERM need."""
 
     loop: asyncio.AbstractEventLoop | None
     stop_cluster: Callable[[str], Coroutine[Any, Any, None]] | None

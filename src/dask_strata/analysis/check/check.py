@@ -240,7 +240,7 @@ def _segments(run: Run) -> Iterator[Finding]:
 
 
 def _judged(run: Run, states: Mapping[str, str]) -> dict[str, Cut]:
-    """Return what is known of cut processes: something only if the scheduler was not cut."""
+    """Return the evidence about cut processes; none if the scheduler was cut, too."""
     scheduler = [state for process, state in states.items() if process.startswith("scheduler")]
     cut = [
         segment.process

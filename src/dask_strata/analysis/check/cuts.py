@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cut:
-    """What the record proves about a process that was cut off.
+    """The evidence about a process that was cut off.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ _SUBMISSIONS = """
 
 
 def judge_cuts(run: Run, processes: Collection[str]) -> dict[str, Cut]:
-    """Return for each process that was cut off what the record proves about it.
+    """Return the evidence about each process that was cut off.
 
     Parameters
     ----------
