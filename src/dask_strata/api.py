@@ -92,7 +92,8 @@ class Run(tables.Run):
         Returns
         -------
         dask_strata.analysis.check.check.Check
-            Whether the record is complete (``ok``), and the ``findings``.
+            How complete the record is (``grade``), whether it is for each task (``ok``), and
+            the ``findings``.
         """
         from dask_strata.analysis.check import check
 

@@ -117,8 +117,11 @@ def test_a_recorder_ends_with_its_event_loop(script: Callable[..., Path], runs: 
     )
     assert recorded == plain == {"threads": [], "alive": plain["alive"]}
     (run,) = runs_in(runs)
-    found = rows(run, "select p.role, p.exit_reason from processes p join processes s using (pid) "
-        "where s.role = 'scheduler' order by p.role")
+    found = rows(
+        run,
+        "select p.role, p.exit_reason from processes p join processes s using (pid) "
+        "where s.role = 'scheduler' order by p.role",
+    )
     # Dask's worker closes when the end of the loop cancels its tasks.
     assert [(r["role"], r["exit_reason"]) for r in found] == [
         ("client", "event loop closed"),
@@ -140,7 +143,7 @@ def test_a_closing_nanny_requests_nothing_from_a_closed_scheduler(tmp_path: Path
             await asyncio.gather(*nannies)
             with captured_logger("distributed.comm", level=logging.DEBUG) as log:
                 await scheduler.close()
-                while any(nanny.status is not Status.closed for nanny in nannies):
+                while any(nanny.status is not Status.closed for nanny in nannies):  # noqa: ASYNC110  Dask sets it
                     await asyncio.sleep(0.05)
             return log.getvalue()
 

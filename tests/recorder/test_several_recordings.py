@@ -168,7 +168,7 @@ def test_a_nanny_whose_worker_restarts_at_the_end_detaches(
     assert_nothing_left(client, runs)
     compute(client, "two")
     assert tags(run) == {"one"}
-    cut = {f.process for f in run.check().missing if "was killed" in f.text}
+    cut = {f.process for f in run.check().incomplete if "was killed" in f.text}
     (process,) = rows(run, f"select process from processes where pid = {pid}")
     assert cut == {process["process"]}
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from dask_strata.run import Run, Task
 
+#: The signal that asks a process to end; others are faults or kills.
+_ASKED = "SIGTERM"
+
 _BY_NANNY = "killed by the nanny"
 
 #: Ends of batch jobs that explain those of their workers.
@@ -144,6 +147,8 @@ def phrase_of(end: dict[str, Any]) -> str:
 
 def _process_end(end: dict[str, Any]) -> str:
     match end["cause"]:
+        case "signal" if end["signal"] == _ASKED:
+            return f"was ended by {_ASKED} (sent by a batch system, preemption or a user)"
         case "signal":
             return f"died of {end['signal']}"
         case "exit":

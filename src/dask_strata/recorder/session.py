@@ -22,8 +22,8 @@ from dask_strata.store.manifest import Manifest
 
 logger = logging.getLogger("dask_strata")
 
-#: Attribute of a preloaded client: its recorder, the id of the run that the client has to end, if it
-#: started one, and the thread that copies the run, if it is elsewhere. Nothing else refers to a
+#: Attribute of a preloaded client: its recorder, the id of the run that the client has to end if it
+#: started one, and the thread that copies the run if it is elsewhere. Nothing else refers to a
 #: client, so that Dask's own objects decide its end.
 _RECORDER = "_dask_strata_recorder"
 

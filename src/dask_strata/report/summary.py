@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse
+from dask_strata.analysis.check import MISSING, WHOLE, WHOLE_FOR_TASKS
 from dask_strata.analysis.insights import Insight
 from dask_strata.analysis.summary import InputOutput, Summary
 from dask_strata.report.io import io_lines, moved_sentence
@@ -62,7 +63,11 @@ def headline(s: Summary) -> Text:
     s : Summary
         The summary of the run.
     """
-    completeness = "nothing missing" if s.check.ok else "record incomplete"
+    completeness = {
+        WHOLE: "nothing missing",
+        WHOLE_FOR_TASKS: "every task complete",
+        MISSING: "record incomplete",
+    }[s.check.grade]
     overhead = "" if s.overhead is None else f"recorder {_overhead(s, s.overhead)} of CPU"
     parts = [
         count(s.n_tasks, "task"),
@@ -274,7 +279,7 @@ def next_commands(path: str, s: Summary) -> Text:
     """
     run = visible(shlex.quote(path))
     commands = []
-    if not s.check.ok:
+    if s.check.grade != WHOLE:
         commands.append(f"dask-strata check {run}")
     if s.failures:
         commands.append(f"dask-strata story {run} {shlex.quote(visible(s.failures[0].example))}")

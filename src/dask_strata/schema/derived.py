@@ -519,7 +519,12 @@ DERIVED = (
             col("pid", "int", "process id"),
             col("start", "time", "when it connected"),
             col("stop", "time", "when the scheduler removed it"),
-            col("ended", "text", "planned or unexpected; null if the reason does not state it"),
+            col(
+                "ended",
+                "text",
+                "planned (Dask, the cluster object or the end of the whole cluster explains it) or "
+                "unexpected; null if the reason does not state it",
+            ),
             col(
                 "cause",
                 "text",

@@ -38,6 +38,7 @@ from dask_strata.recorder.plugins import (
     plugin_name,
 )
 from dask_strata.recorder.profiling.source import profile, warn_if_missing
+from dask_strata.recorder.roles.cluster_plan import ClusterPlan
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.detach import detach_all
 from dask_strata.recorder.roles.registrations import RegistrationHook
@@ -71,6 +72,9 @@ _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
 #: Delay in seconds after which a run that nobody fetches is reported.
 _KEPT_SECONDS = 10
+
+#: Longest delay of a scheduler's close, for the last rows of processes that send them to it.
+_LAST_FRAMES_SECONDS = 3
 
 _ENDED = (Status.closed, Status.failed)
 _CLOSING = (Status.closing, Status.closed)
@@ -123,6 +127,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         )
         self._engine: Engine | None = None
         self._upload: UploadThread | None = None
+        self._relayed = False  # whether a process has sent rows to this one
 
     def __reduce__(self) -> Any:
         facts = (self.settings, self.manifest, str(self.folder), self.owner, self.marker)
@@ -193,6 +198,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._relay.start()
         self._graph = GraphSource(self.run_id, code=self.settings.code, inputs=self.settings.inputs)
         self._events = EventSource(engine)
+        self._plan = ClusterPlan(scheduler)
         self._transitions = self._tap(scheduler)
         loop = LoopMonitor(scheduler, engine.process)
         self._samples = SchedulerSamples(scheduler, engine, self._transitions, loop)
@@ -215,6 +221,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         loop.start()
         warn_if_missing(self.settings)
         profile(engine)
+        engine.stop_cluster = self.stop
         self._page = DashboardPage(scheduler, engine, self.manifest.name)
         # Add the plugin before the others are sent, so that it misses no worker or client.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
@@ -260,6 +267,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
                 self._add("clients", client=client, action="connected")
 
     def _worker_row(self, address: str, ws: Any, action: str, stimulus_id: str | None) -> None:
+        with contextlib.suppress(Exception):  # a cluster object may be of any class
+            self._plan.added(address, ws.name)
         self._add(
             "worker_events",
             worker=address,
@@ -301,9 +310,18 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         """Record that a worker is removed, before Dask forgets the tasks that failed with it."""
         if self.recording:
             self._transitions.worker_removed(worker, stimulus_id)
-            closing = scheduler.status in _CLOSING
-            self._events.worker_removed(worker, stimulus_id, scheduler_closes=closing)
+            # A scheduler that closes ends its connections before workers could announce anything.
+            asked = "scheduler-close" if scheduler.status in _CLOSING else self._asked(worker)
+            self._events.worker_removed(worker, stimulus_id, asked)
             self._jobs.worker_left()
+
+    def _asked(self, worker: str) -> str | None:
+        """Return why the cluster object ended a worker, if it did; never raises."""
+        try:
+            return self._plan.removed(worker)
+        except Exception as error:  # noqa: BLE001  a cluster object may be of any class
+            logger.debug("dask-strata could not ask the cluster object: %s", error)
+            return None
 
     def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  Dask passes it by name
         """Record that a client has connected."""
@@ -343,10 +361,15 @@ class SchedulerRecorder(SchedulerPlugin, Source):
     async def before_close(self) -> None:
         """Flush: the process may exit right after the scheduler has closed.
 
-        If a client fetches the run, wait until it has everything: the connections close next.
+        Processes that send their rows to the scheduler have to send the last of them before. If a
+        client fetches the run, wait until it has everything: the connections close next.
         """
-        if self._engine is not None:
-            self._engine.flush()
+        if self._engine is None:
+            return
+        if self.recording and self._relayed:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._detach_all(), _LAST_FRAMES_SECONDS)
+        self._engine.flush()
         if self.recording and self._sent.spooled and self._sent.is_asked():
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.stop("closed"), CLOSE_SECONDS)
@@ -357,6 +380,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
     # Frames of processes that cannot write the run's folder arrive over Dask's comms.
 
     async def _receive_frame(self, process: str, frame: bytes) -> None:
+        self._relayed = True
         try:
             self._relay.put(RelaySink.label(process, bytes(frame)), 0)
         except (ValueError, TypeError, AttributeError) as error:
@@ -373,12 +397,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if not self.recording:
             return
         scheduler = self._scheduler
-        # Workers that join during detach see the revoked announcement and stop.
-        self._revoke()
-        async for error in detach_all(scheduler, self.name):
-            loss = f"not every recorder could be detached: {error}"
-            logger.warning("dask-strata: %s", loss)
-            self._add("losses", what="recorders", reason=loss)
+        await self._detach_all()
         await self._started_engine().finish_and_wait(reason)
         if self._upload is not None:
             await self._upload.ended()
@@ -388,6 +407,15 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             scheduler.loop.call_later(_KEPT_SECONDS, self._report_kept)
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
+
+    async def _detach_all(self) -> None:
+        """End the recordings of workers and nannies."""
+        # Workers that join during detach see the revoked announcement and stop.
+        self._revoke()
+        async for error in detach_all(self._scheduler, self.name):
+            loss = f"not every recorder could be detached: {error}"
+            logger.warning("dask-strata: %s", loss)
+            self._add("losses", what="recorders", reason=loss)
 
     async def discard(self) -> None:
         """Remove a run that is spooled for a client, which does not want it any more."""
