@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -178,6 +179,8 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         Name of the run; by default the name of the script.
     **settings
         Settings of dask-strata, with ``_`` for ``-`` and ``.``, for example ``code=False``.
+        With ``clients="all"`` the run has the tasks of all clients of the cluster; by default it
+        has the client's own tasks and those that they depend on.
 
     Raises
     ------
@@ -206,6 +209,8 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         **settings: Any,
     ) -> None:
         chosen = read_settings(**settings, runs=None if runs is None else str(runs))
+        if chosen.clients is None:
+            chosen = replace(chosen, clients="own")
         self._session = Session(_client(client), chosen, name)
         self._run: Run | None = None
 

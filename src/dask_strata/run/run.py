@@ -22,6 +22,7 @@ from dask_strata.errors import UnknownTaskError
 from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import definitions, with_dependencies
 from dask_strata.run.duckdb_session import computing, connect, execute, fetch, fetch_read_only
+from dask_strata.run.own_tasks import OTHERS_TABLE, SHARED, TRANSITIONS, OwnKeys
 from dask_strata.run.prepare import (
     count_layers,
     mark_rescheduled,
@@ -95,6 +96,7 @@ class Run:
         self.manifest = Manifest.read(self.path)
         self._lock = threading.RLock()
         self._record: Record | None = None
+        self._own: OwnKeys | None = None
         self._fingerprint: tuple[Any, ...] = ()
         self._offsets: dict[str, int] | None = None
         self._ready: dict[str, pa.Table] = {}
@@ -120,7 +122,9 @@ class Run:
             raise KeyError(f"no table {name!r}; the tables are {', '.join(TABLES)}")
         self._catch_up()
         rows = self.record.rows.get(name)
-        if rows is not None and name != "processes":  # the rows of a process are merged
+        # The rows of a process are merged, and those of other clients' tasks are removed.
+        changed = name == "processes" or (self.manifest.only_client and name in SHARED)
+        if rows is not None and not changed:
             return self.table_class(name, lambda: self._table(name), rows)
         table = self._table(name)
         return self.table_class(name, lambda: table)
@@ -133,6 +137,7 @@ class Run:
                 return False
             self._fingerprint = found
             self._record = None
+            self._own = None
             self._offsets = None
             self._ready.clear()
             self._derived.clear()
@@ -160,11 +165,13 @@ class Run:
         """Return a recorded table with aligned times."""
         if name not in self._ready:
             table = self.record.tables[name]
+            if self.manifest.only_client and name in SHARED:
+                table, others = self._own_keys.split(name, table)
+                if name == TRANSITIONS:
+                    self._ready[OTHERS_TABLE] = self._aligned(others)
             if name == "processes":
                 table = merge_processes(table)
-            if self.align:
-                offsets = self.clock_offsets_ns
-                table = align(table, offsets, imported=self.record.imported)
+            table = self._aligned(table)
             if name == "scheduler_transitions" and self.record.imported:
                 table = order_by_time(table)
             if name == "graph_tasks":
@@ -178,6 +185,22 @@ class Run:
                 )
             self._ready[name] = table
         return self._ready[name]
+
+    def _aligned(self, table: pa.Table) -> pa.Table:
+        if not self.align:
+            return table
+        return align(table, self.clock_offsets_ns, imported=self.record.imported)
+
+    @property
+    def _own_keys(self) -> OwnKeys:
+        if self._own is None:
+            self._own = OwnKeys(self.record.tables.columns)
+        return self._own
+
+    def _others(self) -> pa.Table:
+        """Return the transitions of other clients' tasks on workers."""
+        transitions = self._recorded(TRANSITIONS)
+        return self._ready.get(OTHERS_TABLE, transitions.slice(0, 0))
 
     def _table(self, name: str) -> pa.Table:
         with self._lock:
@@ -203,6 +226,8 @@ class Run:
             for name in RECORDED:
                 if name in needed:
                     self._workspace.add(name, self._recorded(name))
+            if OTHERS_TABLE in needed:
+                self._workspace.add(OTHERS_TABLE, self._others())
             connection = self._workspace.connection
             for name, definition in definitions().items():
                 if name in needed:

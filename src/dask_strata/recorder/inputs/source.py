@@ -41,13 +41,13 @@ class Definitions:
 
     Parameters
     ----------
-    submission : str
+    submission : str or None
         Id of the submission.
     known : mapping
         The scheduler's tasks, for data that was submitted earlier.
     """
 
-    def __init__(self, submission: str, known: Mapping[Any, Any]) -> None:
+    def __init__(self, submission: str | None, known: Mapping[Any, Any]) -> None:
         self.submission = submission
         self.walker = GraphWalker({}, known)
         self._left: deque[tuple[Any, Any]] = deque()

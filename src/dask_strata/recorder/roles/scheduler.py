@@ -19,6 +19,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_strata.config import VERSION, Settings, read_settings, understood
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.graphs.own_tasks import OwnTasks
+from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
 from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
@@ -98,6 +100,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             version=VERSION,
             session=settings.session,
             flush_interval_seconds=settings.flush_interval,
+            only_client=owner if settings.clients == "own" else None,
         )
         self._engine: Engine | None = None
 
@@ -143,9 +146,13 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         interval = self.settings.fsync_interval
         self._relay = WriterThread(relay, f"{self.name}-relay", lambda: None, interval)
         self._relay.start()
-        self._graph = GraphSource(self.run_id, code=self.settings.code, inputs=self.settings.inputs)
+        client = self.manifest.only_client
+        own = None if client is None else OwnTasks(scheduler, client)
+        self._graph = GraphSource(
+            self.run_id, code=self.settings.code, inputs=self.settings.inputs, own=own
+        )
         self._events = EventSource(engine)
-        self._transitions = self._tap(scheduler)
+        self._transitions = self._tap(scheduler, own)
         loop = LoopMonitor(scheduler, engine.process)
         self._samples = SchedulerSamples(scheduler, engine, self._transitions, loop)
         scheduler.handlers[self.name] = self._receive_frame
@@ -172,6 +179,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             "run": self.run_id,
             "folder": str(self.folder),
             "settings": self.settings.chosen(),
+            "owner": self.owner,
+            "only_client": client,
         }
         self._announce()
         return self._spec
@@ -185,24 +194,28 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if not runs:
             self._scheduler.task_metadata.pop(METADATA, None)
 
-    def _tap(self, scheduler: Any) -> TransitionSource | PluginSource:
+    def _tap(self, scheduler: Any, own: OwnTasks | None) -> TransitionSource | PluginSource:
         if self.settings.tap == "auto":
             try:
-                return TransitionSource(scheduler, code=self.settings.code)
+                return TransitionSource(scheduler, code=self.settings.code, own=own)
             except UnexpectedLogError as error:
                 logger.warning("dask-strata uses plugin calls on this version of Dask: %s", error)
-        source = PluginSource(scheduler, time.time, code=self.settings.code)
+        source = PluginSource(scheduler, time.time, code=self.settings.code, own=own)
         # This instance attribute shadows the class's method, which does nothing.
         self.__dict__["transition"] = source.transition
         return source
 
     def _add_present(self, scheduler: Any) -> None:
-        """Add rows for the workers and clients that are connected at the start."""
+        """Add rows for the workers, clients and tasks that are present at the start."""
         for address, ws in scheduler.workers.items():
             self._worker_row(address, ws, "present", None)
         for client in scheduler.clients:
             if client != "fire-and-forget":
                 self._add("clients", client=client, action="connected")
+        more = self._graph.present(scheduler)
+        if more:
+            reason = f"of the tasks before the recording, {MAX_PRESENT:,} are described"
+            self._add("losses", what="present_tasks", count=more, reason=reason)
 
     def _worker_row(self, address: str, ws: Any, action: str, stimulus_id: str | None) -> None:
         self._add(
