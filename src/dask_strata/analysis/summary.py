@@ -97,8 +97,8 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
                    finished is null and state not in ('memory', 'erred')) end as unfinished,
                (max(epoch_ns(case when state in ('processing', 'waiting', 'queued',
                                                           'no-worker') then last
-                                           else coalesce(finished, submitted, started) end))
-                         - min(epoch_ns(coalesce(submitted, started)))) / 1e9 as active
+                                           else coalesce(finished, _since, started) end))
+                         - min(epoch_ns(coalesce(_since, started)))) / 1e9 as active
         from tasks cross join _bounds where not finished_before
     """)[0]
     workers = run.rows("""

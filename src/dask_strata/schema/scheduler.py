@@ -53,8 +53,9 @@ SCHEDULER = (
             col(
                 "clients",
                 "text",
-                "Dask's ids of the clients that had requested it; in the second case of the "
-                "client that had submitted it; null if it is unknown or there was none",
+                "Dask's ids of the clients that had requested it, or a task that depends on it, with "
+                "commas in between; in the second case of the client that had submitted it; null "
+                "if it is unknown or there was none",
             ),
             col("submitted", "time", "when it was submitted, if Dask still had that on record"),
         ),

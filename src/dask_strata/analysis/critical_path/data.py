@@ -26,7 +26,7 @@ _ATTEMPTS = """
         select attempt, min(epoch_ns(start)) as a, max(epoch_ns(stop)) as b
         from phases group by attempt
     ), lives as (
-        select _key, submitted, false as renewed from tasks where submitted is not null
+        select _key, _since as submitted, false as renewed from tasks where _since is not null
         union all
         -- A result that was lost or released, and is needed again: nobody waited for it before.
         select r._key, w.time, true from _transitions r join _transitions w on w._row = r.next_row
@@ -78,9 +78,9 @@ _QUEUED = """
 """
 
 _UNDER_WAY = """
-    select epoch_ns(submitted) as start,
+    select epoch_ns(_since) as start,
            coalesce(epoch_ns(coalesce(finished, forgotten)), 9223372036854775807) as stop
-    from tasks where submitted is not null
+    from tasks where _since is not null
 """
 
 

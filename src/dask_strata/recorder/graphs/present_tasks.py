@@ -60,7 +60,7 @@ class PresentTasks:
         self._wanted = {
             name: list(client.wants_what)
             for name, client in scheduler.clients.items()
-            if name != _FIRE_AND_FORGET and self._own in (None, name)
+            if name != _FIRE_AND_FORGET
         }
         self._log: Sequence[Any] = list(scheduler.transition_log) if tasks else ()
         self._computations = _computations(scheduler) if tasks else []
@@ -85,14 +85,21 @@ class PresentTasks:
         """Return the keys that clients wait for."""
         return frozenset(ts.key for tasks in self._wanted.values() for ts in tasks)
 
+    def _clients(self) -> dict[Any, str]:
+        """Return the clients of each task: those that wait for it, or for one that needs it."""
+        found: dict[Any, str] = {}
+        for name, tasks in self._wanted.items():
+            keys: set[Any] = set()
+            add_with_dependencies(keys, ((ts, ts.run_spec) for ts in tasks), self.known)
+            for key in keys:
+                found[key] = f"{found[key]}, {name}" if key in found else name
+        return found
+
     def rows(self) -> Iterator[Batch]:
         """Yield rows of ``present_tasks``."""
         if not self._tasks:
             return
-        clients: dict[Any, list[str]] = {}
-        for name, tasks in self._wanted.items():
-            for ts in tasks:
-                clients.setdefault(ts.key, []).append(name)
+        clients = self._clients()
         logged = _logged(self._log)
         of_group = {group: start for start, groups in self._computations for group in groups}
         keys = [ts.key for ts in self._tasks]
@@ -104,7 +111,7 @@ class PresentTasks:
                 "time": self._time,
                 "key": wire_keys(keys),
                 "state": self._states,
-                "clients": [", ".join(clients.get(key, ())) or None for key in keys],
+                "clients": [clients.get(key) for key in keys],
                 "submitted": [None if t is None else to_ns(t) for t in times],
             },
         )
