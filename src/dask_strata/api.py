@@ -61,6 +61,9 @@ class Run(tables.Run):
         The run's folder.
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        its id, or the name of its script.
 
     Raises
     ------
@@ -68,6 +71,8 @@ class Run(tables.Run):
         The folder is not a run.
     NewerRunError
         The run was written by a newer version of dask-strata.
+    UsageError
+        There is no such client.
 
     Examples
     --------
@@ -137,7 +142,7 @@ class Run(tables.Run):
         return dependents_of(self, uri)
 
 
-def open_run(path: str | Path, *, align: bool = True) -> Run:
+def open_run(path: str | Path, *, align: bool = True, client: str | None = None) -> Run:
     """Open the folder of a run. Tables are read on first use.
 
     Parameters
@@ -146,6 +151,9 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The run's folder.
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        its id, or the name of its script.
 
     Returns
     -------
@@ -157,13 +165,15 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The folder is not a run.
     NewerRunError
         The run was written by a newer version of dask-strata.
+    UsageError
+        There is no such client.
 
     Examples
     --------
     >>> run = open_run("runs/2026-…")  # doctest: +SKIP
     >>> run.tasks.to_pandas()  # doctest: +SKIP
     """
-    return Run(path, align=align)
+    return Run(path, align=align, client=client)
 
 
 class record:  # noqa: N801  used as a statement: `with record(...)`

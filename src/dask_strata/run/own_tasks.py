@@ -1,12 +1,13 @@
-"""The tables of a run that has the tasks of one client only.
+"""The tables of a run with the tasks of one client only: those of the run itself, or a selection.
 
-The scheduler's recorder leaves out the tasks of other clients. Workers cannot, as Dask sends them
-no clients: their segments have the rows of all tasks, which reading separates.
+In a recording of one client's tasks the scheduler's recorder leaves out those of other clients.
+Workers cannot, as Dask sends them no clients: their segments have the rows of all tasks, which
+reading separates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,31 +24,38 @@ OTHERS_TABLE = "_other_transitions"
 TRANSITIONS = "worker_transitions"
 
 #: Tables whose rows are about own tasks: their keys are those of the run.
-_OWN = ("scheduler_transitions", "graph_tasks", "present_tasks")
+OWN = ("scheduler_transitions", "graph_tasks", "present_tasks")
 
 #: Tables of the state of a whole worker, whose rows are kept without the key.
 _WITHOUT_KEY = frozenset({"spills"})
 
-#: Tables that rows of other clients' tasks are removed from.
-SHARED = frozenset({
-    "executions", "file_opens", "library_reads", "reports", "seen_chunks", "spills", "steals",
-    "transfer_end_keys", "worker_log", TRANSITIONS,
+#: Tables that rows of other clients' tasks are removed from, by the column of the key.
+_BY_KEY = frozenset({
+    "claimed_inputs", "executions", "file_opens", "graph_edges", "graph_tasks", "library_reads",
+    "present_tasks", "reports", "scheduler_transitions", "seen_chunks", "spills", "steals",
+    "transfer_end_keys", "unmatched_reports", "worker_log", TRANSITIONS,
 })  # fmt: skip
+
+#: The same, by the column of the client.
+_BY_CLIENT = frozenset({"client_graphs", "client_submissions", "graph_layers", "submissions"})
+
+SHARED = _BY_KEY | _BY_CLIENT
 
 
 class OwnKeys:
-    """The keys of a run's own tasks.
+    """The keys of a client's own tasks.
 
     Parameters
     ----------
-    columns : callable
-        Returns some columns of a recorded table, for its name and theirs.
+    tables : iterable of pyarrow.Table
+        Tables with the keys and their types.
+    client : str, optional
+        Id of the client, if the run has submissions of others.
     """
 
-    def __init__(self, columns: Callable[[str, Sequence[str]], pa.Table]) -> None:
-        self._ids = KeyIds()
-        found = [self._numbers(columns(name, ("key", "key_type"))) for name in _OWN]
-        self._own = np.unique(np.concatenate(found))
+    def __init__(self, tables: Iterable[pa.Table], client: str | None = None) -> None:
+        self._ids, self._client = KeyIds(), client
+        self._own = np.unique(np.concatenate([self._numbers(table) for table in tables]))
 
     def _numbers(self, table: pa.Table) -> npt.NDArray[np.int64]:
         ids = self._ids.add_to(table.select(["key", "key_type"]))["_key"]
@@ -63,7 +71,10 @@ class OwnKeys:
         table : pyarrow.Table
             Its rows.
         """
-        if name not in SHARED or not len(table):
+        if name in _BY_CLIENT and self._client is not None:
+            own = pc.equal(table["client"].cast(pa.string()), self._client)
+            return table.filter(pc.fill_null(own, False)), table.slice(0, 0)  # noqa: FBT003
+        if name not in _BY_KEY or not len(table):
             return table, table.slice(0, 0)
         keys = self._numbers(table)
         others = (keys >= 0) & ~np.isin(keys, self._own)

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.errors import UnknownTaskError
+from dask_strata.run.clients import find_client
 from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import definitions, with_dependencies
 from dask_strata.run.duckdb_session import computing, connect, execute, fetch, fetch_read_only
-from dask_strata.run.own_tasks import OTHERS_TABLE, SHARED, TRANSITIONS, OwnKeys
+from dask_strata.run.own_tasks import OTHERS_TABLE, OWN, SHARED, TRANSITIONS, OwnKeys
 from dask_strata.run.prepare import (
     count_layers,
     mark_rescheduled,
@@ -67,6 +68,9 @@ class Run:
         The run's folder.
     align : bool, optional
         Whether times are aligned to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested, and what they did: the id of the
+        client, the begin of its id, or the name of its script.
 
     Raises
     ------
@@ -74,6 +78,8 @@ class Run:
         The folder is not a run.
     NewerRunError
         A later version of dask-strata wrote the run.
+    UsageError
+        There is no such client.
 
     Examples
     --------
@@ -86,7 +92,9 @@ class Run:
     table_class: ClassVar[type[TableView]] = TableView
     task_class: ClassVar[type[Task]] = Task
 
-    def __init__(self, path: str | Path, *, align: bool = True) -> None:
+    def __init__(
+        self, path: str | Path, *, align: bool = True, client: str | None = None
+    ) -> None:
         self.path = Path(path)
         self.align = align
         #: Memory limit of users' queries in DuckDB's notation; None for DuckDB's default.
@@ -94,6 +102,8 @@ class Run:
         #: Returns a context in which users' queries run, after their tables were computed.
         self.sql_limits: Callable[[], AbstractContextManager[None]] = nullcontext
         self.manifest = Manifest.read(self.path)
+        #: Id of the client whose tasks alone are shown; None for all tasks on record.
+        self.client = None if client is None else find_client(Run(path, align=align), client)
         self._lock = threading.RLock()
         self._record: Record | None = None
         self._own: OwnKeys | None = None
@@ -123,7 +133,7 @@ class Run:
         self._catch_up()
         rows = self.record.rows.get(name)
         # The rows of a process are merged, and those of other clients' tasks are removed.
-        changed = name == "processes" or (self.manifest.only_client and name in SHARED)
+        changed = name == "processes" or (self._of_one_client and name in SHARED)
         if rows is not None and not changed:
             return self.table_class(name, lambda: self._table(name), rows)
         table = self._table(name)
@@ -165,7 +175,7 @@ class Run:
         """Return a recorded table with aligned times."""
         if name not in self._ready:
             table = self.record.tables[name]
-            if self.manifest.only_client and name in SHARED:
+            if self._of_one_client and name in SHARED:
                 table, others = self._own_keys.split(name, table)
                 if name == TRANSITIONS:
                     self._ready[OTHERS_TABLE] = self._aligned(others)
@@ -192,9 +202,23 @@ class Run:
         return align(table, self.clock_offsets_ns, imported=self.record.imported)
 
     @property
+    def _of_one_client(self) -> bool:
+        return self.client is not None or self.manifest.only_client is not None
+
+    @property
     def _own_keys(self) -> OwnKeys:
-        if self._own is None:
-            self._own = OwnKeys(self.record.tables.columns)
+        if self._own is None and self.client is None:
+            columns = ("key", "key_type")
+            self._own = OwnKeys(self.record.tables.columns(name, columns) for name in OWN)
+        elif self._own is None:
+            keys = Run(self.path, align=self.align).arrow(
+                "select key, key_type from _task_clients join _keys using (_key) "
+                "where list_contains(string_split(clients, ', '), ?)",
+                self.client,
+            )
+            texts = pa.dictionary(pa.int32(), pa.string())
+            own = [as_type(column, texts) for column in keys.columns]
+            self._own = OwnKeys([pa.table(own, keys.column_names)], self.client)
         return self._own
 
     def _others(self) -> pa.Table:
@@ -449,7 +473,7 @@ class Run:
         return f"List all tasks with: dask-strata tasks {self.path}"
 
 
-def open_run(path: str | Path, *, align: bool = True) -> Run:
+def open_run(path: str | Path, *, align: bool = True, client: str | None = None) -> Run:
     """Open a run's folder; tables are read on first access.
 
     Parameters
@@ -458,6 +482,8 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The run's folder.
     align : bool, optional
         Whether times are aligned to the scheduler's clock.
+    client : str, optional
+        Show only the tasks of this client; see `Run`.
 
     Raises
     ------
@@ -465,8 +491,10 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The folder is not a run.
     NewerRunError
         A later version of dask-strata wrote the run.
+    UsageError
+        There is no such client.
     """
-    return Run(path, align=align)
+    return Run(path, align=align, client=client)
 
 
 def _add_view(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
