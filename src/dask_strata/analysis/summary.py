@@ -15,6 +15,8 @@ from dask_strata.analysis.io import Io, summarize_io
 from dask_strata.analysis.profile import ProfileSummary, summarize_profile
 from dask_strata.analysis.timeline.traffic import Moved, moved
 
+from dask_strata.run.clients import clients
+
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
@@ -69,6 +71,8 @@ class Summary:
     exit_status: int | None
     segment_bytes: int = 0
     io: Io | None = None
+    #: Name of the client whose tasks alone the run shows; None if it has those of all clients.
+    client: str | None = None
 
     @property
     def overhead(self) -> float | None:
@@ -145,7 +149,13 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         exit_status=_exit_status(run),
         segment_bytes=run.segment_bytes,
         io=summarize_io(run, files=False),
+        client=_client(run),
     )
+
+
+def _client(run: Run) -> str | None:
+    only = run.client or run.manifest.only_client
+    return next((c.name for c in clients(run) if c.client == only), only)
 
 
 def _exit_status(run: Run) -> int | None:

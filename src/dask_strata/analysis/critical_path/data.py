@@ -242,6 +242,14 @@ class PathData:
         return self._full(self._busy)
 
     @cached_property
+    def full_with_others(self) -> dict[str, tuple[Ints, Ints]]:
+        """The same with the tasks of other clients; empty if these are not left out."""
+        others = self._run.arrow("select worker, start, stop from _other_executions")
+        if not len(others):
+            return {}
+        return self._full(pa.concat_tables([self._busy, others.cast(self._busy.schema)]))
+
+    @cached_property
     def _full_or_fetching(self) -> dict[str, tuple[Ints, Ints]]:
         """Intervals in which as many tasks as a worker has threads computed or fetched."""
         waits = self._run.arrow(
@@ -293,8 +301,10 @@ class PathData:
         """
         taken = dict(self.full)
         found = [("waiting for a worker", *self._taken(taken))]
-        for name in ("paused worker", "transfer", "spill", "blocked event loop", "silent worker"):
-            if name == "transfer":
+        for name in ("other clients", "paused worker", "transfer", "spill", "blocked event loop", "silent worker"):
+            if name == "other clients":
+                more = self.full_with_others
+            elif name == "transfer":
                 more = self._full_or_fetching
             else:
                 more = {w: times for (w, n), times in self._conditions.items() if n == name}

@@ -82,6 +82,7 @@ class OwnTasks:
         #: Client and time of the submission of tasks of others; None for those from before.
         self._others: dict[Any, tuple[str | None, int | None]] = {}
         self._joined: list[dict[str, Any]] = []
+        self._data: deque[Any] = deque()
         self._left_out: Counter[str] = Counter()
         state = scheduler.clients.get(client)
         wanted = [] if state is None else [(ts, ts.run_spec) for ts in state.wants_what]
@@ -102,6 +103,29 @@ class OwnTasks:
     def add(self, tasks: Sequence[tuple[Any, Any]]) -> None:
         """Add submitted tasks with their definitions, and all that they depend on; likewise."""
         self._add(self.client, tasks)
+
+    def released(self, message: dict[str, Any]) -> None:
+        """Add data that the client scattered, before it releases them; likewise."""
+        if message.get("client") == self.client:
+            known = self._scheduler.tasks
+            self._add_data(ts for key in message["keys"] if (ts := known.get(key)) is not None)
+
+    def end(self) -> None:
+        """Add data that the client scattered and still has; likewise."""
+        state = self._scheduler.clients.get(self.client)
+        if state is not None:
+            self._add_data(list(state.wants_what))
+
+    def _add_data(self, tasks: Iterable[Any]) -> None:
+        # Data are in no submission, and have no definition.
+        data = [ts for ts in tasks if ts.run_spec is None]
+        if data:
+            self.add([(ts, None) for ts in data])
+            self._data.extend(data)
+
+    def data(self) -> list[Any]:
+        """Return the states of scattered data that were added since the last call."""
+        return [self._data.popleft() for _ in range(len(self._data))]
 
     def _add(self, client: str, tasks: Sequence[Any]) -> None:
         position = self._scheduler.transition_counter - self._first

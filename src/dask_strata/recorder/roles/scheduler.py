@@ -36,7 +36,7 @@ from dask_strata.recorder.plugins import (
 from dask_strata.recorder.profiling.source import profile, warn_if_missing
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.detach import detach_all
-from dask_strata.recorder.sources.dask_logs import UnexpectedLogError
+from dask_strata.recorder.sources.dask_logs import MessageHook, UnexpectedLogError
 from dask_strata.recorder.sources.events import EventSource
 from dask_strata.recorder.sources.graph import GraphSource
 from dask_strata.recorder.sources.loop_lag import LoopMonitor
@@ -153,6 +153,10 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         )
         self._events = EventSource(engine)
         self._transitions = self._tap(scheduler, own)
+        self._releases = None
+        if own is not None:
+            handlers = scheduler.stream_handlers
+            self._releases = MessageHook(handlers, "client-releases-keys", own.released)
         loop = LoopMonitor(scheduler, engine.process)
         self._samples = SchedulerSamples(scheduler, engine, self._transitions, loop)
         scheduler.handlers[self.name] = self._receive_frame
@@ -349,6 +353,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             restored.callback(self.__dict__.pop, "transition", None)
             restored.callback(self._relay.close)
             restored.callback(self._page.remove)
+            if self._releases is not None:
+                restored.callback(self._releases.remove)
             self._settle(engine)
             self._transitions.remove()
             engine.flush()

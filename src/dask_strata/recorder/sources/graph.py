@@ -239,7 +239,12 @@ class GraphSource(Source):
         return () if self._own is None else self._own.rows()
 
     def end(self) -> None:
-        """Make the next call describe all inputs that are left, if that does not take too long."""
+        """Make the next call describe all inputs that are left, if that does not take too long.
+
+        Call it on the event loop.
+        """
+        if self._own is not None:
+            self._own.end()
         if self._inputs is not None:
             self._inputs.end()
 
@@ -256,6 +261,10 @@ class GraphSource(Source):
             rows, requested = present.chosen(), present.requested()
             yield from present.rows()
             self._begun.append(_Graph(None, rows, requested, present.known, inputs=inputs))
+        if self._own is not None and (data := self._own.data()):
+            self._begun.append(
+                _Graph(None, [(ts, None) for ts in data], frozenset(), {}, inputs=False)
+            )
         if self._new:
             new = [self._new.popleft() for _ in range(len(self._new))]
             self._begun.extend(
