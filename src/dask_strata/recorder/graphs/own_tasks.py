@@ -77,7 +77,7 @@ class OwnTasks:
         self._read = 0
         #: Number of transitions before, the time, the client, and its tasks with their definitions
         #: or the keys of another client's.
-        self._new: deque[tuple[int, int | None, str | None, Sequence[Any]]] = deque()
+        self._new: deque[tuple[int, int | None, str | None, Iterable[Any]]] = deque()
         self._keys: set[Any] = set()
         #: Client and time of the submission of tasks of others; None for those from before.
         self._others: dict[Any, tuple[str | None, int | None]] = {}
@@ -85,8 +85,10 @@ class OwnTasks:
         self._data: deque[Any] = deque()
         self._left_out: Counter[str] = Counter()
         state = scheduler.clients.get(client)
-        wanted = [] if state is None else [(ts, ts.run_spec) for ts in state.wants_what]
-        self._new.append((0, None, client, wanted))
+        wanted = [] if state is None else list(state.wants_what)
+        # Evaluated on the recorder's thread: 100,000 pairs would take the event loop 0.1 s, and
+        # Python's garbage collection may add seconds.
+        self._new.append((0, None, client, ((ts, ts.run_spec) for ts in wanted)))
         self._new.append((0, None, None, list(scheduler.tasks)))
 
     def submitted(self, client: str, tasks: Sequence[Any]) -> bool:
@@ -122,6 +124,11 @@ class OwnTasks:
         if data:
             self.add([(ts, None) for ts in data])
             self._data.extend(data)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether scattered data were added since the last call of `data`."""
+        return bool(self._data)
 
     def data(self) -> list[Any]:
         """Return the states of scattered data that were added since the last call."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -64,6 +64,9 @@ class PresentTasks:
         }
         self._log: Sequence[Any] = list(scheduler.transition_log) if tasks else ()
         self._computations = _computations(scheduler) if tasks else []
+        self._position = 0
+        #: Clients and times by key, and times by group, computed on the recorder's thread.
+        self._facts: tuple[dict[Any, str], dict[Any, float], dict[Any, float]] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._tasks)
@@ -77,7 +80,6 @@ class PresentTasks:
         wanted = [(ts, ts.run_spec) for ts in self._wanted.get(self._own, ())]
         add_with_dependencies(own, wanted, self.known)
         chosen = [i for i, ts in enumerate(self._tasks) if ts.key in own]
-        self._tasks = [self._tasks[i] for i in chosen]
         self._states = [self._states[i] for i in chosen]
         return [rows[i] for i in chosen]
 
@@ -95,22 +97,24 @@ class PresentTasks:
                 found[key] = f"{found[key]}, {name}" if key in found else name
         return found
 
-    def rows(self) -> Iterator[Batch]:
-        """Yield rows of ``present_tasks``."""
-        if not self._tasks:
-            return
-        clients = self._clients()
-        logged = _logged(self._log)
-        of_group = {group: start for start, groups in self._computations for group in groups}
-        keys = [ts.key for ts in self._tasks]
-        times = [logged.get(ts.key, of_group.get(ts.group)) for ts in self._tasks]
-        yield Batch(
+    def rows(self, tasks: Sequence[tuple[Any, Any]]) -> Batch:
+        """Return rows of ``present_tasks`` for the next of the `chosen` tasks."""
+        if self._facts is None:
+            logged = _logged(self._log)
+            groups = {group: start for start, of_start in self._computations for group in of_start}
+            self._facts = self._clients(), logged, groups
+        clients, logged, groups = self._facts
+        states = self._states[self._position : self._position + len(tasks)]
+        self._position += len(tasks)
+        keys = [ts.key for ts, _ in tasks]
+        times = [logged.get(ts.key, groups.get(ts.group)) for ts, _ in tasks]
+        return Batch(
             "present_tasks",
             len(keys),
             {
                 "time": self._time,
                 "key": wire_keys(keys),
-                "state": self._states,
+                "state": states,
                 "clients": [clients.get(key) for key in keys],
                 "submitted": [None if t is None else to_ns(t) for t in times],
             },

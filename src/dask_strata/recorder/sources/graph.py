@@ -136,6 +136,20 @@ class _Graph:
         )
 
 
+class _PresentGraph(_Graph):
+    """The tasks that were present when the recording began."""
+
+    def __init__(self, present: PresentTasks, *, inputs: bool) -> None:
+        rows, requested = present.chosen(), present.requested()
+        super().__init__(None, rows, requested, present.known, inputs=inputs)
+        self._present = present
+
+    def describe(self, n: int) -> Iterator[Batch]:
+        """Yield rows of the next n tasks, also those about their submission."""
+        yield self._present.rows(self._rows[self._position : self._position + n])
+        yield from super().describe(n)
+
+
 #: Time per call, in seconds, for making the rows of graphs; the rest waits for the next flush.
 _SECONDS = 0.03
 
@@ -251,16 +265,15 @@ class GraphSource(Source):
     def has_more(self) -> bool:
         """Return whether a submission has tasks or inputs without rows."""
         inputs = self._inputs is not None and self._inputs.has_more()
-        return bool(self._present or self._new or self._begun) or inputs
+        data = self._own is not None and self._own.has_data
+        return bool(self._present or self._new or self._begun) or data or inputs
 
     def slow_rows(self) -> Iterator[Batch]:
         """Yield rows of the submissions since the last call, and of tasks until time is over."""
         inputs = self._inputs is not None
         if (present := self._present) is not None:
             self._present = None  # first: a failure would repeat otherwise
-            rows, requested = present.chosen(), present.requested()
-            yield from present.rows()
-            self._begun.append(_Graph(None, rows, requested, present.known, inputs=inputs))
+            self._begun.append(_PresentGraph(present, inputs=inputs))
         if self._own is not None and (data := self._own.data()):
             self._begun.append(
                 _Graph(None, [(ts, None) for ts in data], frozenset(), {}, inputs=False)
