@@ -29,8 +29,8 @@ class Limits:
     Attributes
     ----------
     bars : int
-        Attempts above which neighbours on a thread with the same prefix and outcome are drawn
-        as one bar.
+        Attempts above which neighbours on a thread with the same prefix, outcome and client
+        are drawn as one bar.
     keys, edges : int
         Attempts above which keys, and dependencies, of single tasks are left out.
     path : int
