@@ -64,6 +64,10 @@ def test_the_run_has_the_tasks_of_its_client_and_counts_the_others(
     """No row of the scheduler is about another's task; with those left out, Dask's count is met."""
     cluster, mine, other = shared
     held = other.submit(_hold, 0, "never", key="theirs-held")
+    tasks = cluster.scheduler.tasks
+    wait_until(
+        lambda: held.key in tasks and tasks[held.key].state == "processing", what="a held task"
+    )
     truth = Truth()
     with record(runs, client=mine, tap=tap) as run:
         cluster.scheduler.add_plugin(truth)
@@ -75,7 +79,6 @@ def test_the_run_has_the_tasks_of_its_client_and_counts_the_others(
         theirs_too = other.scatter([2.5])
         wait([*theirs, total, used])
         del own, theirs
-        tasks = cluster.scheduler.tasks
         wait_until(
             lambda: (
                 not any(f"theirs-{i}" in tasks for i in range(30))
@@ -100,9 +103,9 @@ def test_the_run_has_the_tasks_of_its_client_and_counts_the_others(
     assert left_out["n"] == truth.transitions.total() - of_mine > 60
     assert_whole(run)
     assert rows(run, "select key from tasks where finished is null and state <> 'memory'") == []
-    assert {row["client"] for row in rows(run, "select client from tasks where prefix = 'own'")} == {
-        mine.id
-    }
+    assert {
+        row["client"] for row in rows(run, "select client from tasks where prefix = 'own'")
+    } == {mine.id}
     Event("never", client=other).set()
     wait(held)
     del theirs_too

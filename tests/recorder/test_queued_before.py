@@ -19,7 +19,9 @@ from distributed import Client, Event, LocalCluster, SchedulerPlugin, wait
 from dask_strata import record
 from tests.conftest import assert_whole, rows, wait_until
 
-pytestmark = pytest.mark.parametrize("clients", ["own", pytest.param("all", marks=pytest.mark.long)])
+pytestmark = pytest.mark.parametrize(
+    "clients", ["own", pytest.param("all", marks=pytest.mark.long)]
+)
 
 
 class Submissions(SchedulerPlugin):
@@ -45,16 +47,15 @@ def busy() -> Iterator[tuple[LocalCluster, Client, Submissions]]:
     ):
         truth = Submissions()
         cluster.scheduler.add_plugin(truth)
-        gates = client.map(_hold, range(2), key=["gate-0", "gate-1"])
+        held = client.map(_hold, range(2), key=["gate-0", "gate-1"])
         wait_until(
             lambda: all(
                 (ts := cluster.scheduler.tasks.get(f.key)) and ts.state == "processing"
-                for f in gates
+                for f in held
             ),
             what="busy threads",
         )
         yield cluster, client, truth
-        del gates
 
 
 def _hold(i: int) -> int:

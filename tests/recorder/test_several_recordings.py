@@ -138,7 +138,7 @@ with Client(sys.argv[1]) as client, record(sys.argv[2], client=client, name="die
 def test_a_client_that_dies_ends_its_own_recording_only(
     cluster: LocalCluster, client: Client, runs: Path, script: Any
 ) -> None:
-    """The scheduler ends the run of a client that is gone; the other goes on, and both are whole."""
+    """The scheduler ends the run of a client that is gone; the other run goes on."""
     with record(runs, client=client, name="lives") as run:
         compute(client, "one")
         address = cluster.scheduler_address

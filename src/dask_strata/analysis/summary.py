@@ -14,7 +14,6 @@ from dask_strata.analysis.insights import Insight, insights
 from dask_strata.analysis.io import Io, summarize_io
 from dask_strata.analysis.profile import ProfileSummary, summarize_profile
 from dask_strata.analysis.timeline.traffic import Moved, moved
-
 from dask_strata.run.clients import clients
 
 if TYPE_CHECKING:

@@ -83,7 +83,9 @@ class OwnKeys:
         own = pa.array(~others)
         if name in _WITHOUT_KEY:
             for column in ("key", "key_type"):
-                text = pc.if_else(own, table[column].cast(pa.string()), pa.scalar(None, pa.string()))
+                text = pc.if_else(
+                    own, table[column].cast(pa.string()), pa.scalar(None, pa.string())
+                )
                 index = table.schema.get_field_index(column)
                 field = table.schema.field(index)
                 table = table.set_column(index, field, as_type(text, field.type))

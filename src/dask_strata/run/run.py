@@ -69,7 +69,7 @@ class Run:
     align : bool, optional
         Whether times are aligned to the scheduler's clock.
     client : str, optional
-        Show only tasks that this client submitted or requested, and what they did: the id of the
+        Show only tasks that this client submitted or requested, and their rows: the id of the
         client, the begin of its id, or the name of its script.
 
     Raises
@@ -92,9 +92,7 @@ class Run:
     table_class: ClassVar[type[TableView]] = TableView
     task_class: ClassVar[type[Task]] = Task
 
-    def __init__(
-        self, path: str | Path, *, align: bool = True, client: str | None = None
-    ) -> None:
+    def __init__(self, path: str | Path, *, align: bool = True, client: str | None = None) -> None:
         self.path = Path(path)
         self.align = align
         #: Memory limit of users' queries in DuckDB's notation; None for DuckDB's default.

@@ -301,7 +301,14 @@ class PathData:
         """
         taken = dict(self.full)
         found = [("waiting for a worker", *self._taken(taken))]
-        for name in ("other clients", "paused worker", "transfer", "spill", "blocked event loop", "silent worker"):
+        for name in (
+            "other clients",
+            "paused worker",
+            "transfer",
+            "spill",
+            "blocked event loop",
+            "silent worker",
+        ):
             if name == "other clients":
                 more = self.full_with_others
             elif name == "transfer":

@@ -237,7 +237,16 @@ class _Walk:
         for piece in _by_cause(a, b, attempt, [transfer, turn], rest="scheduler"):
             causes = {
                 "waiting to fetch": [spill, paused, silent],
-                "scheduler": [busy, others, spill, paused, resource, blocked, silent, self._stalled],
+                "scheduler": [
+                    busy,
+                    others,
+                    spill,
+                    paused,
+                    resource,
+                    blocked,
+                    silent,
+                    self._stalled,
+                ],
             }.get(piece[2], [])
             yield from _by_cause(*piece[:2], attempt, causes, rest=piece[2])
 

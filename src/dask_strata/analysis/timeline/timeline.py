@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.analysis.worker_ends import words_of
-
 from dask_strata.run.clients import clients
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ _BARS = """
         from attempts a left join ran r on r.attempt = a.attempt
     )
     select attempt, dense_rank() over (order by worker, thread) - 1 as row, worker, thread,
-           t0, greatest(t0, t1) as t1, coalesce(prefix, '(unknown)') as prefix, outcome, ran, client,
-           key, key_type, min(attempt) over (partition by _key) as task,
+           t0, greatest(t0, t1) as t1, coalesce(prefix, '(unknown)') as prefix, outcome, ran,
+           client, key, key_type, min(attempt) over (partition by _key) as task,
            coalesce(nbytes, -1) as nbytes,
            coalesce(read_bytes, -1) as read_bytes,
            coalesce((cpu_seconds * 1e6)::bigint, -1) as cpu,
@@ -91,8 +90,8 @@ class Bars:
 
     Times are ns since the timeline's origin. `cpu` and `other_cpu` are the CPU time of the
     attempt's thread and of other threads of its process, in µs. Unknown numbers are -1. `task` is
-    the index of the key in the timeline's `keys`, `client` that in its `clients`, `outcome` the index in `OUTCOMES`, and `ran` is
-    1 if the bar is the time in the task's function.
+    the index of the key in the timeline's `keys`, `client` that in its `clients`, `outcome` that in
+    `OUTCOMES`, and `ran` is 1 if the bar is the time in the task's function.
     """
 
     row: Ints

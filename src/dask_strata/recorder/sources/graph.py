@@ -16,7 +16,7 @@ from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.recorder.pipeline.redact import redact_json, redact_path, redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, json_text, safe_repr, wire_keys
-from dask_strata.store.frames import Batch
+from dask_strata.store.frames import Batch, Sparse
 
 
 def definition_bytes(spec: Any) -> int | None:
@@ -73,7 +73,7 @@ class _Graph:
         *,
         inputs: bool,
     ) -> None:
-        self.submission = submission
+        self._submission = Sparse() if submission is None else submission
         #: Definitions of the tasks that have rows; None if inputs are not recorded.
         self.definitions = Definitions(submission, known) if inputs else None
         self._rows, self._requested = rows, requested
@@ -104,7 +104,7 @@ class _Graph:
                 "graph_edges",
                 len(edges),
                 {
-                    "submission": self.submission,
+                    "submission": self._submission,
                     "key": wire_keys(tasks),
                     "dependency": wire_keys(dependencies),
                 },
@@ -118,7 +118,7 @@ class _Graph:
             "graph_tasks",
             len(rows),
             {
-                "submission": self.submission,
+                "submission": self._submission,
                 "key": wire_keys(keys),
                 "prefix": [ts.prefix.name for ts in tasks],
                 "group": [_group_name(ts.group) for ts in tasks],
@@ -281,7 +281,8 @@ class GraphSource(Source):
         if self._new:
             new = [self._new.popleft() for _ in range(len(self._new))]
             self._begun.extend(
-                _Graph(facts["submission"], *rest, inputs=inputs) for facts, *rest in new
+                _Graph(facts["submission"], rows, requested, known, inputs=inputs)
+                for facts, rows, requested, known in new
             )
             yield Batch.of_rows("submissions", [facts for facts, *_ in new])
         until, room = time.monotonic() + _SECONDS, MAX_TASKS

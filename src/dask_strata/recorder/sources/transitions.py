@@ -188,9 +188,7 @@ class TransitionSource(Transitions):
 
     name = "log"
 
-    def __init__(
-        self, scheduler: Any, *, code: bool = True, own: OwnTasks | None = None
-    ) -> None:
+    def __init__(self, scheduler: Any, *, code: bool = True, own: OwnTasks | None = None) -> None:
         from distributed.scheduler import Transition
 
         if Transition._fields[:3] != ("key", "start", "finish") or Transition._fields[4:] != (
