@@ -53,7 +53,7 @@ SCHEDULER = (
             col(
                 "clients",
                 "text",
-                "Dask's ids of the clients that had requested it or a task that depends on it, with "
+                "Dask's ids of the clients that had requested it, or a task that needs it, with "
                 "commas in between; in the second case of the client that had submitted it; null "
                 "if it is unknown or there was none",
             ),
