@@ -109,6 +109,7 @@ def test_queued_tasks_have_their_submission_and_prefix(
     assert facts["active_seconds"] <= facts["duration_seconds"]
 
 
+@pytest.mark.long
 def test_a_large_graph_has_the_time_of_its_computation(
     busy: tuple[LocalCluster, Client, Submissions], runs: Path, clients: str
 ) -> None:

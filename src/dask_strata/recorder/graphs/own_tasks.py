@@ -110,7 +110,9 @@ class OwnTasks:
         """Add data that the client scattered, before it releases them; likewise."""
         if message.get("client") == self.client:
             known = self._scheduler.tasks
-            self._add_data(ts for key in message["keys"] if (ts := known.get(key)) is not None)
+            self._add_data(
+                ts for key in message.get("keys", ()) if (ts := known.get(key)) is not None
+            )
 
     def end(self) -> None:
         """Add data that the client scattered and still has; likewise."""
