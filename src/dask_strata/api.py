@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -63,6 +64,9 @@ class Run(tables.Run):
         The run's folder.
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        its id, or the name of its script.
 
     Raises
     ------
@@ -70,6 +74,8 @@ class Run(tables.Run):
         The folder is not a run.
     NewerRunError
         The run was written by a newer version of dask-strata.
+    UsageError
+        There is no such client.
 
     Examples
     --------
@@ -140,7 +146,7 @@ class Run(tables.Run):
         return dependents_of(self, uri)
 
 
-def open_run(path: str | Path, *, align: bool = True) -> Run:
+def open_run(path: str | Path, *, align: bool = True, client: str | None = None) -> Run:
     """Open a run. Tables are read on first use.
 
     Parameters
@@ -149,6 +155,9 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The run's folder, or its URL, such as ``s3://bucket/runs/2026-…``.
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        its id, or the name of its script.
 
     Returns
     -------
@@ -160,13 +169,15 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The folder is not a run.
     NewerRunError
         The run was written by a newer version of dask-strata.
+    UsageError
+        There is no such client.
 
     Examples
     --------
     >>> run = open_run("runs/2026-…")  # doctest: +SKIP
     >>> run.tasks.to_pandas()  # doctest: +SKIP
     """
-    return Run(path, align=align)
+    return Run(path, align=align, client=client)
 
 
 class record:  # noqa: N801  used as a statement: `with record(...)`
@@ -183,6 +194,8 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         Name of the run; by default that of the script, module or notebook.
     **settings
         Settings of dask-strata, with ``_`` for ``-`` and ``.``, for example ``code=False``.
+        With ``clients="all"`` the run has the tasks of all clients of the cluster; by default it
+        has the client's own tasks and those that they depend on.
 
     Raises
     ------
@@ -215,6 +228,8 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         **settings: Any,
     ) -> None:
         chosen = read_settings(**settings, runs=None if runs is None else str(runs))
+        if chosen.clients is None:
+            chosen = replace(chosen, clients="own")
         self._session = Session(_client(client), chosen, name)
         self._run: Run | None = None
 

@@ -163,6 +163,7 @@ _CAUSE_TEXTS = {
     "I/O": "opening files",
     "spill": "spilling results to disk or reading them back",
     "waiting for a worker": "waiting for a free worker thread",
+    "other clients": "waiting for worker threads that were busy with other clients' tasks",
     "waiting for a resource": "waiting for a resource that other tasks used, or for a worker that "
     "meets a restriction",
     "paused worker": "waiting for workers that Dask had paused because of their memory",

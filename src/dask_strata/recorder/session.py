@@ -96,7 +96,7 @@ async def _setup_client(client: Any, settings: Settings) -> None:
 
     if _inside_worker():
         return
-    runs = await announced(client)
+    runs = _to_join(await announced(client), client.id, settings.session)
     run_id = None
     if not runs and client.scheduler.address in _failed:
         return  # `setup` of the scheduler has logged a warning
@@ -124,6 +124,26 @@ async def _setup_client(client: Any, settings: Settings) -> None:
         if noted_in is not None:
             copy = None if receiver is None else str(receiver.folder)
             note_joined(noted_in, settings.session, spec, copy)
+
+
+def _to_join(
+    runs: dict[str, dict[str, Any]], client: str, session: str | None
+) -> dict[str, dict[str, Any]]:
+    """Return the recordings that a client is to be part of.
+
+    Others have the tasks of another client only, or were started by a client of another
+    `dask-strata record` than this client's, which gets a recording of its own.
+    """
+    return {
+        run_id: spec
+        for run_id, spec in runs.items()
+        if spec.get("only_client") in (None, client)
+        and (
+            session is None
+            or spec.get("owner") is None
+            or spec["settings"].get("session") == session
+        )
+    }
 
 
 def note_joined(runs: Path, session: str, spec: dict[str, Any], copy: str | None = None) -> None:

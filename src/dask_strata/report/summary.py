@@ -50,6 +50,7 @@ _COLORS = {
     "paused worker": "bright_magenta",
     "blocked event loop": "blue",
     "silent worker": "bright_blue",
+    "other clients": "white",
     "idle": "bright_black",
 }
 _STATE = {"complete": "green", "recording": "cyan", "cut": "red", "imported": "blue"}
@@ -127,6 +128,9 @@ def print_summary(s: Summary, out: Console) -> None:
     )
     out.print(headline(s))
     _print_jobs(s, out)
+    if s.client:
+        shown = f"tasks of the client {visible(s.client)}, and all that they depend on"
+        out.print(Text(shown, style="dim"), soft_wrap=True)
     if s.n_tasks:
         out.print()
         _print_breakdown(s, out)

@@ -19,6 +19,7 @@ DERIVED = (
             KEY,
             col("prefix", "text", "Dask's prefix of the key"),
             col("group", "text", "Dask's group of the key"),
+            col("client", "text", "client of the task, see `tasks`"),
             WORKER,
             col("thread", "int", "identity of the thread that ran it"),
             START,
@@ -304,6 +305,18 @@ DERIVED = (
             col("group", "text", "Dask's group of the key"),
             col("function", "text", "name of the function it runs"),
             col(
+                "client",
+                "text",
+                "Dask's id of the client whose submission first contained it; null if that is not "
+                "on record",
+            ),
+            col(
+                "clients",
+                "text",
+                "ids of all clients whose submissions contained it or that requested it, with "
+                "commas in between",
+            ),
+            col(
                 "state",
                 "text",
                 "last state before it was released or forgotten: memory, erred, processing, …",
@@ -313,7 +326,9 @@ DERIVED = (
             col(
                 "submitted",
                 "time",
-                "first transition on record; null if it finished before the recording began",
+                "submitted to the scheduler; null if that was before the recording began and Dask "
+                "did not have it any more, or if it finished before; of an imported run the first "
+                "transition on record",
             ),
             col("started", "time", "first assigned to a worker"),
             col("finished", "time", "result first in memory, or failed"),
@@ -342,8 +357,7 @@ DERIVED = (
             col(
                 "wait_seconds",
                 "seconds",
-                "from submission to the first attempt; null if it was submitted before the "
-                "recording began",
+                "from submission to the first attempt; null if either is not on record",
             ),
             col("nbytes", "bytes", "size of the result"),
             col("typename", "text", "type of the result"),

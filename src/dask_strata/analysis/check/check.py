@@ -171,34 +171,43 @@ def _counters(run: Run) -> Iterator[Finding]:
             name,
         )
         n_rows = run.rows_by_process(table) if rows else {}
-        for row in rows:
-            yield _compare(name, {**row, "n": n_rows.get(row["process"], 0)})
-
-
-def _compare(name: str, row: dict[str, Any]) -> Finding:
-    process, value, n = row["process"], row["value"], row["n"]
-    kind = name.rpartition(".")[2]
-    if row["final"] and value == n:
-        return Finding(
-            "ok", process, f"Dask counted {value:,} {kind}, {n:,} are on record", counted=True
+        left_out = run.rows(
+            "select process, sum(count)::bigint as n from left_out_rows where what = ? group by 1",
+            table,
         )
+        n_left_out = {row["process"]: row["n"] for row in left_out}
+        for row in rows:
+            numbers = (each.get(row["process"], 0) for each in (n_rows, n_left_out))
+            yield _compare(name, row, *numbers)
+
+
+def _compare(name: str, row: dict[str, Any], n_rows: int, n_left_out: int) -> Finding:
+    process, value, n = row["process"], row["value"], n_rows + n_left_out
+    kind = name.rpartition(".")[2]
+    present = f"{n_rows:,} are on record"
+    if n_left_out:
+        present += f", {n_left_out:,} of other clients' tasks were left out"
+    if row["final"] and value == n:
+        return Finding("ok", process, f"Dask counted {value:,} {kind}, {present}", counted=True)
     if row["final"]:
         return Finding(
             "missing",
             process,
-            f"Dask counted {value:,} {kind}, {n:,} are on record: "
+            f"Dask counted {value:,} {kind}, {present}: "
             + (f"{value - n:,} are missing" if value > n else f"{n - value:,} are too many"),
         )
     if value > n:
         return Finding(
             "missing",
             process,
-            f"by {clock(row['time'])} Dask had counted {value:,} {kind}, {n:,} are on record",
+            f"by {clock(row['time'])} Dask had counted {value:,} {kind}, {present}",
         )
+    of_others = f", {n_left_out:,} of other clients' tasks were left out" if n_left_out else ""
     return Finding(
         "ok",
         process,
-        f"all {value:,} {kind} that Dask had counted by {clock(row['time'])} are on record",
+        f"all {value:,} {kind} that Dask had counted by {clock(row['time'])} are on "
+        f"record{of_others}",
         counted=True,
     )
 
@@ -271,7 +280,8 @@ def _undescribed(run: Run, process: str) -> Iterator[Finding]:
     [row] = run.rows(
         """
         select (select sum(n_tasks) from submissions where process = $1)::bigint as submitted,
-               (select count(*) from graph_tasks where process = $1) as described
+               (select count(*) from graph_tasks
+                where process = $1 and submission is not null) as described
         """,
         process,
     )

@@ -23,6 +23,8 @@ from dask_strata.config import VERSION, Settings, read_settings, understood
 from dask_strata.recorder.copying.place import sees, spool_folder
 from dask_strata.recorder.copying.sender import CLOSE_SECONDS, Senders, SentRun
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.graphs.own_tasks import OwnTasks
+from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.jobs.source import JobSource
 from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
@@ -42,7 +44,7 @@ from dask_strata.recorder.roles.cluster_plan import ClusterPlan
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.detach import detach_all
 from dask_strata.recorder.roles.registrations import RegistrationHook
-from dask_strata.recorder.sources.dask_logs import UnexpectedLogError
+from dask_strata.recorder.sources.dask_logs import MessageHook, UnexpectedLogError
 from dask_strata.recorder.sources.events import EventSource
 from dask_strata.recorder.sources.graph import GraphSource
 from dask_strata.recorder.sources.loop_lag import LoopMonitor
@@ -124,6 +126,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             session=settings.session,
             flush_interval_seconds=settings.flush_interval,
             named=bool(settings.name) or owner is not None,
+            only_client=owner if settings.clients == "own" else None,
         )
         self._engine: Engine | None = None
         self._upload: UploadThread | None = None
@@ -196,10 +199,18 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         interval = self.settings.fsync_interval
         self._relay = WriterThread(relay, f"{self.name}-relay", lambda: None, interval)
         self._relay.start()
-        self._graph = GraphSource(self.run_id, code=self.settings.code, inputs=self.settings.inputs)
+        client = self.manifest.only_client
+        own = None if client is None else OwnTasks(scheduler, client)
+        self._graph = GraphSource(
+            self.run_id, code=self.settings.code, inputs=self.settings.inputs, own=own
+        )
         self._events = EventSource(engine)
         self._plan = ClusterPlan(scheduler)
-        self._transitions = self._tap(scheduler)
+        self._transitions = self._tap(scheduler, own)
+        self._releases = None
+        if own is not None:
+            handlers = scheduler.stream_handlers
+            self._releases = MessageHook(handlers, "client-releases-keys", own.released)
         loop = LoopMonitor(scheduler, engine.process)
         self._samples = SchedulerSamples(scheduler, engine, self._transitions, loop)
         scheduler.handlers[self.name] = self._receive_frame
@@ -230,6 +241,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             "run": self.run_id,
             **self._sent.facts,
             "settings": replace(self.settings, runs=shown(self.settings.runs)).chosen(),
+            "owner": self.owner,
+            "only_client": client,
         }
         if self._upload is not None:
             self._spec["url"] = shown(self._upload.url)
@@ -247,24 +260,28 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if not runs:
             self._scheduler.task_metadata.pop(METADATA, None)
 
-    def _tap(self, scheduler: Any) -> TransitionSource | PluginSource:
+    def _tap(self, scheduler: Any, own: OwnTasks | None) -> TransitionSource | PluginSource:
         if self.settings.tap == "auto":
             try:
-                return TransitionSource(scheduler, code=self.settings.code)
+                return TransitionSource(scheduler, code=self.settings.code, own=own)
             except UnexpectedLogError as error:
                 logger.warning("dask-strata uses plugin calls on this version of Dask: %s", error)
-        source = PluginSource(scheduler, time.time, code=self.settings.code)
+        source = PluginSource(scheduler, time.time, code=self.settings.code, own=own)
         # This instance attribute shadows the class's method, which does nothing.
         self.__dict__["transition"] = source.transition
         return source
 
     def _add_present(self, scheduler: Any) -> None:
-        """Add rows for the workers and clients that are connected at the start."""
+        """Add rows for the workers, clients and tasks that are present at the start."""
         for address, ws in scheduler.workers.items():
             self._worker_row(address, ws, "present", None)
         for client in scheduler.clients:
             if client != "fire-and-forget":
                 self._add("clients", client=client, action="connected")
+        more = self._graph.present(scheduler)
+        if more:
+            reason = f"of the tasks before the recording, {MAX_PRESENT:,} are described"
+            self._add("losses", what="present_tasks", count=more, reason=reason)
 
     def _worker_row(self, address: str, ws: Any, action: str, stimulus_id: str | None) -> None:
         with contextlib.suppress(Exception):  # a cluster object may be of any class
@@ -465,6 +482,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             restored.callback(self._registrations.remove)
             if not self._sent.spooled:
                 restored.callback(Senders.of(scheduler).remove, self.run_id)
+            if self._releases is not None:
+                restored.callback(self._releases.remove)
             self._settle(engine)
             self._transitions.remove()
             engine.flush()
