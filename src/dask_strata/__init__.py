@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dask_strata import capture
-    from dask_strata.api import Run, Task, open_run, record
+    from dask_strata.api import Run, Task, doctor, open_run, record
     from dask_strata.errors import StrataError
     from dask_strata.flushing import flush
     from dask_strata.metrics import count, section, track_metrics
@@ -29,6 +29,7 @@ __all__ = [
     "count",
     "dask_setup",
     "dask_teardown",
+    "doctor",
     "flush",
     "live",
     "open_run",
@@ -47,7 +48,7 @@ def __getattr__(name: str) -> Any:
         from dask_strata.config import VERSION
 
         return VERSION
-    if name in ("Run", "Task", "open_run", "record"):
+    if name in ("Run", "Task", "doctor", "open_run", "record"):
         from dask_strata import api
 
         return getattr(api, name)

@@ -1,4 +1,4 @@
-"""The public interface in Python: `open_run` and `record`."""
+"""The public interface in Python: `open_run`, `record` and `doctor`."""
 
 from __future__ import annotations
 
@@ -249,6 +249,38 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     def _settle(self) -> None:
         if self._run is not None:
             self._run.refresh()
+
+
+def doctor(client: Any = None) -> Any:
+    """Return whether the cluster of a client is recorded, and what to do otherwise.
+
+    As ``dask-strata doctor ADDRESS``, for clusters that need a client of their own kind. Nothing
+    is left behind on the cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        A client of the cluster; the current one by default.
+
+    Returns
+    -------
+    Diagnosis
+        ``recorded``, ``processes``, ``places`` and ``problems``; ``print`` shows all of it. With an
+        asynchronous client, an awaitable of it.
+
+    Raises
+    ------
+    UsageError
+        There is no client.
+
+    Examples
+    --------
+    >>> print(doctor(client))  # doctest: +SKIP
+    """
+    from dask_strata.recorder.doctor.cluster import diagnose_cluster
+
+    chosen = _client(client)
+    return chosen.sync(diagnose_cluster, chosen)
 
 
 def _client(client: Any) -> Any:
