@@ -11,6 +11,7 @@ from typing import Any
 from dask_strata import run as tables
 from dask_strata.config import read_settings
 from dask_strata.errors import UsageError
+from dask_strata.recorder.doctor import diagnosis
 from dask_strata.recorder.session import Session
 
 
@@ -251,6 +252,17 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
             self._run.refresh()
 
 
+class Diagnosis(diagnosis.Diagnosis):
+    """The answer of `doctor`; ``print`` shows it."""
+
+    def __str__(self) -> str:
+        from dask_strata.report.doctor import plain_diagnosis
+
+        return plain_diagnosis(self)
+
+    __repr__ = __str__
+
+
 def doctor(client: Any = None) -> Any:
     """Return whether the cluster of a client is recorded, and what to do otherwise.
 
@@ -277,10 +289,14 @@ def doctor(client: Any = None) -> Any:
     --------
     >>> print(doctor(client))  # doctest: +SKIP
     """
+    chosen = _client(client)
+    return chosen.sync(_diagnose, chosen)
+
+
+async def _diagnose(client: Any) -> Diagnosis:
     from dask_strata.recorder.doctor.cluster import diagnose_cluster
 
-    chosen = _client(client)
-    return chosen.sync(diagnose_cluster, chosen)
+    return Diagnosis(**vars(await diagnose_cluster(client)))
 
 
 def _client(client: Any) -> Any:

@@ -71,7 +71,10 @@ def record_command(
             "had started.",
             soft_wrap=True,
         )
-    if not outcome.runs and not outcome.joined:
+    # A rank of MPI or srun that is a worker prints one line, as there may be thousands of them.
+    for folder in outcome.worked:
+        err.print(f"dask-strata: the script's worker is recorded in {folder}.", soft_wrap=True)
+    if not (outcome.runs or outcome.joined or outcome.worked):
         err.print(
             "dask-strata: nothing was recorded: the script neither started a Dask cluster nor "
             "connected to one that can be recorded, or a recording could not start, as printed "

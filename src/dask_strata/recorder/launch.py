@@ -23,6 +23,7 @@ from typing import Any
 
 from dask_strata.config import Settings
 from dask_strata.errors import UsageError
+from dask_strata.recorder.environment.launched import noted_runs, worker_note
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.session import joined_note
 from dask_strata.store.frames import Batch
@@ -48,11 +49,14 @@ class Outcome:
         Folders of the runs that the script started.
     joined : tuple of Path
         Folders of the other runs that contain its clients.
+    worked : tuple of Path
+        Folders of the other runs that contain its workers.
     """
 
     status: int
     runs: tuple[Path, ...]
     joined: tuple[Path, ...]
+    worked: tuple[Path, ...]
 
 
 def launch(module: str | None, command_line: list[str], settings: Settings) -> Outcome:
@@ -82,8 +86,11 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
     environment = {**os.environ, **_variables(settings, runs, session)}
     status = _run(command, environment)
     started = tuple(_runs_of(runs, session))
-    joined = tuple(f for f in _joined(runs, session) if f not in started)
-    return Outcome(status, started, joined)
+    joined = tuple(f for f in noted_runs(joined_note(runs, session)) if f not in started)
+    worked = noted_runs(worker_note(runs, session))
+    return Outcome(
+        status, started, joined, tuple(f for f in worked if f not in (*started, *joined))
+    )
 
 
 def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
@@ -231,16 +238,6 @@ def _signals(child: Callable[[], Any], *, forward_interrupt: bool) -> Iterator[N
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _joined(runs: Path, session: str) -> list[Path]:
-    note = joined_note(runs, session)
-    try:
-        folders = note.read_text(encoding="utf-8").splitlines()
-        note.unlink()
-    except OSError:
-        return []
-    return [Path(folder) for folder in dict.fromkeys(folders)]
 
 
 def _runs_of(runs: Path, session: str) -> Iterator[Path]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from io import StringIO
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dask_strata.report.words import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dask_strata.recorder.doctor.diagnosis import Diagnosis, Place, ProcessState
 
 #: Most rows of processes: workers with the same facts share one.
@@ -33,6 +33,19 @@ def diagnosis_json(found: Diagnosis) -> str:
         The answer.
     """
     return json.dumps(asdict(found), indent=1)
+
+
+def plain_diagnosis(found: Diagnosis) -> str:
+    """Return the answer as plain text, 100 characters wide.
+
+    Parameters
+    ----------
+    found : Diagnosis
+        The answer.
+    """
+    text = StringIO()
+    print_diagnosis(found, Console(file=text, width=100, markup=False, highlight=False))
+    return text.getvalue().rstrip("\n")
 
 
 def print_diagnosis(found: Diagnosis, out: Console) -> None:
@@ -92,7 +105,15 @@ def _place(place: Place) -> str:
 
 def _table(found: Diagnosis) -> Table:
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    titles = ("process", "recorded", "writes to", "dask-strata", "Python", "Dask", "host")
+    titles: tuple[str, ...] = (
+        "process",
+        "recorded",
+        "writes to",
+        "dask-strata",
+        "Python",
+        "Dask",
+        "host",
+    )
     if found.cluster is None:
         titles = titles[:2] + titles[3:6]
     notes = any(p.note for p in found.processes)

@@ -72,7 +72,7 @@ class _Answers:
         self.versions: dict[str, Any] = {}
         self.scheduler: dict[str, Any] | str = "was not asked"
         self.servers: dict[str, dict[str, Any]] = {"worker": {}, "nanny": {}}
-        self.hosts: dict[str, str] = {}
+        self.hosts: dict[str, str | None] = {}
         self.worker_of: dict[str, str] = {}
 
     def package_versions(self, address: str | None) -> Versions:
@@ -80,7 +80,7 @@ class _Answers:
         answers = self.versions.get("scheduler" if address is None else "workers") or {}
         answer = answers if address is None else answers.get(address)
         packages = (answer or {}).get("packages") or {}
-        python = packages.get("python") or ""
+        python = str(packages.get("python") or "")
         return Versions(
             dask_strata=packages.get(_PACKAGE),
             python=".".join(python.split(".")[:3]) or None,
@@ -90,28 +90,33 @@ class _Answers:
     def states(self, role: str, runs: Mapping[str, Any]) -> Iterator[ProcessState]:
         """Yield the states of the workers or nannies."""
         for address, answer in self.servers[role].items():
-            host = self.hosts.get(address)
             if not isinstance(answer, dict):
-                seen = self.package_versions(self.worker_of.get(address, address))
-                absent = self.versions.get("workers") is not None and seen.dask_strata is None
-                note = "dask-strata is not installed there" if absent else str(answer)
-                recorded = False if absent or not runs else None
-                yield ProcessState(role, address, host, recorded, seen, note=note)
+                yield self._unanswered(role, address, str(answer), recording=bool(runs))
                 continue
             recorded = bool(set(runs) & set(answer["runs"]))
-            writes = None
-            if recorded:
-                writes = "files" if any(answer["writable"].values()) else "connection"
-            note = "its recording did not start; its log has the reason" if runs else None
+            reason = "its recording did not start; its log has the reason" if runs else None
+            writes = "files" if any(answer["writable"].values()) else "connection"
             yield ProcessState(
                 role,
                 address,
                 answer["host"],
                 recorded,
                 Versions(**answer["versions"]),
-                writes,
-                None if recorded else note,
+                writes if recorded else None,
+                None if recorded else reason,
             )
+
+    def _unanswered(self, role: str, address: str, why: str, *, recording: bool) -> ProcessState:
+        seen = self.package_versions(self.worker_of.get(address, address))
+        absent = bool(self.versions.get("workers")) and seen.dask_strata is None
+        return ProcessState(
+            role,
+            address,
+            self.hosts.get(address),
+            False if absent or not recording else None,
+            seen,
+            note="dask-strata is not installed there" if absent else why,
+        )
 
 
 async def _answers(client: Any, folders: Mapping[str, str]) -> _Answers:

@@ -135,16 +135,3 @@ class Diagnosis:
     processes: tuple[ProcessState, ...]
     problems: tuple[Problem, ...]
     settings: tuple[GivenSetting, ...] = ()
-
-    def __str__(self) -> str:
-        from io import StringIO
-
-        from rich.console import Console
-
-        from dask_strata.report.doctor import print_diagnosis
-
-        out = StringIO()
-        print_diagnosis(self, Console(file=out, width=100, markup=False, highlight=False))
-        return out.getvalue().rstrip("\n")
-
-    __repr__ = __str__

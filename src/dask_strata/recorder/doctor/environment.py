@@ -53,7 +53,7 @@ def diagnose_environment() -> Diagnosis:
     recorded = preloaded and works
     client = works and names_dask_strata(preloads_of("client"))
     here, found = socket.gethostname(), Versions(**versions())
-    places = ()
+    places: tuple[Place, ...] = ()
     if facts["error"] is None:
         places = (Place(facts["folder"], None, here, True, facts["creatable"]),)  # noqa: FBT003
     return Diagnosis(

@@ -10,6 +10,7 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.config import Settings, read_settings, understood
+from dask_strata.recorder.environment.launched import note_worker
 from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
@@ -118,6 +119,7 @@ class WorkerRecorder(Source):
     def facts(self) -> Iterable[Callable[[], None]]:
         """Return the actions that gather facts of the worker's process."""
         return [
+            lambda: note_worker(self._spec),
             lambda: add_darshan_facts(self._engine),
             lambda: add_static_facts(self._engine, self._spec),
         ]
