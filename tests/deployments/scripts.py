@@ -164,7 +164,11 @@ class Workplace:
             os.kill(pid, signal.SIGKILL)
 
     def assert_recorded(self, name: str | None = "pipeline", *, result: int = 1560) -> Run:
-        """Assert that the one run has the script's name and Dask's own counts, and is whole."""
+        """Wait for the end of all processes, and assert that the one run is exact and whole.
+
+        The run has the script's name, and the counts of the script's own plugin of the scheduler.
+        """
+        wait_until(lambda: not self.processes(), what=f"the end of {self.processes()}")
         run = self.run()
         assert name in (run.manifest.name, None)
         assert self.result["result"] == result
@@ -177,8 +181,8 @@ class Workplace:
         return self.command(STRATA, "check", "-v", run.path, status=status).stdout
 
     def assert_nothing_left(self) -> None:
-        """Assert that all processes have ended, and that no temporary file is dask-strata's."""
-        wait_until(lambda: not self.processes(), what=f"the end of {self.processes()}")
+        """Assert that no process runs, and that no file outside the runs is dask-strata's."""
+        assert self.processes() == []
         left = [p for p in self.folder.rglob("*strata*") if self.runs not in p.parents]
         assert left == []
 

@@ -120,9 +120,7 @@ def test_a_cluster_of_jobs_ends_whole(
 
 
 @pytest.mark.usefixtures("limited")
-def test_a_cancelled_job_is_on_record_to_its_end(
-    slurm: Slurm, workplace: MakeWorkplace
-) -> None:
+def test_a_cancelled_job_is_on_record_to_its_end(slurm: Slurm, workplace: MakeWorkplace) -> None:
     """After `scancel` of one job its tasks are computed again, and no attempt is missing."""
     place = workplace(slurm.environment)
     place.record(place.script(_CANCELLED))
