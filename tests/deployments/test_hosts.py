@@ -1,4 +1,4 @@
-"""Two hosts with different disks: network namespaces, each with its own view of the run's folder."""
+"""Two hosts with different disks: network namespaces, where one cannot see the run's folder."""
 
 from __future__ import annotations
 

@@ -274,8 +274,9 @@ def _scheduler_problems(scheduler: ProcessState, facts: dict[str, Any] | str) ->
             "The scheduler's configuration names dask_strata as a preload, but Dask ignored it: "
             f"the scheduler was started with {given}, and Dask reads preloads from the "
             "configuration only if its command line has none (dask/distributed#7342).",
-            f"Add {_PRELOAD} to the scheduler's command; in dask-gateway: c.ClusterConfig.scheduler_cmd "
-            f'= ["dask-scheduler", "--preload", "dask_strata"]. Now: {_FROM_CLIENT}.',
+            f"Add {_PRELOAD} to the scheduler's command; in dask-gateway: "
+            'c.ClusterConfig.scheduler_cmd = ["dask-scheduler", "--preload", "dask_strata"]. '
+            f"Now: {_FROM_CLIENT}.",
         )
     elif configured:
         yield Problem(
