@@ -256,7 +256,7 @@ class Diagnosis(diagnosis.Diagnosis):
     """The answer of `doctor`; ``print`` shows it."""
 
     def __str__(self) -> str:
-        from dask_strata.report.doctor import plain_diagnosis
+        from dask_strata.report.cluster.doctor import plain_diagnosis
 
         return plain_diagnosis(self)
 
@@ -264,7 +264,7 @@ class Diagnosis(diagnosis.Diagnosis):
 
 
 def doctor(client: Any = None) -> Any:
-    """Return whether the cluster of a client is recorded, and what to do otherwise.
+    """Return whether the cluster of a client is recorded, and the remedy otherwise.
 
     As ``dask-strata doctor ADDRESS``, for clusters that need a client of their own kind. Nothing
     is left behind on the cluster.

@@ -140,7 +140,7 @@ def _import() -> click.Command:
 
 VERBS: dict[str, Verb] = {
     "record": Verb("run a script and record every Dask cluster that it uses", _record),
-    "doctor": Verb("whether a cluster is recorded, and what to do otherwise", _doctor),
+    "doctor": Verb("show whether a cluster is recorded, and the remedy otherwise", _doctor),
     "demo": Verb("record an example run: the first thing to try", _demo),
     "list": Verb("list the runs in a folder", _list),
     "show": Verb("summary of a run: tasks, times, errors, insights", _show),

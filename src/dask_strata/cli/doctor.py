@@ -1,10 +1,10 @@
-"""``dask-strata doctor``: whether a cluster is recorded, and what to do otherwise."""
+"""``dask-strata doctor``: whether a cluster is recorded, and the remedy otherwise."""
 
 from __future__ import annotations
 
 import click
 
-from dask_strata.report.doctor import diagnosis_json, print_diagnosis
+from dask_strata.report.cluster.doctor import diagnosis_json, print_diagnosis
 from dask_strata.report.rows import console, print_json
 
 
@@ -22,7 +22,7 @@ from dask_strata.report.rows import console, print_json
 )
 @click.pass_context
 def command(ctx: click.Context, address: str | None, timeout: float, form: str) -> None:
-    """Show whether a cluster is recorded, by which processes, where to, and what to do otherwise.
+    """Show whether a cluster is recorded, by which processes, where to, and the remedy otherwise.
 
     ADDRESS is that of the scheduler, or its scheduler file. Without it, the answer is for a cluster
     that a script starts in this environment. For a cluster that needs a client of its own kind

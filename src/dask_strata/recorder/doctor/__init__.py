@@ -1,1 +1,1 @@
-"""Whether a cluster is recorded, or would be recorded, and what to change otherwise."""
+"""Whether a cluster is recorded, or would be recorded, and the remedy otherwise."""

@@ -85,7 +85,7 @@ def preloads_of(role: str) -> list[str]:
 
 
 def settings_facts() -> dict[str, Any]:
-    """Return how this process would record: whether, into which folder, and what prevents it."""
+    """Return whether and into which folder this process would record, and the obstacles."""
     import dask
 
     given = dask.config.get(NAMESPACE, default=None) or dask.config.get(
