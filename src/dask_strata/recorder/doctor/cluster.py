@@ -19,6 +19,7 @@ from dask_strata.recorder.doctor.diagnosis import (
 )
 from dask_strata.recorder.doctor.environment import given_settings, settings_problems
 from dask_strata.recorder.doctor.process_facts import (
+    FORM,
     names_dask_strata,
     preloads_of,
     scheduler_facts,
@@ -122,7 +123,7 @@ class _Answers:
 async def _answers(client: Any, folders: Mapping[str, str]) -> _Answers:
     """Ask all processes for their facts."""
     found = _Answers()
-    identity = await client.scheduler.identity(n_workers=-1)
+    identity = await client.scheduler.identity()
     workers = identity["workers"]
     found.hosts = {address: info.get("host") for address, info in workers.items()}
     found.worker_of = {
@@ -134,8 +135,8 @@ async def _answers(client: Any, folders: Mapping[str, str]) -> _Answers:
     if found.package_versions(None).dask_strata is None and found.versions:
         found.scheduler = "dask-strata is not installed there"
     else:
-        found.scheduler = await _bounded(
-            client.run_on_scheduler(partial(scheduler_facts, dict(folders)))
+        found.scheduler = _compatible(
+            await _bounded(client.run_on_scheduler(partial(scheduler_facts, dict(folders))))
         )
     # A process without dask-strata is not asked: it would log a failed import.
     having = [w for w in workers if not found.versions or found.package_versions(w).dask_strata]
@@ -154,7 +155,9 @@ async def _answers(client: Any, folders: Mapping[str, str]) -> _Answers:
         # Dask names a nanny's answer by its worker.
         named = {w: w for w in workers} if role == "worker" else found.worker_of
         found.servers[role] = {
-            address: answers.get(worker, "no answer") if isinstance(answers, dict) else answers
+            address: _compatible(answers.get(worker, "no answer"))
+            if isinstance(answers, dict)
+            else answers
             for address, worker in named.items()
         }
     return found
@@ -162,6 +165,13 @@ async def _answers(client: Any, folders: Mapping[str, str]) -> _Answers:
 
 async def _nothing() -> dict[str, Any]:
     return {}
+
+
+def _compatible(facts: Any) -> Any:
+    """Return the facts of a process, or a text for those of another version's form."""
+    if isinstance(facts, dict) and facts.get("form") != FORM:
+        return "its version of dask-strata answers in another form"
+    return facts
 
 
 async def _bounded(answer: Any) -> Any:

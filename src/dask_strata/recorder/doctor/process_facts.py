@@ -18,6 +18,9 @@ from dask_strata.recorder.plugins import plugin_name, recorded_runs
 
 PRELOAD = "dask_strata"
 
+#: Form of the facts: increase it when their names or types change.
+FORM = 1
+
 
 def scheduler_facts(run_folders: Mapping[str, str], dask_scheduler: Any = None) -> dict[str, Any]:
     """Return the facts of a scheduler's process.
@@ -32,6 +35,7 @@ def scheduler_facts(run_folders: Mapping[str, str], dask_scheduler: Any = None) 
     plugins = dask_scheduler.plugins
     recorders = {run: plugins.get(plugin_name(run)) for run in run_folders}
     return {
+        "form": FORM,
         "versions": versions(),
         "host": socket.gethostname(),
         "runs": [run for run, found in recorders.items() if getattr(found, "recording", False)],
@@ -53,6 +57,7 @@ def server_facts(run_folders: Mapping[str, str], dask_worker: Any = None) -> dic
         The server; Dask passes it.
     """
     return {
+        "form": FORM,
         "versions": versions(),
         "host": socket.gethostname(),
         "runs": recorded_runs(dask_worker),
