@@ -19,6 +19,7 @@ PUBLIC = {
     "count",
     "dask_setup",
     "dask_teardown",
+    "doctor",
     "flush",
     "live",
     "load_ipython_extension",

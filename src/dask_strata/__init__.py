@@ -18,7 +18,7 @@ if "distributed.preloading" in sys.modules:  # Dask may be about to preload this
 
 if TYPE_CHECKING:
     from dask_strata import capture
-    from dask_strata.api import Run, Task, open_run, record
+    from dask_strata.api import Run, Task, doctor, open_run, record
     from dask_strata.errors import StrataError
     from dask_strata.flushing import flush
     from dask_strata.metrics import count, section, track_metrics
@@ -36,6 +36,7 @@ __all__ = [
     "count",
     "dask_setup",
     "dask_teardown",
+    "doctor",
     "flush",
     "live",
     "load_ipython_extension",
@@ -55,7 +56,7 @@ def __getattr__(name: str) -> Any:
         from dask_strata.config import VERSION
 
         return VERSION
-    if name in ("Run", "Task", "open_run", "record"):
+    if name in ("Run", "Task", "doctor", "open_run", "record"):
         from dask_strata import api
 
         return getattr(api, name)

@@ -1,4 +1,4 @@
-"""The public interface in Python: `open_run` and `record`."""
+"""The public interface in Python: `open_run`, `record` and `doctor`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, cast
 from dask_strata import run as tables
 from dask_strata.config import read_settings
 from dask_strata.errors import RecordingError, StrataError, UsageError
+from dask_strata.recorder.doctor import diagnosis
 from dask_strata.recorder.session import Session
 
 logger = logging.getLogger("dask_strata")
@@ -333,6 +334,53 @@ def _not_recorded(error: Exception) -> Run:
     reason = " ".join(reason.split())
     logger.warning("dask-strata does not record: %s", reason)
     return cast("Run", NotRecorded(reason))
+
+
+class Diagnosis(diagnosis.Diagnosis):
+    """The answer of `doctor`; ``print`` shows it."""
+
+    def __str__(self) -> str:
+        from dask_strata.report.cluster.doctor import plain_diagnosis
+
+        return plain_diagnosis(self)
+
+    __repr__ = __str__
+
+
+def doctor(client: Any = None) -> Any:
+    """Return whether the cluster of a client is recorded, and the remedy otherwise.
+
+    As ``dask-strata doctor ADDRESS``, for clusters that need a client of their own kind. Nothing
+    is left behind on the cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        A client of the cluster; the current one by default.
+
+    Returns
+    -------
+    Diagnosis
+        ``recorded``, ``processes``, ``places`` and ``problems``; ``print`` shows all of it. With an
+        asynchronous client, an awaitable of it.
+
+    Raises
+    ------
+    UsageError
+        There is no client.
+
+    Examples
+    --------
+    >>> print(doctor(client))  # doctest: +SKIP
+    """
+    chosen = _client(client)
+    return chosen.sync(_diagnose, chosen)
+
+
+async def _diagnose(client: Any) -> Diagnosis:
+    from dask_strata.recorder.doctor.cluster import diagnose_cluster
+
+    return Diagnosis(**vars(await diagnose_cluster(client)))
 
 
 def _client(client: Any) -> Any:

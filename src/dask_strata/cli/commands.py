@@ -30,6 +30,12 @@ def _record() -> click.Command:
     return command
 
 
+def _doctor() -> click.Command:
+    from dask_strata.cli.doctor import command
+
+    return command
+
+
 def _demo() -> click.Command:
     from dask_strata.cli.demo import command
 
@@ -152,6 +158,7 @@ def _import() -> click.Command:
 
 VERBS: dict[str, Verb] = {
     "record": Verb("run a script and record every Dask cluster that it uses", _record),
+    "doctor": Verb("show whether a cluster is recorded, and the remedy otherwise", _doctor),
     "demo": Verb("record an example run: the first thing to try", _demo),
     "fetch": Verb("copy runs here from a scheduler that has another file system", _fetch),
     "list": Verb("list the runs in a folder", _list),

@@ -211,6 +211,17 @@ def _attach(server: Any, spec: dict[str, Any], make: Any) -> Any:
     return recorders[spec["run"]]
 
 
+def recorded_runs(server: Any) -> list[str]:
+    """Return the ids of the runs that record a worker or nanny.
+
+    Parameters
+    ----------
+    server : distributed.Worker or distributed.Nanny
+        The server.
+    """
+    return list(vars(server).get(_RECORDERS, {}))
+
+
 async def _detach(server: Any, run_id: str) -> None:
     recorder = vars(server).get(_RECORDERS, {}).pop(run_id, None)
     _remove_if_empty(server)

@@ -172,6 +172,11 @@ def joined_note(runs: Path, session: str) -> Path:
     return runs / f".joined-{session}"
 
 
+def records_client(client: Any) -> bool:
+    """Return whether a client of this process is recorded."""
+    return _RECORDER in vars(client) or "_graph_to_futures" in vars(client)
+
+
 def _inside_worker() -> bool:
     from distributed import get_worker
 

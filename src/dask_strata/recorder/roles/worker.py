@@ -13,6 +13,7 @@ from distributed.core import Status
 from dask_strata.config import Settings, read_settings, understood
 from dask_strata.recorder.environment.batch_systems import batch_systems
 from dask_strata.recorder.environment.host_view import HostView
+from dask_strata.recorder.environment.launched import note_worker
 from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.pipeline.comm import sender
@@ -127,6 +128,7 @@ class WorkerRecorder(Source):
         """Return the actions that gather facts of the worker's process."""
         return [
             self._report_job,
+            lambda: note_worker(self._spec),
             lambda: add_darshan_facts(self._engine),
             lambda: add_static_facts(self._engine, self._spec),
         ]
