@@ -64,8 +64,10 @@ _SCRIPT = """
 
 
 @pytest.fixture
-def gateway(workplace: MakeWorkplace) -> Iterator[tuple[Workplace, str]]:
-    """Run a gateway, whose processes end with the test; return its address."""
+def gateway(
+    workplace: MakeWorkplace,
+) -> Iterator[tuple[Workplace, str, subprocess.Popen[bytes]]]:
+    """Run a gateway, whose processes end with the test; return its address and its process."""
     place = workplace()
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
@@ -92,18 +94,18 @@ def gateway(workplace: MakeWorkplace) -> Iterator[tuple[Workplace, str]]:
         wait_until(
             lambda: b"started" in log.read_bytes() or server.poll() is not None, what="the gateway"
         )
-        yield place, f"http://127.0.0.1:{names['proxy']}"
+        yield place, f"http://127.0.0.1:{names['proxy']}", server
     finally:
         terminate(server)
-    place.assert_nothing_left()
 
 
 def test_the_ignored_preload_is_diagnosed_and_the_recipe_records(
-    gateway: tuple[Workplace, str],
+    gateway: tuple[Workplace, str, subprocess.Popen[bytes]],
 ) -> None:
     """`doctor` names the trap and the recipe; with the recipe, the run is whole and exact."""
-    place, address = gateway
+    place, address, server = gateway
     place.command(sys.executable, place.script(_SCRIPT).name, address)
+    terminate(server)
     without, recorded = json.loads((place.folder / "diagnoses.json").read_text())
     assert not without["recorded"]
     assert "Dask ignored it" in without["text"]
@@ -117,3 +119,4 @@ def test_the_ignored_preload_is_diagnosed_and_the_recipe_records(
         ("scheduler", 1),
         ("worker", 2),
     ]
+    place.assert_nothing_left()

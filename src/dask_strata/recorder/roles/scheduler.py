@@ -388,9 +388,10 @@ class SchedulerRecorder(SchedulerPlugin, Source):
                 await asyncio.wait_for(self._detach_all(), _LAST_FRAMES_SECONDS)
         self._engine.flush()
         if self.recording and self._sent.spooled and self._sent.is_asked():
+            until = time.monotonic() + CLOSE_SECONDS
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.stop("closed"), CLOSE_SECONDS)
-            if await self._sent.delivered(CLOSE_SECONDS):
+            if await self._sent.delivered(until - time.monotonic()):
                 self._sent.remove_spool()
             self._report_kept()
 
