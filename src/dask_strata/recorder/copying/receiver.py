@@ -165,7 +165,7 @@ async def bring(connection: Connection, bringing: Bringing) -> bool:
     run, folder, stream = bringing.run, bringing.folder, bringing.stream
     seen: Any = {name: list(position) for name, position in positions(folder).items()}
     while True:
-        wanted = bringing.wanted()  # before the request: what follows is then complete
+        wanted = bringing.wanted()  # before the request: its answer is then complete
         parts, ended = await connection.read(run, stream, seen)
         seen = None
         for part in parts:
@@ -268,7 +268,7 @@ class Receiver:
             await asyncio.sleep(0.02)
 
     async def finish(self) -> None:
-        """Wait until the rest of the run has arrived, or cannot be had; then log what is missing.
+        """Wait until the rest of the run has arrived, or cannot be had; then log the missing part.
 
         Call it when the recording has ended, or is to be copied no longer.
         """
