@@ -1,4 +1,4 @@
-"""The public interface in Python: `open_run` and `record`."""
+"""The public interface in Python: `open_run`, `record` and `doctor`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -13,6 +14,7 @@ from typing import Any, cast
 from dask_strata import run as tables
 from dask_strata.config import read_settings
 from dask_strata.errors import RecordingError, StrataError, UsageError
+from dask_strata.recorder.doctor import diagnosis
 from dask_strata.recorder.session import Session
 
 logger = logging.getLogger("dask_strata")
@@ -64,6 +66,9 @@ class Run(tables.Run):
         The run's folder.
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        its id, or the name of its script.
 
     Raises
     ------
@@ -71,6 +76,8 @@ class Run(tables.Run):
         The folder is not a run.
     NewerRunError
         The run was written by a newer version of dask-strata.
+    UsageError
+        There is no such client.
 
     Examples
     --------
@@ -93,7 +100,8 @@ class Run(tables.Run):
         Returns
         -------
         dask_strata.analysis.check.check.Check
-            Whether the record is complete (``ok``), and the ``findings``.
+            How complete the record is (``grade``), whether it is for each task (``ok``), and
+            the ``findings``.
         """
         from dask_strata.analysis.check import check
 
@@ -140,15 +148,18 @@ class Run(tables.Run):
         return dependents_of(self, uri)
 
 
-def open_run(path: str | Path, *, align: bool = True) -> Run:
-    """Open the folder of a run. Tables are read on first use.
+def open_run(path: str | Path, *, align: bool = True, client: str | None = None) -> Run:
+    """Open a run. Tables are read on first use.
 
     Parameters
     ----------
     path : str or Path
-        The run's folder.
+        The run's folder, or its URL, such as ``s3://bucket/runs/2026-…``.
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        its id, or the name of its script.
 
     Returns
     -------
@@ -160,13 +171,15 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The folder is not a run.
     NewerRunError
         The run was written by a newer version of dask-strata.
+    UsageError
+        There is no such client.
 
     Examples
     --------
     >>> run = open_run("runs/2026-…")  # doctest: +SKIP
     >>> run.tasks.to_pandas()  # doctest: +SKIP
     """
-    return Run(path, align=align)
+    return Run(path, align=align, client=client)
 
 
 class record:  # noqa: N801  used as a statement: `with record(...)`
@@ -175,13 +188,16 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     Parameters
     ----------
     runs : str or Path, optional
-        Folder in which the run's folder is created; by default the setting ``runs``.
+        Folder in which the run's folder is created, or a URL that fsspec knows; by default the
+        setting ``runs``.
     client : distributed.Client, optional
         A client of the cluster; the current one by default.
     name : str, optional
-        Name of the run; by default the name of the script.
+        Name of the run; by default that of the script, module or notebook.
     **settings
         Settings of dask-strata, with ``_`` for ``-`` and ``.``, for example ``code=False``.
+        With ``clients="all"`` the run has the tasks of all clients of the cluster; by default it
+        has the client's own tasks and those that they depend on.
 
     Raises
     ------
@@ -214,6 +230,8 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         **settings: Any,
     ) -> None:
         chosen = read_settings(**settings, runs=None if runs is None else str(runs))
+        if chosen.clients is None:
+            chosen = replace(chosen, clients="own")
         self._session = Session(_client(client), chosen, name)
         self._run: Run | None = None
 
@@ -226,7 +244,7 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
             )
         try:
             client.sync(self._session.begin)
-            self._run = open_run(self._session.folder)
+            self._run = open_run(self._session.place)
         except BaseException as error:
             with contextlib.suppress(Exception):  # the client's loop may have ended
                 client.sync(self._session.undo)
@@ -247,12 +265,12 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
             self._session.leave()
         else:
             self._session.client.sync(self._session.end)
-        self._run.refresh()
+        self._settle(self._run)
 
     async def __aenter__(self) -> Run:
         try:
             await self._session.begin()
-            self._run = open_run(self._session.folder)
+            self._run = open_run(self._session.place)
         except BaseException as error:
             await self._session.undo()
             if isinstance(error, Exception):  # the block must run, recorded or not
@@ -268,7 +286,13 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     ) -> None:
         if self._run is not None:
             await self._session.end()
-            self._run.refresh()
+            self._settle(self._run)
+
+    def _settle(self, run: Run) -> None:
+        try:
+            run.refresh()
+        except StrataError as error:  # an object store may be away: the user's code must go on
+            logger.warning("dask-strata cannot read the run again: %s", error.message)
 
 
 class NotRecorded:
@@ -306,6 +330,53 @@ def _not_recorded(error: Exception) -> Run:
     reason = " ".join(reason.split())
     logger.warning("dask-strata does not record: %s", reason)
     return cast("Run", NotRecorded(reason))
+
+
+class Diagnosis(diagnosis.Diagnosis):
+    """The answer of `doctor`; ``print`` shows it."""
+
+    def __str__(self) -> str:
+        from dask_strata.report.cluster.doctor import plain_diagnosis
+
+        return plain_diagnosis(self)
+
+    __repr__ = __str__
+
+
+def doctor(client: Any = None) -> Any:
+    """Return whether the cluster of a client is recorded, and the remedy otherwise.
+
+    As ``dask-strata doctor ADDRESS``, for clusters that need a client of their own kind. Nothing
+    is left behind on the cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        A client of the cluster; the current one by default.
+
+    Returns
+    -------
+    Diagnosis
+        ``recorded``, ``processes``, ``places`` and ``problems``; ``print`` shows all of it. With an
+        asynchronous client, an awaitable of it.
+
+    Raises
+    ------
+    UsageError
+        There is no client.
+
+    Examples
+    --------
+    >>> print(doctor(client))  # doctest: +SKIP
+    """
+    chosen = _client(client)
+    return chosen.sync(_diagnose, chosen)
+
+
+async def _diagnose(client: Any) -> Diagnosis:
+    from dask_strata.recorder.doctor.cluster import diagnose_cluster
+
+    return Diagnosis(**vars(await diagnose_cluster(client)))
 
 
 def _client(client: Any) -> Any:

@@ -123,6 +123,14 @@ def _left_out(value: Any) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
+def _clients(value: Any) -> str | None:
+    if value is None:
+        return None
+    if value not in ("own", "all"):
+        raise ValueError("must be own or all")
+    return str(value)
+
+
 def _library(value: Any) -> str | None:
     if value is True:
         return "auto"
@@ -137,6 +145,18 @@ def _count(value: Any) -> int:
     if not 1 <= number <= _MAX_COUNT:
         raise ValueError("must be between 1 and 1,000,000")
     return number
+
+
+def _size(value: Any) -> int:
+    from dask.utils import parse_bytes
+
+    try:
+        size = int(parse_bytes(value))
+    except (ValueError, TypeError, KeyError):
+        raise ValueError("is not a size; examples: 500 MiB, 10 GiB") from None
+    if size < 0:
+        raise ValueError("must not be negative")
+    return size
 
 
 def _setting(read: Callable[[Any], Any], *, default: Any, meaning: str) -> dict[str, Any]:
@@ -155,11 +175,58 @@ class Settings:
         metadata=_setting(_flag, default=True, meaning="Whether the preload records anything.")
     )
     runs: str = field(
-        metadata=_setting(_text, default="runs", meaning="Folder in which runs are created.")
+        metadata=_setting(
+            _text,
+            default="runs",
+            meaning="Folder in which runs are created, or a "
+            "URL that fsspec knows, such as `s3://bucket/runs`. See `docs/places.md`.",
+        )
+    )
+    spool: str | None = field(
+        metadata=_setting(
+            _text,
+            default=None,
+            meaning="Folder in which a run is kept until it is uploaded, if `runs` is a URL; by "
+            "default Dask's `temporary-directory`, or the system's.",
+        )
+    )
+    upload_interval: float = field(
+        metadata=_setting(
+            _seconds,
+            default="5s",
+            meaning="How often new records are uploaded, if `runs` is a URL.",
+        )
+    )
+    cache: str | None = field(
+        metadata=_setting(
+            _text,
+            default=None,
+            meaning="Folder for copies of runs that are read from a URL; by default "
+            "`dask-strata/runs` in the user's cache folder.",
+        )
+    )
+    cache_size: int = field(
+        metadata=_setting(
+            _size,
+            default="10 GiB",
+            meaning="Size of these copies, at most: those that were not used for longest are "
+            "removed, except those of the last hour.",
+        )
     )
     name: str | None = field(
         metadata=_setting(
-            _text, default=None, meaning="Name of the run; by default the name of the script."
+            _text,
+            default=None,
+            meaning="Name of the run; by default that of the client's script, module or notebook.",
+        )
+    )
+    clients: str | None = field(
+        metadata=_setting(
+            _clients,
+            default=None,
+            meaning="Whose tasks are recorded: own (those of the client that starts the recording, "
+            "and all that they depend on) or all. By default own for `dask_strata.record` in "
+            "Python, and all for the preload and `dask-strata record`; see `docs/clients.md`.",
         )
     )
     access: str = field(

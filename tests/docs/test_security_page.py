@@ -21,6 +21,7 @@ PLANTED = f"{PLANTED_FILE}test_only_documented_secrets_are_recorded"
 
 COPYING = "tests/recorder/copying/"
 ROWS = "tests/report/test_rows.py::"
+UPLOAD = "tests/store/copies/test_upload.py::"
 PERMISSIONS = "tests/store/test_permissions.py::"
 
 #: The beginning of each sentence, and the tests that prove it.
@@ -33,6 +34,11 @@ PROVEN_BY = {
     "Of the environment,": (
         f"{SECURITY}test_what_is_recorded_by_default",
         "tests/recorder/environment/test_job.py::test_slurm",
+        "tests/recorder/environment/test_kubernetes.py::test_files",
+    ),
+    "The batch system's own": (
+        "tests/deployments/test_slurm_jobs.py::test_cancelled_and_pending",
+        "tests/recorder/jobs/test_outputs.py::test_squeue",
     ),
     "Dask's configuration and": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Arguments and results": (f"{SECURITY}test_what_is_recorded_by_default",),
@@ -104,6 +110,13 @@ PROVEN_BY = {
     "An imported run": (f"{PERMISSIONS}test_an_imported_run_is_the_owners",),
     "So does the page": (
         f"{PERMISSIONS}test_the_page_of_a_recording_has_the_permissions_of_the_run",
+    ),
+    "A run for an object store": (
+        "tests/recorder/test_upload.py::test_a_spool_is_readable_by_its_owner_only",
+        f"{UPLOAD}test_the_copies_that_were_not_used_for_longest_are_removed",
+    ),
+    "In messages, `***`": (
+        "tests/store/copies/test_place.py::test_a_password_in_a_url_is_not_shown",
     ),
     "The archive of a run": (
         f"{PERMISSIONS}test_an_extracted_archive_has_the_permissions_of_the_run",

@@ -253,8 +253,8 @@ def require_logs(run: Run) -> None:
     """
     if not len(run["darshan_logs"]):
         raise StrataError(
-            f"{run.path} has no Darshan log.",
-            hint=f"Add logs: dask-strata import --into {run.path} LOGS",
+            f"{run.location} has no Darshan log.",
+            hint=f"Add logs: dask-strata import --into {run.location} LOGS",
         )
 
 

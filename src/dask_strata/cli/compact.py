@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
+from dask_strata.cli.local import require_folder
 from dask_strata.report.words import count, size, visible
 from dask_strata.store.compact import compact
 
 
 @click.command("compact")
-@click.argument("run", type=click.Path(path_type=Path))
-def command(run: Path) -> None:
+@click.argument("run")
+def command(run: str) -> None:
     """Write the recorded tables as Parquet files, then delete the segments that they contain.
 
     The command can be interrupted and repeated. It deletes a segment only after it has read the
@@ -22,11 +21,11 @@ def command(run: Path) -> None:
     Example:
       dask-strata compact runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
     """
-    done = compact(run)
+    done = compact(require_folder(run, "compact a run"))
     merged = [size(done.segment_bytes) + " of segments"] if done.segment_bytes else []
     if done.additions:
         merged.append(count(done.additions, "addition"))
-    folder = visible(str(run))
+    folder = visible(run)
     parquet = f"{size(done.parquet_bytes)} of Parquet in {folder}/parquet"
     if merged:
         click.echo(f"{count(done.rows, 'row')}: {' and '.join(merged)}, now {parquet}")

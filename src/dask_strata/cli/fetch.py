@@ -26,7 +26,7 @@ def command(target: str, runs: str | None, only: str | None) -> None:
     """Fetch the runs of a scheduler that has another file system, or the rest of one.
 
     ADDRESS is the address of a scheduler that is recorded: its runs are copied as far as they
-    are recorded, and a repeated call adds what has grown. RUN_ID is the id of a run of which RUNS
+    are recorded, and a repeated call adds the rest. RUN_ID is the id of a run of which RUNS
     has an incomplete copy. TLS is configured as for Dask's clients.
 
     \b

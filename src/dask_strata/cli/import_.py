@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from dask_strata.cli.local import require_folder
 from dask_strata.errors import UsageError
 from dask_strata.importers.mofka.importer import find_files, import_files
 from dask_strata.importers.registry import add_files
@@ -20,7 +21,6 @@ from dask_strata.report.words import count, visible
 )
 @click.option(
     "--into",
-    type=click.Path(path_type=Path),
     metavar="RUN",
     help="Add Darshan logs or profiles (files or folders) to this run.",
 )
@@ -32,8 +32,7 @@ from dask_strata.report.words import count, visible
 @click.option(
     "-o",
     "--runs",
-    type=click.Path(path_type=Path),
-    default=Path("runs"),
+    default="runs",
     show_default=True,
     help="Folder to create runs in.",
 )
@@ -49,9 +48,9 @@ from dask_strata.report.words import count, visible
 def command(  # noqa: PLR0913, PLR0917
     ctx: click.Context,
     paths: tuple[Path, ...],
-    into: Path | None,
+    into: str | None,
     others: bool,  # noqa: FBT001
-    runs: Path,
+    runs: str,
     name: str | None,
     strict: bool,  # noqa: FBT001
     salvage: bool,  # noqa: FBT001
@@ -80,15 +79,16 @@ def command(  # noqa: PLR0913, PLR0917
                 "--into adds to an existing run: -o, --name and --strict are for new runs.",
                 hint="Omit them.",
             )
-        ctx.exit(_add(into, paths, others=others))
+        ctx.exit(_add(require_folder(into, "add files to a run"), paths, others=others))
     if others:
         raise UsageError("--others needs --into RUN.")
+    folder = require_folder(runs, "import runs")
     complete = True
     for path, files in [(path, find_files(path)) for path in paths]:
         with reading(path.name) as progress:
             done = import_files(
                 files,
-                runs,
+                folder,
                 name=name or path.absolute().name,
                 strict=strict,
                 salvage=salvage,

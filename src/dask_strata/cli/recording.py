@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dask_strata.cli.uploading import finish_upload, wait_for_last_rows
 from dask_strata.config import Settings, read_settings
 from dask_strata.errors import InterruptedQueryError
 from dask_strata.recorder.profiling.darshan_library import log_folder, logs_in, usable_library
-from dask_strata.run import open_run
+from dask_strata.run import Run, open_run
+from dask_strata.store.copies.place import RemotePlace, absolute, is_url, shown, split_run
+from dask_strata.store.copies.upload import require_writable
 from dask_strata.store.safe_files import share_as
 
 if TYPE_CHECKING:
@@ -65,11 +67,18 @@ def record_command(
     require_yappi(chosen)
     if chosen.darshan_library is not None:
         chosen = replace(chosen, darshan_library=str(usable_library(chosen.darshan_library)))
+    if is_url(chosen.runs):
+        require_writable(RemotePlace(chosen.runs))
     outcome = launch(module, command_line, chosen)
     err = console(stderr=True)
     for joined in outcome.joined:
         _print_joined(joined, err)
-    if not outcome.runs and not outcome.joined:
+        if joined.copy is not None and is_url(chosen.runs):
+            _upload(joined.copy, f"{absolute(chosen.runs)}/{joined.copy.name}", err)
+    # A rank of MPI or srun that is a worker prints one line, as there may be thousands of them.
+    for folder in outcome.worked:
+        err.print(f"dask-strata: the script's worker is recorded in {folder}.", soft_wrap=True)
+    if not (outcome.runs or outcome.joined or outcome.worked):
         err.print(
             "dask-strata: nothing was recorded: the script neither started a Dask cluster nor "
             "connected to one that can be recorded, or a recording could not start, as printed "
@@ -77,12 +86,18 @@ def record_command(
             soft_wrap=True,
         )
     for folder in outcome.runs:
+        url = f"{absolute(chosen.runs)}/{folder.name}" if is_url(chosen.runs) else None
         note_exit_status(folder, outcome.status, chosen)
-        _conclude(folder, chosen, err, quiet=quiet)
+        _conclude(folder, chosen, err, url, quiet=quiet)
         if chosen.darshan_library is not None:
             after_record(folder, log_folder(chosen, folder), err)
         if report:
-            _report(folder, err)
+            _report(folder, err, url)
+        if url is not None:
+            _upload(folder, url, err)
+    if outcome.spool is not None:
+        with suppress(OSError):  # not empty: an upload was interrupted
+            outcome.spool.rmdir()
     return outcome.status
 
 
@@ -97,16 +112,50 @@ def _print_joined(joined: Joined, err: Console) -> None:
     err.print(f"dask-strata: {visible(text)}.", soft_wrap=True, markup=False)
 
 
-def _report(folder: Path, err: Console) -> None:
-    """Write the page of a run beside its folder, and print its path."""
+def _report(folder: Path, err: Console, url: str | None) -> None:
+    """Write the page of a run beside its folder or URL, and print its place."""
     from dask_strata.report.page.page import write_page
 
     target = folder.with_name(f"{folder.name}.html")
     with _failure_printed("the page could not be written", err):
         target.touch(mode=0o600)
-        write_page(open_run(folder), target)
+        write_page(_opened(folder, url), target)
         share_as(folder, target)
-        err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
+        if url is None:
+            err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
+            return
+        RemotePlace(split_run(url)[0]).upload(target.name, target)
+        target.unlink()
+        err.print(f"page     {shown(url)}.html", soft_wrap=True)
+
+
+def _upload(folder: Path, url: str, err: Console) -> None:
+    """Upload a run that is finished, and remove its spool."""
+    from dask_strata.report.words import count, size, visible
+
+    try:
+        done = finish_upload(folder, url, 0)
+    except InterruptedQueryError:
+        raise
+    except Exception as error:  # noqa: BLE001  the exit status is the script's
+        reason = visible(getattr(error, "message", None) or str(error) or type(error).__name__)
+        err.print(
+            f"dask-strata: the run is not completely uploaded: {reason} It is kept; continue with: "
+            f"dask-strata upload {folder}",
+            soft_wrap=True,
+            markup=False,
+        )
+        return
+    files = f"{count(done.files, 'file')}, {size(done.size_bytes)}"
+    err.print(f"dask-strata: uploaded to {visible(shown(url))} ({files})", soft_wrap=True)
+
+
+def _opened(folder: Path, url: str | None) -> Run:
+    """Return a run that is shown at the URL to which it is going to be uploaded."""
+    run = open_run(folder)
+    if url is not None:
+        run.location = shown(url)
+    return run
 
 
 def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
@@ -138,27 +187,24 @@ def after_record(run_folder: Path, log_dir: Path, err: Console) -> None:
             err.print(f"dask-strata: {visible(problem)}", soft_wrap=True)
 
 
-def _conclude(folder: Path, settings: Settings, err: Console, *, quiet: bool) -> None:
+def _conclude(
+    folder: Path, settings: Settings, err: Console, url: str | None, *, quiet: bool
+) -> None:
     """Wait for the last events of a run, compact it, and print its summary."""
     from dask_strata.analysis.summary import summarize
     from dask_strata.report.summary import print_summary
     from dask_strata.store.compact import compact
-    from dask_strata.store.segments import segment_state
 
-    shown = _shortest(folder)
-    with _failure_printed(f"{shown} was recorded but could not be finished", err):
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while any(segment_state(s) == "recording" for s in open_run(folder).segments):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.2)
+    shortest = _shortest(folder)
+    with _failure_printed(f"{shortest} was recorded but could not be finished", err):
+        wait_for_last_rows(folder, _GRACE_SECONDS)
         if settings.compact:
             compact(folder)
-        if quiet:
-            err.print(f"dask-strata: {shown}", soft_wrap=True)
-        else:
+        if not quiet:
             err.print()
-            print_summary(summarize(open_run(shown)), err)
+            print_summary(summarize(_opened(shortest, url)), err)
+        elif url is None:
+            err.print(f"dask-strata: {shortest}", soft_wrap=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from dask_strata.errors import NotARunError, UsageError
 from dask_strata.report.words import count
-from dask_strata.store.reader import find_runs
+from dask_strata.store.copies.place import is_url, local_path
 
 _VARIABLE = "DASK_STRATA_TOKEN"
 
@@ -21,7 +21,7 @@ _TOKEN_BYTES = 24
 
 
 @click.command("serve")
-@click.argument("runs", default="runs", type=click.Path(path_type=Path))
+@click.argument("runs", default="runs")
 @click.option("--port", type=click.IntRange(0, 65535), default=8788, show_default=True)
 @click.option(
     "--host",
@@ -61,7 +61,7 @@ _TOKEN_BYTES = 24
 def command(  # noqa: PLR0913
     context: click.Context,
     /,
-    runs: Path,
+    runs: str,
     *,
     port: int,
     host: str,
@@ -73,6 +73,8 @@ def command(  # noqa: PLR0913
 ) -> None:
     """Show the runs in a folder (by default: runs) in a browser, also while they are recorded.
 
+    RUNS can be a URL.
+
     The server is read-only. By default only this machine can reach it, and only a browser that
     opens the printed address, or a script that sends the header `Authorization: token TOKEN`, can
     read the runs. Port 0 selects a free port. Ctrl-C stops the server.
@@ -80,6 +82,7 @@ def command(  # noqa: PLR0913
     \b
     Examples:
       dask-strata serve runs/
+      dask-strata serve s3://bucket/runs
       dask-strata serve runs/ --socket ~/.dask-strata/serve.sock
       DASK_STRATA_TOKEN=$(openssl rand -hex 16) dask-strata serve runs/ --host 0.0.0.0
     """
@@ -87,7 +90,7 @@ def command(  # noqa: PLR0913
     from dask_strata.server.listen import listen, listen_on_path
     from dask_strata.server.run_cache import RunCache
 
-    if not runs.is_dir():
+    if not is_url(runs) and not local_path(runs).is_dir():
         raise NotARunError(f"No such folder: {runs}", hint="Record a run: dask-strata demo")
     if path is not None and (_is_given(context, "host") or _is_given(context, "port")):
         raise UsageError("--socket excludes --host and --port.")
@@ -100,8 +103,10 @@ def command(  # noqa: PLR0913
     sockets = listen(host, port) if path is None else [listen_on_path(path)]
     secret = f"?token={quote(token, safe='')}" if token else ""
 
+    cache = RunCache(runs)
+    n = count(cache.count(), "run")
+
     def started() -> None:
-        n = count(sum(1 for _ in find_runs(runs)), "run")
         if path is None:
             shown = f"[{host}]" if ":" in host else host
             click.echo(f"{n} at http://{shown}:{sockets[0].getsockname()[1]}/{secret}")
@@ -116,7 +121,7 @@ def command(  # noqa: PLR0913
 
     try:
         serve(
-            RunCache(runs),
+            cache,
             sockets,
             Access(host if path is None else None, token, sql_seconds, open_seconds),
             started,

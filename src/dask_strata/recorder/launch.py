@@ -17,15 +17,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from dask_strata.config import Settings
 from dask_strata.errors import UsageError
+from dask_strata.recorder.environment.launched import noted_runs, worker_note
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.session import joined_note
+from dask_strata.recorder.upload import session_spool
+from dask_strata.store.copies.place import absolute, is_url
 from dask_strata.store.frames import Batch
 from dask_strata.store.manifest import (
     MANIFEST,
@@ -72,14 +75,20 @@ class Outcome:
     status : int
         Exit status, as a shell reports it.
     runs : tuple of Path
-        Folders of the runs that the script started.
+        Folders of the runs that the script started, on this machine.
     joined : tuple of Joined
         The other runs that contain its clients.
+    worked : tuple of Path
+        Folders of the other runs that contain its workers.
+    spool : Path or None
+        The folder that was made for runs until they are uploaded, if their place is a URL.
     """
 
     status: int
     runs: tuple[Path, ...]
     joined: tuple[Joined, ...]
+    worked: tuple[Path, ...]
+    spool: Path | None = None
 
 
 def launch(module: str | None, command_line: list[str], settings: Settings) -> Outcome:
@@ -104,13 +113,21 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
         The command line is empty, or its script does not exist.
     """
     command = [sys.executable, *_target(module, command_line)]
-    session = secrets.token_hex(8)
-    runs = Path(settings.runs).resolve()
-    environment = {**os.environ, **_variables(settings, runs, session)}
+    settings = replace(settings, runs=absolute(settings.runs), session=secrets.token_hex(8))
+    if is_url(settings.runs):
+        runs = session_spool(settings)
+        settings = replace(settings, spool=str(runs))
+    else:
+        runs = Path(settings.runs).resolve()
+        settings = replace(settings, runs=str(runs))
+    session = str(settings.session)
+    environment = {**os.environ, **_variables(settings)}
     status = _run(command, environment)
     started = tuple(_runs_of(runs, session))
     joined = tuple(j for j in _joined(runs, session) if j.folder not in started)
-    return Outcome(status, started, joined)
+    known = {*started, *(j.folder for j in joined)}
+    worked = tuple(f for f in noted_runs(worker_note(runs, session)) if f not in known)
+    return Outcome(status, started, joined, worked, runs if is_url(settings.runs) else None)
 
 
 def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
@@ -166,11 +183,11 @@ def _target(module: str | None, command_line: list[str]) -> list[str]:
     return command_line
 
 
-def _variables(settings: Settings, runs: Path, session: str) -> dict[str, str]:
+def _variables(settings: Settings) -> dict[str, str]:
     """Return environment variables that add settings and preloads to Dask's configuration."""
     import dask
 
-    values: dict[str, Any] = {**settings.as_config(), "runs": str(runs), "session": session}
+    values = settings.as_config()
     variables = {
         f"DASK_DASK_STRATA__{name.upper().replace('-', '_').replace('.', '__')}": repr(value)
         for name, value in values.items()
@@ -271,7 +288,8 @@ def _joined(runs: Path, session: str) -> list[Joined]:
     for facts in map(json.loads, dict.fromkeys(lines)):
         folder, copy = Path(facts["folder"]), facts["copy"]
         here = copy is None and (folder / MANIFEST).exists()
-        place = str(folder) if here else f"{facts['host'] or 'the scheduler'}:{folder}"
+        elsewhere = facts["url"] or f"{facts['host'] or 'the scheduler'}:{folder}"
+        place = str(folder) if here else elsewhere
         found.append(Joined(place, None if copy is None else Path(copy), folder))
     return found
 

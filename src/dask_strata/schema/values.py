@@ -36,13 +36,14 @@ WORKER_STATES = (
 DASK_ROLES = ("worker", "scheduler", "client", "nanny", "record")
 
 #: Values of ``losses.what`` that `check` treats separately: a damaged segment, a missing frame in
-#: the middle of a segment, a worker without a record, and counters of Darshan logs that were not
-#: read because PyDarshan was not installed.
+#: the middle of a segment, a worker without a record, counters of Darshan logs that were not
+#: read because PyDarshan was not installed, and an upload that was interrupted for some time.
 LOST_SEGMENT = "segment"
 LOST_FRAME = "frame"
 LOST_FRAME_IN_0_1 = ("rows", "a frame is missing")  # ``what`` and ``reason`` in runs of 0.1
 LOST_WORKER = "worker"
 LOST_COUNTERS = "counters of Darshan's logs"
+INTERRUPTED_UPLOAD = "upload"
 
 #: Tolerance when processes and logs are matched by time: it covers the clocks of two hosts, and
 #: a process that starts before its recording or ends after it.
@@ -56,6 +57,11 @@ PID = "pid "
 KILLED_BY = "was killed by "
 #: Action in ``worker_events``: the scheduler restarts or removes a worker without a heartbeat.
 NO_HEARTBEAT = "no-heartbeat"
+#: Actions in ``worker_events`` of absent workers: a cluster was asked for it, the scheduler refused
+#: it, or its nanny could not start it.
+REQUESTED = "requested"
+REFUSED = "refused"
+START_FAILED = "start-failed"
 ANNOUNCED = "announced"
 EXPECTED = "expected"
 UNEXPECTED = "unexpected"

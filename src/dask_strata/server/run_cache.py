@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dask_strata.analysis.list import list_run
+from dask_strata.analysis.list import list_run, remote_rows
 from dask_strata.errors import NotARunError
 from dask_strata.run import Run, open_run
+from dask_strata.store.copies.place import is_url, local_path, shown
+from dask_strata.store.copies.remote_runs import RemoteRuns
 from dask_strata.store.reader import find_runs, fingerprint
 
 T = TypeVar("T")
@@ -29,21 +31,31 @@ class RunCache:
 
     Parameters
     ----------
-    folder : Path
-        Folder of runs, or one run.
+    folder : str or Path
+        Folder or URL of runs, or of one run.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = shown(folder)
+        self._remote = RemoteRuns(str(folder)) if is_url(folder) else None
+        self._local = local_path(folder)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, Run] = OrderedDict()
         self._rows: dict[Path, tuple[Any, dict[str, Any]]] = {}
         self._pages: OrderedDict[tuple[str, str], tuple[Any, str]] = OrderedDict()
 
+    def count(self) -> int:
+        """Return the number of runs."""
+        if self._remote is not None:
+            return len(self._remote.names())
+        return sum(1 for _ in find_runs(self._local))
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each run, the newest first; only changed runs are read again."""
+        if self._remote is not None:
+            return remote_rows(self._remote)[::-1]
         found = []
-        for path in find_runs(self.folder):
+        for path in find_runs(self._local):
             current = fingerprint(path)
             with self._lock:
                 cached = self._rows.get(path)
@@ -62,7 +74,9 @@ class RunCache:
         NotARunError
             The folder has no run of this name; it may have been removed.
         """
-        for path in find_runs(self.folder):
+        if self._remote is not None:
+            return self._remote.path(name)
+        for path in find_runs(self._local):
             if path.name == name:
                 return path
         raise NotARunError(

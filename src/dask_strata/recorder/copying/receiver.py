@@ -165,7 +165,7 @@ async def bring(connection: Connection, bringing: Bringing) -> bool:
     run, folder, stream = bringing.run, bringing.folder, bringing.stream
     seen: Any = {name: list(position) for name, position in positions(folder).items()}
     while True:
-        wanted = bringing.wanted()  # before the request: what follows is then complete
+        wanted = bringing.wanted()  # before the request: its answer is then complete
         parts, ended = await connection.read(run, stream, seen)
         seen = None
         for part in parts:
@@ -268,25 +268,25 @@ class Receiver:
             await asyncio.sleep(0.02)
 
     async def finish(self) -> None:
-        """Wait until the rest of the run has arrived, or cannot be had; then log what is missing.
+        """Wait until the rest of the run has arrived, or cannot be had; then log the missing part.
 
         Call it when the recording has ended, or is to be copied no longer.
         """
-        self._end()
+        self.end()
         while self._thread.is_alive():  # noqa: ASYNC110  it may end after this loop
             await asyncio.sleep(0.02)
         self._report()
 
     def finish_blocking(self) -> None:
         """Do the same without an event loop."""
-        self._end()
+        self.end()
         self._thread.join()
         self._report()
 
     async def discard(self) -> None:
         """Stop copying, and remove the copy unless it was begun earlier."""
         self._owned = False
-        self._end()
+        self.end()
         for _ in range(_DISCARD_TRIES):
             if self._thread.is_alive():
                 await asyncio.sleep(0.02)
@@ -296,7 +296,8 @@ class Receiver:
             for parent in self._created[1:]:
                 parent.rmdir()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Stop copying as soon as the rest has arrived, or cannot be had; does not wait."""
         self._until = time.monotonic() + (_END_SECONDS if self._owned else 0)
 
     @property

@@ -1,4 +1,4 @@
-"""The scheduler's side of bringing runs to other machines: handlers that read what has grown.
+"""The scheduler's side of bringing runs to other machines: handlers that read new bytes.
 
 Files are read on a thread, a few MiB for each request. A run that the scheduler only spools for
 its client is kept until somebody has all of it.

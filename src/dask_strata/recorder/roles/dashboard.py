@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes
 
+from dask_strata.store.copies.place import is_url, shown
+
 if TYPE_CHECKING:
     from dask_strata.recorder.pipeline.engine import Engine
 
@@ -74,8 +76,12 @@ class DashboardPage:
     def html(self) -> str:
         """Return the page with the present counts."""
         engine, scheduler = self._engine, self._scheduler
+        folder, runs = str(engine.folder), str(engine.folder.parent)
+        if is_url(engine.settings.runs):
+            runs = shown(engine.settings.runs)
+            folder = f"{runs}/{engine.folder.name}"
         facts = {
-            "folder": str(engine.folder),
+            "folder": folder,
             "transitions of the scheduler": f"{scheduler.transition_counter:,}",
             "tasks of the scheduler": f"{len(scheduler.tasks):,}",
             "recorded rows of the scheduler": f"{engine.rows:,}",
@@ -89,8 +95,8 @@ class DashboardPage:
             refresh=_REFRESH_SECONDS,
             name=html.escape(self._name),
             facts=items,
-            path=html.escape(shlex.quote(str(engine.folder))),
-            runs=html.escape(shlex.quote(str(engine.folder.parent))),
+            path=html.escape(shlex.quote(folder)),
+            runs=html.escape(shlex.quote(runs)),
         )
 
 

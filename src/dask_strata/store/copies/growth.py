@@ -41,7 +41,7 @@ from dask_strata.store.safe_files import (
 )
 
 #: Folders of a run that are copied, and the deepest path in one of them.
-_FOLDERS = (SEGMENTS, PROFILES, DARSHAN, ASIDE, ADDITIONS, PARQUET)
+FOLDERS = (SEGMENTS, PROFILES, DARSHAN, ASIDE, ADDITIONS, PARQUET)
 _DEPTH = 5
 
 
@@ -125,7 +125,7 @@ def read_growth(
     """
     parts: list[Part] = []
     left = limit_bytes
-    for name in _files(folder):
+    for name in run_files(folder):
         with suppress(OSError):
             for part in _of_file(folder, name, seen.get(name), left, ended=ended):
                 parts.append(part)
@@ -135,11 +135,11 @@ def read_growth(
     return parts
 
 
-def _files(folder: Path) -> Iterator[str]:
+def run_files(folder: Path) -> Iterator[str]:
     """Yield the names of a run's files; indexes after the tables that they describe."""
     yield MANIFEST
     indexes = []
-    for top in _FOLDERS:
+    for top in FOLDERS:
         for name in _below(folder, top):
             if name.endswith(f"/{INDEX}"):
                 indexes.append(name)
@@ -202,7 +202,7 @@ def positions(folder: Path) -> dict[str, Position]:
         Folder of the copy; it may not exist.
     """
     found = {}
-    for name in _files(folder):
+    for name in run_files(folder):
         with suppress(OSError), open_inside(folder, *name.split("/")) as file:
             status = os.fstat(file.fileno())
             if is_segment(name):
@@ -262,7 +262,7 @@ def _checked(part: Part) -> list[str]:
     names = name.split("/")
     if len(names) > _DEPTH + 1 or not all(map(_may_copy, names)):
         raise RefusedError(f"{name[:NAME_CHARACTERS]!r} is not the name of a file in a run")
-    if name != MANIFEST and (len(names) == 1 or names[0] not in _FOLDERS):
+    if name != MANIFEST and (len(names) == 1 or names[0] not in FOLDERS):
         raise RefusedError(f"{name[:NAME_CHARACTERS]!r} is not the name of a file in a run")
     if not is_segment(name) and offset + len(data) > size:
         raise RefusedError(f"a part of {name} is beyond its end")
