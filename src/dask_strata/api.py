@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterator
@@ -243,13 +244,11 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
             )
         try:
             client.sync(self._session.begin)
-        except Exception as error:  # noqa: BLE001  the block must run, recorded or not
-            return _not_recorded(error)
-        try:
             self._run = open_run(self._session.place)
         except BaseException as error:
-            client.sync(self._session.discard)
-            if isinstance(error, StrataError):
+            with contextlib.suppress(Exception):  # the client's loop may have ended
+                client.sync(self._session.undo)
+            if isinstance(error, Exception):  # the block must run, recorded or not
                 return _not_recorded(error)
             raise
         return self._run
@@ -271,13 +270,10 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     async def __aenter__(self) -> Run:
         try:
             await self._session.begin()
-        except Exception as error:  # noqa: BLE001  the block must run, recorded or not
-            return _not_recorded(error)
-        try:
             self._run = open_run(self._session.place)
         except BaseException as error:
-            await self._session.discard()
-            if isinstance(error, StrataError):
+            await self._session.undo()
+            if isinstance(error, Exception):  # the block must run, recorded or not
                 return _not_recorded(error)
             raise
         return self._run

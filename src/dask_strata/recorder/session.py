@@ -373,6 +373,7 @@ class Session:
         self._name = name
         self._recorder: Any = None
         self._receiver: Receiver | None = None
+        self._beginning: asyncio.Task[Any] | None = None
         self._spec: dict[str, Any] = {}
 
     @property
@@ -392,6 +393,7 @@ class Session:
         """
         from dask_strata.recorder.roles.client import ClientRecorder
 
+        self._beginning = asyncio.current_task()
         self._spec = await attach(self.client, self._settings, self._name)
         try:
             if self._spec.get("spooled"):
@@ -402,6 +404,13 @@ class Session:
         except BaseException:
             await self.discard()
             raise
+
+    async def undo(self) -> None:
+        """Undo `begin`, if it has not failed; after Ctrl-C it may still be on its way."""
+        if self._beginning not in {None, asyncio.current_task()}:
+            await asyncio.wait([self._beginning])
+        if self._recorder is not None:
+            await self.discard()
 
     async def discard(self) -> None:
         """End a recording that cannot be read on this machine, and remove it; never raises."""
