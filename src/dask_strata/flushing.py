@@ -18,6 +18,7 @@ class Recorder(Protocol):
 
     loop: asyncio.AbstractEventLoop | None
     stop_cluster: Callable[[str], Coroutine[Any, Any, None]] | None
+    kill_bytes: float | None
 
     @property
     def in_own_process(self) -> bool:

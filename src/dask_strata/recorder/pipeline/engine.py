@@ -108,6 +108,8 @@ class Engine:
         Event loop of the server, if `start` was called on it.
     stop_cluster : callable or None
         Ends the recordings of all processes of the cluster, if this is its scheduler's.
+    kill_bytes : float or None
+        Memory of the process beyond which a nanny kills it.
     rows : int
         Number of rows encoded so far.
 
@@ -133,6 +135,7 @@ class Engine:
         self._background = BackgroundTasks(f"{name}-facts", self._errors.call)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stop_cluster: Callable[[str], Coroutine[Any, Any, None]] | None = None
+        self.kill_bytes: float | None = None
         self.rows = 0
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
         self._counts: deque[dict[str, Any]] = deque()

@@ -23,6 +23,8 @@ import threading
 import time
 from typing import Any
 
+import psutil
+
 from dask_strata import flushing
 
 REASON = "SIGTERM"
@@ -36,6 +38,14 @@ _CLUSTER_SECONDS = 2.0
 
 #: Longest wait for the event loop's present callback, before the recordings end nevertheless.
 _LOOP_SECONDS = 1.0
+
+#: Longest delay of a process that its nanny kills because of its memory: after 100 ms by default
+#: the nanny sends SIGKILL and logs a warning.
+_MEMORY_SECONDS = 0.03
+
+#: Memory at the signal, as a share of the nanny's bound, that counts as beyond it: some memory may
+#: have been freed since the nanny looked.
+_NEAR_BOUND = 0.9
 
 #: Process id of the first process of a container, in which SIGTERM has no effect without a handler.
 _INIT = 1
@@ -122,6 +132,9 @@ def _on_signal(signum: int, _: Any) -> None:
         return
     _ending = True
     try:
+        if _killed_for_memory():
+            _flush_and_die(signum)
+            return
         loop = flushing.running_loop()
         if loop is None:
             _end(signum)
@@ -129,8 +142,31 @@ def _on_signal(signum: int, _: Any) -> None:
             # Between two callbacks Dask's state and its counters agree, and no lock is held.
             _thread.start_new_thread(_end_without_loop, (signum, loop))
             loop.call_soon_threadsafe(_end, signum)
-    except RuntimeError:  # no thread can be started, or the loop is closed: the process ends
+    except Exception:  # noqa: BLE001  such as no new thread: the process must end, recorded or not
         _die(signum)
+
+
+def _killed_for_memory() -> bool:
+    """Return whether the process uses so much memory that its nanny has sent the signal."""
+    bounds = [r.kill_bytes for r in flushing.recorders() if r.kill_bytes is not None]
+    if not bounds:
+        return False
+    return bool(psutil.Process().memory_info().rss >= min(bounds) * _NEAR_BOUND)
+
+
+def _flush_and_die(signum: int) -> None:
+    """Write the rows so far if that is fast: the memory must be free soon."""
+    recorders, done = flushing.recorders(), _thread.allocate_lock()
+    done.acquire()
+
+    def flush() -> None:
+        for recorder in recorders:
+            recorder.flush_all(_MEMORY_SECONDS)
+        done.release()
+
+    _thread.start_new_thread(flush, ())
+    done.acquire(timeout=_MEMORY_SECONDS)
+    _die(signum)
 
 
 def _end(signum: int) -> None:

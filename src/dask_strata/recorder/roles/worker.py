@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import dask
 from distributed.core import Status
 
 from dask_strata.config import Settings, read_settings, understood
@@ -74,6 +75,7 @@ class WorkerRecorder(Source):
         worker, spec = self._worker, self._spec
         send = sender(worker.scheduler, f"dask-strata-{spec['run']}", worker.loop)
         self._engine = engine = Engine("worker", spec["run"], Path(spec["folder"]), settings, send)
+        engine.kill_bytes = _kill_bytes(worker)
         self._first = worker.state.transition_counter
         self._loop = LoopMonitor(worker, engine.process, self._address)
         self._attached.append(self._loop)
@@ -205,6 +207,13 @@ class WorkerRecorder(Source):
             transfer_incoming=worker.state.transfer_incoming_count,
             transfer_outgoing=worker.transfer_outgoing_count,
         )
+
+
+def _kill_bytes(worker: Any) -> float | None:
+    """Return the memory beyond which the worker's nanny kills its process; None if it does not."""
+    limit = worker.memory_manager.memory_limit
+    share = dask.config.get("distributed.worker.memory.terminate", False)
+    return limit * share if limit and share and worker.nanny else None
 
 
 def _data_bytes(worker: Any) -> tuple[int | None, int | None]:
