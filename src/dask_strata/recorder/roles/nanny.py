@@ -47,14 +47,14 @@ class NannyRecorder(Source):
         self._address: str | None = None
         self._reported = False
         self._spec = spec
-        # An instance attribute shadows the nanny's method, which starts a process of the worker.
-        self._shadowed = vars(nanny).get("instantiate")
-        self._instantiate = nanny.instantiate
-        self._shadow = nanny.instantiate = self._start_process
         # Without waiting for the first sample: the process may have ended by then.
         self._watch()
         engine.start(self, address=nanny.address, name=str(nanny.name))
         self._darshan = DarshanEnvironment(nanny, engine)
+        # An instance attribute shadows the nanny's method, which starts a process of the worker.
+        self.shadowed = vars(nanny).get("instantiate")
+        self.instantiate = nanny.instantiate
+        self._shadow = nanny.instantiate = self._start_process
 
     async def prepare(self) -> None:
         """Prepare the environment of the worker's process, before the nanny starts it."""
@@ -74,15 +74,27 @@ class NannyRecorder(Source):
 
     def detach(self) -> None:
         """Record a start or exit since the last sample, and restore the nanny's method."""
-        if vars(self._nanny).get("instantiate") is self._shadow:
-            del self._nanny.instantiate
-            if self._shadowed is not None:  # by another recording
-                self._nanny.instantiate = self._shadowed
+        self._restore_method()
         self._watch()
+
+    def _restore_method(self) -> None:
+        """Restore the nanny's method, or take this one out from under that of another run."""
+        top = vars(self._nanny).get("instantiate")
+        if top is self._shadow:
+            del self._nanny.instantiate
+            if self.shadowed is not None:
+                self._nanny.instantiate = self.shadowed
+            return
+        other = getattr(top, "__self__", None)
+        while isinstance(other, NannyRecorder):
+            if other.shadowed is self._shadow:
+                other.shadowed, other.instantiate = self.shadowed, self.instantiate
+                return
+            other = getattr(other.shadowed, "__self__", None)
 
     async def _start_process(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return await self._instantiate(*args, **kwargs)
+            return await self.instantiate(*args, **kwargs)
         except Exception as error:
             if not self._engine.finished:
                 self._add(START_FAILED, _describe_error(error))
