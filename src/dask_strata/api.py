@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from dask_strata import run as tables
 from dask_strata.config import read_settings
-from dask_strata.errors import StrataError, UsageError
+from dask_strata.errors import RecordingError, StrataError, UsageError
 from dask_strata.recorder.session import Session
 
 logger = logging.getLogger("dask_strata")
@@ -187,10 +187,14 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     ------
     SettingError
         A setting is unknown, or its value is invalid.
-    RecordingError
-        The cluster cannot be recorded.
     UsageError
         There is no client, or it is asynchronous and the block is not ``async with``.
+
+    Notes
+    -----
+    If the scheduler does not see the folder, it sends the run to this process, which writes it
+    there. If the cluster cannot be recorded, the block runs nevertheless: the reason is logged, and
+    each use of the run raises it as a `RecordingError`.
 
     Examples
     --------
@@ -220,8 +224,17 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
                 "This client is asynchronous: a plain `with` would block its event loop.",
                 hint="Write: async with dask_strata.record(...) as run:",
             )
-        client.sync(self._session.begin)
-        self._run = open_run(self._session.place)
+        try:
+            client.sync(self._session.begin)
+        except Exception as error:  # noqa: BLE001  the block must run, recorded or not
+            return _not_recorded(error)
+        try:
+            self._run = open_run(self._session.place)
+        except BaseException as error:
+            client.sync(self._session.discard)
+            if isinstance(error, StrataError):
+                return _not_recorded(error)
+            raise
         return self._run
 
     def __exit__(
@@ -230,15 +243,26 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
+        if self._run is None:
+            return
         if self._session.client.status == "closed":  # its event loop may be closed, too
             self._session.leave()
         else:
             self._session.client.sync(self._session.end)
-        self._settle()
+        self._settle(self._run)
 
     async def __aenter__(self) -> Run:
-        await self._session.begin()
-        self._run = open_run(self._session.place)
+        try:
+            await self._session.begin()
+        except Exception as error:  # noqa: BLE001  the block must run, recorded or not
+            return _not_recorded(error)
+        try:
+            self._run = open_run(self._session.place)
+        except BaseException as error:
+            await self._session.discard()
+            if isinstance(error, StrataError):
+                return _not_recorded(error)
+            raise
         return self._run
 
     async def __aexit__(
@@ -247,16 +271,52 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        await self._session.end()
-        self._settle()
+        if self._run is not None:
+            await self._session.end()
+            self._settle(self._run)
 
-    def _settle(self) -> None:
-        if self._run is None:
-            return
+    def _settle(self, run: Run) -> None:
         try:
-            self._run.refresh()
+            run.refresh()
         except StrataError as error:  # an object store may be away: the user's code must go on
             logger.warning("dask-strata cannot read the run again: %s", error.message)
+
+
+class NotRecorded:
+    """Stands for the run of a `record` that could not start; using it raises the reason.
+
+    Parameters
+    ----------
+    reason : str
+        Why nothing is recorded.
+
+    Examples
+    --------
+    >>> NotRecorded("The scheduler has no dask-strata.")
+    <not recorded: The scheduler has no dask-strata.>
+    """
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __repr__(self) -> str:
+        return f"<not recorded: {self._reason}>"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # probes of notebooks and pickle
+            raise AttributeError(name)
+        raise RecordingError(f"Nothing was recorded: {self._reason}")
+
+
+def _not_recorded(error: Exception) -> Run:
+    """Log why nothing is recorded, and return an object whose use raises it."""
+    reason = str(error) if isinstance(error, StrataError) else f"{type(error).__name__}: {error}"
+    reason = " ".join(reason.split())
+    logger.warning("dask-strata does not record: %s", reason)
+    return cast("Run", NotRecorded(reason))
 
 
 def _client(client: Any) -> Any:

@@ -53,10 +53,10 @@ class Deployment:
         self.processes.append(process)
         return process
 
-    def scheduler(self, *arguments: Any) -> Process:
+    def scheduler(self, *arguments: Any, before: tuple[Any, ...] = ()) -> Process:
         """Start the scheduler, and wait until it accepts connections."""
         at = ("--port", 0, "--scheduler-file", self.file, "--dashboard-address", ":0")
-        process = self.start(DASK, "scheduler", *at, *arguments)
+        process = self.start(*before, DASK, "scheduler", *at, *arguments)
         wait_until(lambda: self.file.exists() and self.file.read_text(), what="the scheduler")
         return process
 

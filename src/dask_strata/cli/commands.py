@@ -36,6 +36,12 @@ def _demo() -> click.Command:
     return command
 
 
+def _fetch() -> click.Command:
+    from dask_strata.cli.fetch import command
+
+    return command
+
+
 def _list() -> click.Command:
     from dask_strata.cli.list import command
 
@@ -141,6 +147,7 @@ def _import() -> click.Command:
 VERBS: dict[str, Verb] = {
     "record": Verb("run a script and record every Dask cluster that it uses", _record),
     "demo": Verb("record an example run: the first thing to try", _demo),
+    "fetch": Verb("copy runs here from a scheduler that has another file system", _fetch),
     "list": Verb("list the runs in a folder", _list),
     "show": Verb("summary of a run: tasks, times, errors, insights", _show),
     "report": Verb("write one HTML page: verdict, timeline, tables", _report),

@@ -20,6 +20,8 @@ from dask_strata.store.safe_files import share_as
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dask_strata.recorder.launch import Joined
+
 #: Longest wait for workers, which end a moment after the script that started them.
 _GRACE_SECONDS = 10.0
 
@@ -70,11 +72,9 @@ def record_command(
     outcome = launch(module, command_line, chosen)
     err = console(stderr=True)
     for joined in outcome.joined:
-        err.print(
-            f"dask-strata: the script's client is recorded in {joined}, a run that its scheduler "
-            "had started.",
-            soft_wrap=True,
-        )
+        _print_joined(joined, err)
+        if joined.copy is not None and is_url(chosen.runs):
+            _upload(joined.copy, f"{absolute(chosen.runs)}/{joined.copy.name}", err)
     if not outcome.runs and not outcome.joined:
         err.print(
             "dask-strata: nothing was recorded: the script neither started a Dask cluster nor "
@@ -96,6 +96,17 @@ def record_command(
         with suppress(OSError):  # not empty: an upload was interrupted
             outcome.spool.rmdir()
     return outcome.status
+
+
+def _print_joined(joined: Joined, err: Console) -> None:
+    from dask_strata.report.words import visible
+
+    text = (
+        f"the script's client is recorded in {joined.place}, a run that its scheduler had started"
+    )
+    if joined.copy is not None:
+        text += f"; a copy, as far as it is recorded, is in {_shortest(joined.copy)}"
+    err.print(f"dask-strata: {visible(text)}.", soft_wrap=True, markup=False)
 
 
 def _report(folder: Path, err: Console, url: str | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import logging
 import os
 import secrets
@@ -28,7 +29,14 @@ from dask_strata.recorder.session import joined_note
 from dask_strata.recorder.upload import session_spool
 from dask_strata.store.copies.place import absolute, is_url
 from dask_strata.store.frames import Batch
-from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest, new_run_id, process_identity
+from dask_strata.store.manifest import (
+    MANIFEST,
+    SEGMENTS,
+    SUFFIX,
+    Manifest,
+    new_run_id,
+    process_identity,
+)
 from dask_strata.store.reader import find_runs
 from dask_strata.store.sinks import FileSink
 
@@ -36,6 +44,25 @@ logger = logging.getLogger("dask_strata")
 
 _PRELOAD = "dask_strata"
 _PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A run that the script joined: its scheduler had started it.
+
+    Attributes
+    ----------
+    place : str
+        Its folder; with the host in front if it is on another machine.
+    copy : Path or None
+        Folder of its copy on this machine.
+    folder : Path
+        Its folder, without the host.
+    """
+
+    place: str
+    copy: Path | None
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -48,15 +75,15 @@ class Outcome:
         Exit status, as a shell reports it.
     runs : tuple of Path
         Folders of the runs that the script started, on this machine.
-    joined : tuple of str
-        Folders or URLs of the other runs that contain its clients.
+    joined : tuple of Joined
+        The other runs that contain its clients.
     spool : Path or None
         The folder that was made for runs until they are uploaded, if their place is a URL.
     """
 
     status: int
     runs: tuple[Path, ...]
-    joined: tuple[str, ...]
+    joined: tuple[Joined, ...]
     spool: Path | None = None
 
 
@@ -93,7 +120,7 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
     environment = {**os.environ, **_variables(settings)}
     status = _run(command, environment)
     started = tuple(_runs_of(runs, session))
-    joined = tuple(f for f in _joined(runs, session) if Path(f) not in started)
+    joined = tuple(j for j in _joined(runs, session) if j.folder not in started)
     return Outcome(status, started, joined, runs if is_url(settings.runs) else None)
 
 
@@ -244,14 +271,21 @@ def _signals(child: Callable[[], Any], *, forward_interrupt: bool) -> Iterator[N
             signal.signal(number, handler)
 
 
-def _joined(runs: Path, session: str) -> list[str]:
+def _joined(runs: Path, session: str) -> list[Joined]:
     note = joined_note(runs, session)
     try:
-        folders = note.read_text(encoding="utf-8").splitlines()
+        lines = note.read_text(encoding="utf-8").splitlines()
         note.unlink()
     except OSError:
         return []
-    return list(dict.fromkeys(folders))
+    found = []
+    for facts in map(json.loads, dict.fromkeys(lines)):
+        folder, copy = Path(facts["folder"]), facts["copy"]
+        here = copy is None and (folder / MANIFEST).exists()
+        elsewhere = facts["url"] or f"{facts['host'] or 'the scheduler'}:{folder}"
+        place = str(folder) if here else elsewhere
+        found.append(Joined(place, None if copy is None else Path(copy), folder))
+    return found
 
 
 def _runs_of(runs: Path, session: str) -> Iterator[Path]:

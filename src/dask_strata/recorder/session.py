@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import sys
 from dataclasses import replace
@@ -11,14 +13,18 @@ from typing import Any
 
 from dask_strata.config import Settings, read_settings
 from dask_strata.errors import RecordingError, StrataError
+from dask_strata.recorder.copying.place import Marker
+from dask_strata.recorder.copying.receiver import Receiver, copy_name
 from dask_strata.recorder.upload import folder_of_session
+from dask_strata.store.copies.origin import Origin
 from dask_strata.store.copies.place import absolute, is_url
+from dask_strata.store.manifest import Manifest
 
 logger = logging.getLogger("dask_strata")
 
 #: Recorders of this process's clients by client id, each with the id of the run that the client
-#: has to end, if it started one.
-_clients: dict[str, tuple[Any, str | None]] = {}
+#: has to end, if it started one, and with the thread that copies the run, if it is elsewhere.
+_clients: dict[str, tuple[Any, str | None, Any]] = {}
 
 #: Longest wait for the scheduler's reply at the end of a recording.
 _DETACH_SECONDS = 30
@@ -65,12 +71,14 @@ async def setup(server: Any) -> None:
 
 async def teardown(server: Any) -> None:
     """Stop recording a client that closes; recorders of servers end when the server has closed."""
-    recorder, run_id = _clients.pop(getattr(server, "id", ""), (None, None))
+    recorder, run_id, receiver = _clients.pop(getattr(server, "id", ""), (None, None, None))
     try:
         if recorder is not None:
             await recorder.close()
         if run_id is not None:
             await _detach(server, run_id)
+        if receiver is not None:
+            await receiver.finish()
     except Exception as error:  # noqa: BLE001  the client must close
         logger.warning(
             "dask-strata could not stop recording a client: %s: %s", type(error).__name__, error
@@ -109,16 +117,21 @@ async def _setup_client(client: Any, settings: Settings) -> None:
         )
         return
     spec = runs[run_id] if run_id else list(runs.values())[-1]
-    _clients[client.id] = ClientRecorder(client, spec), run_id
+    receiver = None
+    if settings.session:
+        try:
+            receiver = await copy_home(client, spec, settings, owned=run_id is not None)
+        except RecordingError as error:
+            logger.warning("dask-strata: %s", error.message)
+    _clients[client.id] = ClientRecorder(client, spec), run_id, receiver
     if settings.session and run_id is None:
         noted_in = folder_of_session(settings)
         if noted_in is not None:
-            spooled_there = Path(spec["folder"]).parent == noted_in
-            folder = spec["folder"] if spooled_there else spec.get("url", spec["folder"])
-            note_joined(noted_in, settings.session, folder)
+            copy = None if receiver is None else str(receiver.folder)
+            note_joined(noted_in, settings.session, spec, copy)
 
 
-def note_joined(runs: Path, session: str, folder: str) -> None:
+def note_joined(runs: Path, session: str, spec: dict[str, Any], copy: str | None = None) -> None:
     """Note for `dask-strata record` that the script joined a run that it did not start.
 
     Parameters
@@ -127,12 +140,16 @@ def note_joined(runs: Path, session: str, folder: str) -> None:
         Folder of all runs.
     session : str
         Id of the `dask-strata record` command.
-    folder : str
-        Folder of the joined run.
+    spec : dict
+        The joined run, as its scheduler announces it.
+    copy : str, optional
+        Folder of the copy of the run on this machine.
     """
     runs.mkdir(parents=True, exist_ok=True)
+    facts = {"folder": spec["folder"], "host": spec.get("host"), "copy": copy}
+    facts["url"] = spec.get("url")
     with joined_note(runs, session).open("a", encoding="utf-8") as file:
-        file.write(folder + "\n")
+        file.write(json.dumps(facts) + "\n")
 
 
 def joined_note(runs: Path, session: str) -> Path:
@@ -159,6 +176,8 @@ async def announced(client: Any) -> dict[str, dict[str, Any]]:
 async def attach(client: Any, settings: Settings, name: str | None = None) -> dict[str, Any]:
     """Start recording a client's cluster; return the spec of the run.
 
+    If that fails, or is cancelled, nothing is left behind on the cluster.
+
     Parameters
     ----------
     client : distributed.Client
@@ -171,20 +190,61 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
     Returns
     -------
     dict
-        Run id, folder and settings of the recording.
+        Run id, settings, host and folder of the recording. If ``spooled`` is true, the scheduler
+        does not see the folder that the settings name.
 
     Raises
     ------
     RecordingError
-        The scheduler cannot be reached or lacks a compatible dask-strata, or it cannot create
-        the folder.
+        The scheduler cannot be reached or lacks a compatible dask-strata, or the folder cannot
+        be created.
     """
+    from dask_strata.recorder.roles.scheduler import SchedulerRecorder
+
+    marker = None if is_url(settings.runs) else _marker(settings.runs)
+    seen = None if marker is None else marker.path
+    recorder = SchedulerRecorder(settings, name or run_name(settings), client.id, seen)
+    # Cancelling the request would not stop the scheduler: wait for its answer, then detach.
+    registering = asyncio.ensure_future(_register(client, recorder))
+    try:
+        await asyncio.shield(registering)
+        return (await announced(client))[recorder.run_id]
+    except BaseException as error:
+        await _withdraw(client, recorder.run_id, registering)
+        if isinstance(error, StrataError) or not isinstance(error, Exception):
+            raise
+        raise RecordingError(
+            f"The scheduler at {client.scheduler.address} could not be recorded: "
+            f"{type(error).__name__}: {error}."
+        ) from error
+    finally:
+        if marker is not None:
+            marker.remove()
+
+
+def _marker(runs: str) -> Marker:
+    try:
+        return Marker(Path(runs))
+    except OSError as error:
+        raise RecordingError(
+            f"This process cannot write {runs}: {error}.",
+            hint="Choose a folder that it can write to.",
+        ) from error
+
+
+async def _withdraw(client: Any, run_id: str, registering: asyncio.Future[None]) -> None:
+    """Detach after a failure, unless the scheduler's recorder has reported it and is gone."""
+    await asyncio.wait([registering], timeout=_DETACH_SECONDS)
+    failed = registering.exception() if registering.done() else None
+    if failed is None or isinstance(failed.__cause__, OSError):
+        with contextlib.suppress(Exception):  # the first failure is the one to report
+            await asyncio.wait_for(_detach(client, run_id, discard=True), _DETACH_SECONDS)
+
+
+async def _register(client: Any, recorder: Any) -> None:
     from distributed.comm import CommClosedError
     from distributed.protocol.pickle import dumps
 
-    from dask_strata.recorder.roles.scheduler import SchedulerRecorder
-
-    recorder = SchedulerRecorder(settings, name or run_name(settings), client.id)
     try:
         answer = await client.scheduler.register_scheduler_plugin(
             plugin=dumps(recorder), name=recorder.name, idempotent=True
@@ -219,15 +279,55 @@ async def attach(client: Any, settings: Settings, name: str | None = None) -> di
             f"The scheduler at {client.scheduler.address} refused to record: "
             f"{answer.get('exception_text') or answer.get('message')}."
         )
-    return (await announced(client))[recorder.run_id]
 
 
-async def _detach(client: Any, run_id: str) -> None:
+async def copy_home(
+    client: Any, spec: dict[str, Any], settings: Settings, *, owned: bool
+) -> Receiver | None:
+    """Copy a run to this machine while it is recorded; return None if it is here already.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    spec : dict
+        The run, as its scheduler announces it.
+    settings : Settings
+        The settings of this process, with the folder of runs.
+    owned : bool
+        Whether the recording ends with this client.
+
+    Raises
+    ------
+    RecordingError
+        The run is elsewhere and cannot be copied.
+    """
+    runs, there = folder_of_session(settings), Path(spec["folder"])
+    if "url" in spec or runs is None:
+        return None
+    with contextlib.suppress(StrataError):
+        # A spool may be visible here, too, but it is removed at the end.
+        if not spec.get("spooled") and Manifest.read(there).run_id == spec["run"]:
+            return None
+    origin = Origin(spec["run"], client.scheduler.address, str(spec.get("host")), str(there))
+    if "host" not in spec:  # of an earlier version
+        raise RecordingError(f"The run in {there}, where the scheduler is, cannot be copied.")
+    folder = runs / copy_name(there.name)
+    receiver = Receiver(client, origin, folder, settings.access, owned=owned)
+    try:
+        await receiver.start()
+    except BaseException:
+        await receiver.discard()
+        raise
+    return receiver
+
+
+async def _detach(client: Any, run_id: str, *, discard: bool = False) -> None:
     from distributed.protocol.pickle import dumps
 
     from dask_strata.recorder.roles.scheduler import Detacher
 
-    detacher = Detacher(run_id)
+    detacher = Detacher(run_id, discard=discard)
     await client.scheduler.register_scheduler_plugin(
         plugin=dumps(detacher), name=detacher.name, idempotent=False
     )
@@ -252,17 +352,18 @@ class Session:
         self._settings = replace(settings, runs=absolute(settings.runs))
         self._name = name
         self._recorder: Any = None
+        self._receiver: Receiver | None = None
         self._spec: dict[str, Any] = {}
 
     @property
     def place(self) -> str:
-        """Folder or URL of the run; available after `begin`."""
-        folder = str(self._spec["folder"])
+        """Folder of the run on this machine, or its URL; available after `begin`."""
+        folder = Path(self._spec["folder"]) if self._receiver is None else self._receiver.folder
         runs = self._settings.runs
-        return f"{runs}/{Path(folder).name}" if is_url(runs) else folder
+        return f"{runs}/{folder.name}" if is_url(runs) else str(folder)
 
     async def begin(self) -> None:
-        """Start the recording.
+        """Start the recording. If that fails, nothing is left behind.
 
         Raises
         ------
@@ -273,18 +374,39 @@ class Session:
 
         self._spec = await attach(self.client, self._settings, self._name)
         try:
+            if self._spec.get("spooled"):
+                self._receiver = await copy_home(
+                    self.client, self._spec, self._settings, owned=True
+                )
             self._recorder = ClientRecorder(self.client, self._spec)
         except BaseException:
-            await _detach(self.client, self._spec["run"])
+            await self.discard()
             raise
 
+    async def discard(self) -> None:
+        """End a recording that cannot be read on this machine, and remove it; never raises."""
+        if self._recorder is not None:
+            await self._recorder.close("detached")
+        if self._receiver is not None:
+            await self._receiver.discard()
+        await self._detach(discard=True)
+
     async def end(self) -> None:
-        """End the recording and detach from the cluster, if it still runs; never raises."""
+        """End the recording and detach from the cluster, if it still runs; never raises.
+
+        A run that is recorded elsewhere is then copied to its end.
+        """
         await self._recorder.close("detached")
+        await self._detach()
+        if self._receiver is not None:
+            await self._receiver.finish()
+
+    async def _detach(self, *, discard: bool = False) -> None:
         if self.client.status != "running":
             return
+        ended = _detach(self.client, self._spec["run"], discard=discard)
         try:
-            await asyncio.wait_for(_detach(self.client, self._spec["run"]), _DETACH_SECONDS)
+            await asyncio.wait_for(ended, _DETACH_SECONDS)
         except Exception as error:  # noqa: BLE001  must not hide an exception of the `with` block
             logger.warning(
                 "dask-strata could not detach from %s: %s: %s",
@@ -296,3 +418,5 @@ class Session:
     def leave(self) -> None:
         """End the recording of a client that has closed; its event loop may have ended, too."""
         self._recorder.leave("detached")
+        if self._receiver is not None:
+            self._receiver.finish_blocking()

@@ -5,9 +5,11 @@ It also sends recorders to workers and nannies, through Dask's own plugins.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,6 +20,8 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_strata.config import VERSION, Settings, read_settings, understood
+from dask_strata.recorder.copying.place import sees, spool_folder
+from dask_strata.recorder.copying.sender import CLOSE_SECONDS, Senders, SentRun
 from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
@@ -41,7 +45,8 @@ from dask_strata.recorder.sources.loop_lag import LoopMonitor
 from dask_strata.recorder.sources.scheduler_samples import SchedulerSamples
 from dask_strata.recorder.sources.segment_names import SegmentNames
 from dask_strata.recorder.sources.transitions import PluginSource, TransitionSource
-from dask_strata.recorder.upload import UploadThread, spool_folder
+from dask_strata.recorder.upload import UploadThread
+from dask_strata.recorder.upload import spool_folder as upload_folder
 from dask_strata.schema.values import INTERRUPTED_UPLOAD
 from dask_strata.store.copies.place import absolute, is_url, shown
 from dask_strata.store.copies.upload import remove_spool
@@ -60,6 +65,9 @@ logger = logging.getLogger("dask_strata")
 #: Number and duration of waits for the last transitions of a closed scheduler.
 _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
+
+#: Delay in seconds after which a run that nobody fetches is reported.
+_KEPT_SECONDS = 10
 
 _ENDED = (Status.closed, Status.failed)
 _CLOSING = (Status.closing, Status.closed)
@@ -80,6 +88,10 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         Name of the run.
     owner : str, optional
         Id of the client that started the recording, which ends when this client disconnects.
+    marker : str, optional
+        Path of a file that the client created in the folder of runs. If this scheduler does not
+        see it, the run is spooled: written to a folder of the scheduler's own, from which the
+        client fetches it.
     """
 
     idempotent = True
@@ -88,9 +100,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
     # Dask's log, this must do nothing: cheapest is a C method that accepts any arguments.
     transition = staticmethod("".format)
 
-    def __init__(self, settings: Settings, name: str, owner: str | None = None) -> None:
+    def __init__(
+        self, settings: Settings, name: str, owner: str | None = None, marker: str | None = None
+    ) -> None:
         self.run_id = new_run_id()
-        self.owner = owner
+        self.owner, self.marker = owner, marker
         self.name = plugin_name(self.run_id)
         self.settings = with_secret(replace(settings, runs=absolute(settings.runs)))
         created = now_ns()
@@ -107,7 +121,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._upload: UploadThread | None = None
 
     def __reduce__(self) -> Any:
-        return _restore, (self.settings, self.manifest, str(self.folder), self.owner)
+        facts = (self.settings, self.manifest, str(self.folder), self.owner, self.marker)
+        return _restore, facts
 
     @property
     def recording(self) -> bool:
@@ -127,14 +142,18 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         facts = {"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()}
         if self.settings.leave_out:
             facts = Replacing(self.settings).facts(facts)
+        spooled = self.marker is not None and not sees(self.marker)
         if is_url(self.settings.runs):
-            self.folder = spool_folder(self.settings, self.folder.name)
-        replace(self.manifest, scheduler=facts).write(self.folder, self.settings.access)
-        if is_url(self.settings.runs):
-            self._upload = await self._started_upload()
+            self.folder = upload_folder(self.settings, self.folder.name)
+        elif spooled:
+            self.folder = spool_folder(self.folder.name)
+        self._sent = SentRun(self.run_id, self.folder, socket.gethostname(), spooled=spooled)
         self._scheduler = scheduler
-        self._engine = Engine("scheduler", self.run_id, self.folder, self.settings)
         try:
+            replace(self.manifest, scheduler=facts).write(self.folder, self.settings.access)
+            if is_url(self.settings.runs):
+                self._upload = await self._started_upload()
+            self._engine = Engine("scheduler", self.run_id, self.folder, self.settings)
             spec = self._attach(scheduler, self._engine)
             await scheduler.register_worker_plugin(
                 comm=None, plugin=dumps_worker_plugin(spec), name=self.name, idempotent=False
@@ -144,6 +163,10 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             )
         except BaseException:
             await self.stop("could not start")
+            if self._upload is not None:
+                self._upload.end()
+            Senders.of(scheduler).remove(self.run_id)
+            self._sent.remove_spool()
             raise
 
     async def _started_upload(self) -> UploadThread:
@@ -191,15 +214,17 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._add_present(scheduler)
         self._spec = {
             "run": self.run_id,
-            "folder": str(self.folder),
+            **self._sent.facts,
             "settings": replace(self.settings, runs=shown(self.settings.runs)).chosen(),
         }
         if self._upload is not None:
             self._spec["url"] = shown(self._upload.url)
+        Senders.of(scheduler).add(self._sent)
         self._announce()
         return self._spec
 
     def _announce(self) -> None:
+        Senders.of(self._scheduler).announce()
         self._scheduler.task_metadata.setdefault(METADATA, {})[self.run_id] = self._spec
 
     def _revoke(self) -> None:
@@ -304,9 +329,18 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._events.logged(topic, msg)
 
     async def before_close(self) -> None:
-        """Flush: the process may exit right after the scheduler has closed."""
+        """Flush: the process may exit right after the scheduler has closed.
+
+        If a client fetches the run, wait until it has everything: the connections close next.
+        """
         if self._engine is not None:
             self._engine.flush()
+        if self.recording and self._sent.spooled and self._sent.is_asked():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.stop("closed"), CLOSE_SECONDS)
+            if await self._sent.delivered(CLOSE_SECONDS):
+                self._sent.remove_spool()
+            self._report_kept()
 
     # Frames of processes that cannot write the run's folder arrive over Dask's comms.
 
@@ -336,8 +370,30 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         await self._started_engine().finish_and_wait(reason)
         if self._upload is not None:
             await self._upload.ended()
+        if self._sent.spooled:
+            await Senders.of(scheduler).on_thread(self._relay.join, CLOSE_SECONDS)
+            self._sent.ended = True
+            scheduler.loop.call_later(_KEPT_SECONDS, self._report_kept)
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
+
+    async def discard(self) -> None:
+        """Remove a run that is spooled for a client, which does not want it any more."""
+        if self._sent.spooled:
+            senders = Senders.of(self._scheduler)
+            await senders.on_thread(self._sent.remove_spool)
+            senders.remove(self.run_id)
+
+    def _report_kept(self) -> None:
+        """Log where a spooled run is that its client has not fetched."""
+        if self._sent.folder.exists() and not self._sent.is_asked():
+            logger.warning(
+                "dask-strata keeps run %s in %s: its client did not fetch it. While this scheduler "
+                "runs, fetch it with: dask-strata fetch %s -o RUNS",
+                self.run_id,
+                self.folder,
+                self._scheduler.address,
+            )
 
     def facts(self) -> Iterable[Callable[[], None]]:
         """Return the actions that gather facts of the scheduler's process."""
@@ -366,6 +422,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             restored.callback(self.__dict__.pop, "transition", None)
             restored.callback(self._relay.close)
             restored.callback(self._page.remove)
+            if not self._sent.spooled:
+                restored.callback(Senders.of(scheduler).remove, self.run_id)
             self._settle(engine)
             self._transitions.remove()
             engine.flush()
@@ -386,11 +444,15 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 
 
 def _restore(
-    settings: Settings, manifest: Manifest, folder: str, owner: str | None
+    settings: Settings,
+    manifest: Manifest,
+    folder: str,
+    owner: str | None,
+    marker: str | None = None,
 ) -> SchedulerRecorder:
     # The client may have another version, with other settings.
     settings = read_settings(understood(vars(settings))[0])
-    recorder = SchedulerRecorder(settings, manifest.name, owner)
+    recorder = SchedulerRecorder(settings, manifest.name, owner, marker)
     recorder.run_id = manifest.run_id
     recorder.name = plugin_name(manifest.run_id)
     recorder.manifest = manifest
@@ -405,10 +467,12 @@ class Detacher(SchedulerPlugin):
     ----------
     run_id : str
         Id of the run.
+    discard : bool, optional
+        Whether to remove a run that is spooled for its client.
     """
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
+    def __init__(self, run_id: str, *, discard: bool = False) -> None:
+        self.run_id, self.discard = run_id, discard
         self.name = f"dask-strata-detach-{run_id}"
 
     async def start(self, scheduler: Any) -> None:
@@ -416,3 +480,5 @@ class Detacher(SchedulerPlugin):
         recorder = scheduler.plugins.get(plugin_name(self.run_id))
         if isinstance(recorder, SchedulerRecorder):
             await recorder.stop()
+            if self.discard:
+                await recorder.discard()

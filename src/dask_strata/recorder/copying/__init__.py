@@ -1,0 +1,1 @@
+"""Bringing a run to its client's machine, over Dask's connections."""
