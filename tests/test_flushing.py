@@ -88,7 +88,7 @@ def test_flushed_rows_survive_the_worker(client: Client, runs: Path, tmp_path: P
     assert "last-words" in keys(
         run, f"from worker_transitions where {of_dead} and finish_state = 'executing'"
     )
-    assert {f.process for f in run.check().missing} == {dead["process"]}
+    assert {f.process for f in run.check().incomplete} == {dead["process"]}
 
 
 def test_a_client_flushes_the_rows_of_its_process(client: Client, runs: Path) -> None:

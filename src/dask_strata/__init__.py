@@ -1,17 +1,24 @@
 """A flight recorder for Dask.distributed.
 
 `record` records a cluster, `open_run` opens a recorded run, `live` returns the state of a running
-cluster. This module is also a Dask preload: see `dask_setup`. Heavy modules are imported on first
+cluster. This module is also a Dask preload, see `dask_setup`, and an extension of IPython, see
+`load_ipython_extension`. Heavy modules are imported on first
 use, because every worker imports this one.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if "distributed.preloading" in sys.modules:  # Dask may be about to preload this module
+    from dask_strata.recorder import preload_lines
+
+    preload_lines.demote()
 
 if TYPE_CHECKING:
     from dask_strata import capture
-    from dask_strata.api import Run, Task, open_run, record
+    from dask_strata.api import Run, Task, doctor, open_run, record
     from dask_strata.errors import StrataError
     from dask_strata.flushing import flush
     from dask_strata.metrics import count, section, track_metrics
@@ -29,8 +36,10 @@ __all__ = [
     "count",
     "dask_setup",
     "dask_teardown",
+    "doctor",
     "flush",
     "live",
+    "load_ipython_extension",
     "open_run",
     "record",
     "section",
@@ -47,7 +56,7 @@ def __getattr__(name: str) -> Any:
         from dask_strata.config import VERSION
 
         return VERSION
-    if name in ("Run", "Task", "open_run", "record"):
+    if name in ("Run", "Task", "doctor", "open_run", "record"):
         from dask_strata import api
 
         return getattr(api, name)
@@ -72,6 +81,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Define ``%%strata``, which records one cell: for ``%load_ext dask_strata`` in IPython."""
+    from dask_strata.cli.magic import load
+
+    load(shell)
 
 
 async def dask_setup(server: Any) -> None:

@@ -1,10 +1,11 @@
-"""The public interface in Python: `open_run` and `record`."""
+"""The public interface in Python: `open_run`, `record` and `doctor`."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -12,6 +13,7 @@ from typing import Any, cast
 from dask_strata import run as tables
 from dask_strata.config import read_settings
 from dask_strata.errors import RecordingError, StrataError, UsageError
+from dask_strata.recorder.doctor import diagnosis
 from dask_strata.recorder.session import Session
 
 logger = logging.getLogger("dask_strata")
@@ -63,6 +65,9 @@ class Run(tables.Run):
         The run's folder.
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        its id, or the name of its script.
 
     Raises
     ------
@@ -70,6 +75,8 @@ class Run(tables.Run):
         The folder is not a run.
     NewerRunError
         The run was written by a newer version of dask-strata.
+    UsageError
+        There is no such client.
 
     Examples
     --------
@@ -92,7 +99,8 @@ class Run(tables.Run):
         Returns
         -------
         dask_strata.analysis.check.check.Check
-            Whether the record is complete (``ok``), and the ``findings``.
+            How complete the record is (``grade``), whether it is for each task (``ok``), and
+            the ``findings``.
         """
         from dask_strata.analysis.check import check
 
@@ -139,7 +147,7 @@ class Run(tables.Run):
         return dependents_of(self, uri)
 
 
-def open_run(path: str | Path, *, align: bool = True) -> Run:
+def open_run(path: str | Path, *, align: bool = True, client: str | None = None) -> Run:
     """Open a run. Tables are read on first use.
 
     Parameters
@@ -148,6 +156,9 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The run's folder, or its URL, such as ``s3://bucket/runs/2026-…``.
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        its id, or the name of its script.
 
     Returns
     -------
@@ -159,13 +170,15 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The folder is not a run.
     NewerRunError
         The run was written by a newer version of dask-strata.
+    UsageError
+        There is no such client.
 
     Examples
     --------
     >>> run = open_run("runs/2026-…")  # doctest: +SKIP
     >>> run.tasks.to_pandas()  # doctest: +SKIP
     """
-    return Run(path, align=align)
+    return Run(path, align=align, client=client)
 
 
 class record:  # noqa: N801  used as a statement: `with record(...)`
@@ -179,9 +192,11 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     client : distributed.Client, optional
         A client of the cluster; the current one by default.
     name : str, optional
-        Name of the run; by default the name of the script.
+        Name of the run; by default that of the script, module or notebook.
     **settings
         Settings of dask-strata, with ``_`` for ``-`` and ``.``, for example ``code=False``.
+        With ``clients="all"`` the run has the tasks of all clients of the cluster; by default it
+        has the client's own tasks and those that they depend on.
 
     Raises
     ------
@@ -214,6 +229,8 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         **settings: Any,
     ) -> None:
         chosen = read_settings(**settings, runs=None if runs is None else str(runs))
+        if chosen.clients is None:
+            chosen = replace(chosen, clients="own")
         self._session = Session(_client(client), chosen, name)
         self._run: Run | None = None
 
@@ -317,6 +334,53 @@ def _not_recorded(error: Exception) -> Run:
     reason = " ".join(reason.split())
     logger.warning("dask-strata does not record: %s", reason)
     return cast("Run", NotRecorded(reason))
+
+
+class Diagnosis(diagnosis.Diagnosis):
+    """The answer of `doctor`; ``print`` shows it."""
+
+    def __str__(self) -> str:
+        from dask_strata.report.cluster.doctor import plain_diagnosis
+
+        return plain_diagnosis(self)
+
+    __repr__ = __str__
+
+
+def doctor(client: Any = None) -> Any:
+    """Return whether the cluster of a client is recorded, and the remedy otherwise.
+
+    As ``dask-strata doctor ADDRESS``, for clusters that need a client of their own kind. Nothing
+    is left behind on the cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        A client of the cluster; the current one by default.
+
+    Returns
+    -------
+    Diagnosis
+        ``recorded``, ``processes``, ``places`` and ``problems``; ``print`` shows all of it. With an
+        asynchronous client, an awaitable of it.
+
+    Raises
+    ------
+    UsageError
+        There is no client.
+
+    Examples
+    --------
+    >>> print(doctor(client))  # doctest: +SKIP
+    """
+    chosen = _client(client)
+    return chosen.sync(_diagnose, chosen)
+
+
+async def _diagnose(client: Any) -> Diagnosis:
+    from dask_strata.recorder.doctor.cluster import diagnose_cluster
+
+    return Diagnosis(**vars(await diagnose_cluster(client)))
 
 
 def _client(client: Any) -> Any:

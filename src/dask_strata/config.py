@@ -123,6 +123,14 @@ def _left_out(value: Any) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
+def _clients(value: Any) -> str | None:
+    if value is None:
+        return None
+    if value not in ("own", "all"):
+        raise ValueError("must be own or all")
+    return str(value)
+
+
 def _library(value: Any) -> str | None:
     if value is True:
         return "auto"
@@ -207,7 +215,18 @@ class Settings:
     )
     name: str | None = field(
         metadata=_setting(
-            _text, default=None, meaning="Name of the run; by default the name of the script."
+            _text,
+            default=None,
+            meaning="Name of the run; by default that of the client's script, module or notebook.",
+        )
+    )
+    clients: str | None = field(
+        metadata=_setting(
+            _clients,
+            default=None,
+            meaning="Whose tasks are recorded: own (those of the client that starts the recording, "
+            "and all that they depend on) or all. By default own for `dask_strata.record` in "
+            "Python, and all for the preload and `dask-strata record`; see `docs/clients.md`.",
         )
     )
     access: str = field(

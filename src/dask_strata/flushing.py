@@ -6,16 +6,18 @@ import asyncio
 import logging
 import threading
 import time
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 logger = logging.getLogger("dask_strata")
 
 
 class Recorder(Protocol):
-    """The interface that `flush` needs of the recorder of one Dask server or client."""
+    """The interface of a recorder that `flush` and the end on SIGTERM need."""
 
     loop: asyncio.AbstractEventLoop | None
+    stop_cluster: Callable[[str], Coroutine[Any, Any, None]] | None
 
     @property
     def in_own_process(self) -> bool:
@@ -26,6 +28,16 @@ class Recorder(Protocol):
 
     def flush_all(self, seconds: float) -> bool:
         """Flush, wait up to this many seconds, and return whether all rows were written."""
+
+    @property
+    def uses_loop(self) -> bool:
+        """Whether the event loop sends the rows."""
+
+    def finish(self, reason: str, *, wait: bool = True) -> None:
+        """End the recording."""
+
+    def join(self, seconds: float) -> None:
+        """Wait up to this many seconds for the end of the recording."""
 
 
 #: Recorders of this process, by process id in the record.
@@ -114,7 +126,7 @@ def flush(timeout: float = 5.0) -> bool:
 
 def _flush(timeout: float) -> bool:
     found = recorders()
-    loop = _running_loop()
+    loop = running_loop()
     if loop is not None and any(recorder.loop is loop for recorder in found):
         for recorder in found:
             recorder.flush_soon()
@@ -125,7 +137,8 @@ def _flush(timeout: float) -> bool:
     return all(done)
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs on this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -17,9 +17,9 @@ def test_the_sentence_counts_the_processes_of_a_role() -> None:
 
     def sentence(counted: int, of: int) -> str:
         findings = [Finding("ok", f"worker-{i}", "", counted=True) for i in range(counted)]
-        return Check(
-            ok=True, findings=tuple(findings), n_processes={"worker": of}
-        ).sentence.partition(" on ")[2]
+        return Check(findings=tuple(findings), n_processes={"worker": of}).sentence.partition(
+            " on "
+        )[2]
 
     assert sentence(1, 1) == "the worker"
     assert sentence(2, 2) == "both workers"

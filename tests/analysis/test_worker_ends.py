@@ -373,3 +373,41 @@ def test_workers_of_a_scheduler_that_closes_end_as_planned(deployment: Deploymen
     ends = rows(run, "select ended, reason from worker_ends")
     assert [end["ended"] for end in ends] == ["planned", "planned"], ends
     assert not [i.text for i in summarize(run).insights if "unexpectedly" in i.text]
+
+
+#: How a worker without a nanny ended, whether a task was lost with it, how many seconds before its
+#: scheduler, and why that ended; and whether the end was planned or not.
+TOGETHER = [
+    ("SIGTERM", False, 5, "closed", "planned"),
+    ("process exit", False, 5, "closed", "planned"),
+    ("SIGTERM", True, 1, "SIGTERM", "planned"),
+    ("SIGTERM", True, 1, "closed", "unexpected"),
+    ("SIGTERM", False, 60, "closed", "unexpected"),
+    (None, False, 1, "closed", "unexpected"),
+]
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_ends_with_the_cluster(tmp_path: Path, case: tuple[Any, ...]) -> None:
+    """An orderly end shortly before the scheduler's is planned, unless it cost a task."""
+    reason, loses, before, scheduler_reason, ended = case
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1", address="tcp://h:1")
+    worker = "tcp://h:2"
+    scheduler.write("worker_events", [
+        {"time": T0, "worker": worker, "action": "add", "reason": "1 threads, 1 bytes, pid 7"},
+        {"time": T0 + SECOND, "worker": worker, "action": "remove", "stimulus_id": "cleanup",
+         "reason": "unexpected: cleanup"},
+    ])  # fmt: skip
+    scheduler.write(
+        "scheduler_transitions",
+        [{"time": T0 + SECOND, "key": "a", "start_state": "processing", "finish_state": "released",
+          "worker": worker, "stimulus_id": "cleanup" if loses else "other"}],
+    )  # fmt: skip
+    scheduler.end(scheduler_reason, T0 + (1 + before) * SECOND)
+    process = Process(folder, "worker-1", address=worker)
+    if reason is not None:
+        process.end(reason, T0 + SECOND)
+    [end] = rows(open_run(folder), "select * from worker_ends")
+    assert end["ended"] == ended
+    assert (end["signal"] == "SIGTERM") == (reason == "SIGTERM")

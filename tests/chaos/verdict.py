@@ -136,7 +136,7 @@ class Truth:
     @cached_property
     def named(self) -> set[str]:
         """Processes for which `check` reports missing rows."""
-        return {finding.process for finding in self.run.check().missing}
+        return {finding.process for finding in self.run.check().incomplete}
 
     def of(self, kind: str) -> Iterator[Fact]:
         """Yield facts of one kind, without those of tasks that take too much memory."""
@@ -375,7 +375,7 @@ class Truth:
     def _wrongly_named(self) -> Iterator[str]:
         unrecorded = sum(pid not in self.pids for pid in self.disturbed)
         unidentified = unrecorded
-        for finding in self.run.check().missing:
+        for finding in self.run.check().incomplete:
             row = self.processes.get(finding.process)
             if row is not None and row["pid"] in self.disturbed:
                 continue

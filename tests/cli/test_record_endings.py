@@ -183,7 +183,7 @@ def test_a_killed_script_leaves_a_run_with_a_finding(
     assert not run.check().ok
     # Also a write may be cut, in its middle.
     assert not [
-        f for f in run.check().missing if not re.search("was killed|cut in the middle", f.text)
+        f for f in run.check().incomplete if not re.search("was killed|cut in the middle", f.text)
     ]
     assert run.path.name in (tmp_path / "process-0.log").read_text()
 

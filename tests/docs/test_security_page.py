@@ -19,6 +19,7 @@ REDACT = "tests/recorder/pipeline/test_redact.py::"
 PLANTED_FILE = "tests/docs/test_planted_secrets.py::"
 PLANTED = f"{PLANTED_FILE}test_only_documented_secrets_are_recorded"
 
+COPYING = "tests/recorder/copying/"
 ROWS = "tests/report/test_rows.py::"
 UPLOAD = "tests/store/copies/test_upload.py::"
 PERMISSIONS = "tests/store/test_permissions.py::"
@@ -33,6 +34,11 @@ PROVEN_BY = {
     "Of the environment,": (
         f"{SECURITY}test_what_is_recorded_by_default",
         "tests/recorder/environment/test_job.py::test_slurm",
+        "tests/recorder/environment/test_kubernetes.py::test_files",
+    ),
+    "The batch system's own": (
+        "tests/deployments/test_slurm_jobs.py::test_cancelled_and_pending",
+        "tests/recorder/jobs/test_outputs.py::test_squeue",
     ),
     "Dask's configuration and": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Arguments and results": (f"{SECURITY}test_what_is_recorded_by_default",),
@@ -154,6 +160,14 @@ PROVEN_BY = {
     "Recording opens no port:": (f"{SECURITY}test_recording_opens_no_port",),
     "The plugins that Dask sends": (
         "tests/recorder/test_plugins.py::test_a_pickle_has_names_only",
+    ),
+    "A run that a client copies": (
+        f"{COPYING}test_fetch.py::test_a_scheduler_cannot_write_outside_the_run",
+        "tests/store/copies/test_growth.py::test_names_that_lead_out_of_the_run_are_refused",
+        "tests/store/copies/test_growth.py::test_links_in_the_copy_are_not_followed",
+    ),
+    "While a scheduler that does not": (
+        f"{COPYING}test_elsewhere.py::test_only_the_user_can_open_the_spool",
     ),
     "Records that a process sends": (f"{SECURITY}test_records_go_to_segments_only",),
     "`dask-strata serve` listens": (f"{SECURITY}test_the_server_listens_on_loopback",),

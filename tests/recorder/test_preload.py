@@ -223,8 +223,8 @@ def test_a_worker_that_is_killed_is_restarted_by_its_nanny(deployment: Deploymen
         assert last["worker"] != victim
     # Only the last rows of the killed process are missing.
     (killed,) = rows(run, f"select process from processes where pid = {pid}")
-    assert [f.process for f in run.check().missing] == [killed["process"]]
-    assert "was killed" in run.check().missing[0].text
+    assert [f.process for f in run.check().incomplete] == [killed["process"]]
+    assert "was killed" in run.check().incomplete[0].text
     assert one(run, f"select count(exit_reason) from processes where pid = {new_pid}") == 1
 
 

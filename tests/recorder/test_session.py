@@ -444,17 +444,18 @@ def test_without_a_client_it_is_an_error(runs: Path) -> None:
     assert "client=" in str(caught.value.hint)
 
 
-def test_a_folder_that_cannot_be_created_is_an_error(client: Client, runs: Path) -> None:
-    """If the run cannot be created, `record` raises an error and leaves no trace."""
+def test_a_folder_that_cannot_be_created(
+    client: Client, runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The block runs, a line names the reason, and so does a use of the run; no trace is left."""
     runs.write_text("a file, where a folder should be")
     before = everywhere(client, runs)
-    with (
-        pytest.raises(dask_strata.StrataError, match="cannot write"),
-        dask_strata.record(runs, client=client),
-    ):
-        pytest.fail("the recording started")
+    with dask_strata.record(runs, client=client) as run:
+        assert work(client, "a") == 55
+    assert "dask-strata does not record: This process cannot write" in caplog.text
+    with pytest.raises(dask_strata.StrataError, match="Nothing was recorded"):
+        run.refresh()
     assert everywhere(client, runs) == before
-    assert work(client, "a") == 55
 
 
 # Two ways to record transitions.

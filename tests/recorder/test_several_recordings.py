@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +52,8 @@ def test_two_clients_record_at_once_and_end_in_either_order(
 ) -> None:
     """Each run is complete and has the tasks of its own time; no trace is left."""
     with Client(cluster) as other:
-        outer, inner = record(runs, client=client), record(runs, client=other)
+        outer = record(runs, client=client, clients="all")
+        inner = record(runs, client=other, clients="all")
         ends = {"outer": outer, "inner": inner}
         with contextlib.ExitStack() as stack:
             begun = {"outer": stack.enter_context(outer)}
@@ -71,6 +74,122 @@ def test_two_clients_record_at_once_and_end_in_either_order(
     both, alone = {"two", "three"}, {"four"}
     assert tags(begun["outer"]) == {"one"} | both | (alone if first == "inner" else set())
     assert tags(begun["inner"]) == both | (alone if first == "outer" else set())
+
+
+_ORDERS = ["A+ A- B+ B-", "A+ B+ A- B-", "A+ B+ B- A-", "B+ A+ A- B-"]
+
+
+@pytest.mark.parametrize("order", _ORDERS)
+def test_two_clients_record_their_own_tasks_in_any_order(
+    cluster: LocalCluster, client: Client, runs: Path, order: str
+) -> None:
+    """Each run has its own folder, name and end, and exactly its client's tasks of its time."""
+    with Client(cluster) as other:
+        clients = {"A": client, "B": other}
+        blocks = {
+            each: record(runs, client=clients[each], name=f"of {each}", tap=tap)
+            for each, tap in (("A", "auto"), ("B", "plugin"))
+        }
+        begun: dict[str, Run] = {}
+        expected: dict[str, set[str]] = {"A": set(), "B": set()}
+        active: set[str] = set()
+        for n, step in enumerate(order.split()):
+            each, begins = step[0], step[1] == "+"
+            if begins:
+                begun[each] = blocks[each].__enter__()
+                active.add(each)
+            else:
+                blocks[each].__exit__(None, None, None)
+                active.discard(each)
+            for name, of_name in clients.items():
+                tag = f"{name.lower()}{'xyzw'[n]}"
+                compute(of_name, tag, 5)
+                if name in active:
+                    expected[name].add(tag)
+        assert_nothing_left(client, runs)
+        assert "_graph_to_futures" not in vars(other)
+    assert len({run.path for run in begun.values()}) == 2
+    for each, run in begun.items():
+        assert_whole(run)
+        assert run.manifest.name == f"of {each}"
+        assert run.state == "complete"
+        assert tags(run) == expected[each]
+        found = rows(
+            run,
+            "select count(*) as n, any_value(client) as client from tasks "
+            "where not finished_before",
+        )
+        assert found == [{"n": 5 * len(expected[each]), "client": clients[each].id}]
+        lines = rows(run, "select distinct client from client_submissions")
+        assert lines == [{"client": clients[each].id}]
+
+
+_DIES = """
+import os, sys
+from distributed import Client
+from dask_strata import record
+
+with Client(sys.argv[1]) as client, record(sys.argv[2], client=client, name="dies"):
+    assert client.submit(abs, -1, key="dying-1").result() == 1
+    os._exit(9)
+"""
+
+
+def test_a_client_that_dies_ends_its_own_recording_only(
+    cluster: LocalCluster, client: Client, runs: Path, script: Any
+) -> None:
+    """The scheduler ends the run of a client that is gone; the other run goes on."""
+    with record(runs, client=client, name="lives") as run:
+        compute(client, "one")
+        address = cluster.scheduler_address
+        died = subprocess.run([sys.executable, script(_DIES), address, runs], check=False)
+        assert died.returncode == 9
+        wait_until(
+            lambda: {each.state for each in runs_in(runs)} == {"recording", "complete"},
+            what="the end of the other run",
+        )
+        compute(client, "two")
+    assert_nothing_left(client, runs)
+    assert_whole(run)
+    assert tags(run) == {"one", "two"}
+    [other] = [each for each in runs_in(runs) if each.manifest.name == "dies"]
+    assert tags(other) == {"dying"}
+    reasons = {
+        row["role"]: row["exit_reason"]
+        for row in rows(other, "select role, exit_reason from processes")
+    }
+    assert reasons["scheduler"] == "its client disconnected"
+    assert {finding.process.partition("-")[0] for finding in other.check().missing} == {"client"}
+
+
+def test_a_client_joins_no_recording_of_another_clients_tasks(
+    cluster: LocalCluster, client: Client, runs: Path
+) -> None:
+    """Neither with the preload nor under `dask-strata record`, where it gets a run of its own."""
+    preload = {"distributed.client.preload": ["dask_strata"], "dask_strata.runs": str(runs)}
+    with record(runs, client=client, name="own") as run:
+        with dask.config.set(preload), Client(cluster) as late:
+            compute(late, "late")
+        with (
+            dask.config.set({**preload, "dask_strata.session": "s1", "dask_strata.name": "all"}),
+            Client(cluster) as script,
+        ):
+            compute(script, "script")
+            compute(client, "mine")
+        compute(client, "after")
+    assert_nothing_left(client, runs)
+    wait_until(
+        lambda: {each.state for each in runs_in(runs)} == {"complete"}, what="the end of both runs"
+    )
+    [of_script] = [each for each in runs_in(runs) if each.manifest.name == "all"]
+    assert len(runs_in(runs)) == 2
+    for each in (run, of_script):
+        assert_whole(each)
+    assert tags(run) == {"mine", "after"}
+    assert tags(of_script) == {"script", "mine"}
+    addresses = {row["address"] for row in rows(run, "select address from processes")}
+    assert client.id in addresses
+    assert not addresses & {late.id, script.id}
 
 
 def test_one_client_records_nested_and_twice_the_same(
@@ -168,14 +287,14 @@ def test_a_nanny_whose_worker_restarts_at_the_end_detaches(
     assert_nothing_left(client, runs)
     compute(client, "two")
     assert tags(run) == {"one"}
-    cut = {f.process for f in run.check().missing if "was killed" in f.text}
+    cut = {f.process for f in run.check().incomplete if "was killed" in f.text}
     (process,) = rows(run, f"select process from processes where pid = {pid}")
     assert cut == {process["process"]}
 
 
 def test_a_restarted_cluster_is_still_announced(client: Client, runs: Path) -> None:
     """Dask clears all metadata in a restart: clients that connect later still find the run."""
-    with record(runs, client=client) as run:
+    with record(runs, client=client, clients="all") as run:
         client.restart(wait_for_workers=False)
         client.wait_for_workers(1)
         compute(client, "after")

@@ -232,6 +232,38 @@ def test_filters_and_tables_choose_what_is_drawn(page: Browser) -> None:
     assert "1 of 5" in page.text("#status")
 
 
+def test_several_clients_have_a_filter(browser: Browser, tmp_path: Path, page: Browser) -> None:
+    """One client has none; of two, each shows its own attempts."""
+    hidden = "return document.getElementById('f-client').parentElement.hidden"
+    assert page.js(hidden)
+    folder = pipeline(tmp_path / "shared")
+    scheduler = Process(folder, "scheduler-2", address="tcp://s:1")
+    scheduler.write(
+        "submissions",
+        [
+            {"submission": s, "client": f"Client-{s}", "time": T0 + SECOND // 2}
+            for s in ("one", "two")
+        ],
+    )
+    scheduler.write(
+        "graph_tasks",
+        [
+            {"key": key, "prefix": key.split("-")[0], "submission": submission}
+            for key, submission in (("sum-1", "one"), ("boom-1", "two"))
+        ],
+    )
+    scheduler.end()
+    browser.show(folder)
+    assert not browser.js(hidden)
+    names = "return [...document.getElementById('f-client').options].map((o) => o.value)"
+    assert browser.js(names) == ["", "Client-one", "Client-two"]
+    browser.js(
+        "const s = document.getElementById('f-client'); s.value = 'Client-two'; s.dispatchEvent(new Event('change'))"
+    )
+    assert "1 of 5" in browser.text("#status")
+    assert browser.errors() == []
+
+
 def test_tables_sort_by_value(page: Browser) -> None:
     """A click on a column's head sorts by its numbers, largest first."""
     first = "return document.querySelector('#prefixes tbody tr').innerText"

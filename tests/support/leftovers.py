@@ -25,6 +25,8 @@ def leftovers(server: Any, runs: str) -> list[str]:
             found.append(f"descriptor of {target}")
     found += [f"attribute {name}" for name in vars(server) if "strata" in name]
     found += [f"handler {name}" for name in server.handlers if "strata" in name]
+    found += [f"hook on {name}" for name, handler in server.handlers.items() if _ours(handler)]
+    found += [f"method {name}" for name, method in vars(server).items() if _ours(method)]
     for name in ("plugins", "worker_plugins", "nanny_plugins", "scheduler_plugins"):
         plugins = getattr(server, name, {})
         found += [f"{name}: {plugin}" for plugin in plugins if "strata" in str(plugin)]
@@ -37,6 +39,10 @@ def leftovers(server: Any, runs: str) -> list[str]:
         if log is not None and (type(log) is not deque or log.maxlen is None):
             found.append(f"{name} is {type(log)}, at most {log.maxlen}")
     return found
+
+
+def _ours(method: Any) -> bool:
+    return type(getattr(method, "__self__", None)).__module__.startswith("dask_strata")
 
 
 def on_scheduler(runs: str, dask_scheduler: Any = None) -> list[str]:

@@ -35,13 +35,20 @@ MEANINGS = {
     "blocked event loop": "free, while the worker's event loop was blocked and had tasks to start",
     "silent worker": "not known to be busy, after the last sign of life of a worker that was removed "
     "because it sent no heartbeats",
+    "other clients": "running tasks of other clients, whose tasks are not shown",
     "idle": "free, with nothing to wait for on the worker",
 }
 
 KINDS = tuple(MEANINGS)
 
 #: Kinds that belong to no prefix. Spill belongs to the prefix of the result.
-_WITHOUT_PREFIX = ("paused worker", "blocked event loop", "silent worker", "idle")
+_WITHOUT_PREFIX = (
+    "paused worker",
+    "blocked event loop",
+    "silent worker",
+    "other clients",
+    "idle",
+)
 
 PREFIX_KINDS = tuple(kind for kind in KINDS if kind not in _WITHOUT_PREFIX)
 
@@ -158,6 +165,8 @@ STATES = """
         union all by name
         select worker, start as a, stop as b, condition as kind from _worker_conditions
         where condition <> 'spill'
+        union all by name
+        select worker, start as a, stop as b, 'other clients' as kind from _other_executions
     ), spans as (
         select i.attempt, t.lifetime, greatest(i.a, t.t0) as a, least(i.b, t.t1) as b,
                coalesce(i.prefix, n.prefix, '(unknown)') as prefix, i.kind
@@ -180,6 +189,7 @@ STATES = """
                coalesce(sum(d) filter (kind = 'compute') over w, 0) as c,
                coalesce(sum(d) filter (kind = 'deserialize') over w, 0) as s,
                coalesce(sum(d) filter (kind = 'disk') over w, 0) as k,
+               coalesce(sum(d) filter (kind = 'other clients') over w, 0) as o,
                coalesce(sum(d) filter (kind = 'spill') over w, 0) as g,
                coalesce(sum(d) filter (kind = 'transfer') over w, 0) as x,
                coalesce(sum(d) filter (kind = 'waiting to fetch') over w, 0) as f,
@@ -191,7 +201,7 @@ STATES = """
         from edges
         window w as (partition by lifetime order by t rows between unbounded preceding and current row)
     ), states as (
-        select e.*, t.worker, t.nthreads, c + s + k as busy
+        select e.*, t.worker, t.nthreads, c + s + k + o as busy
         from steps e join lifetimes t on t.lifetime = e.lifetime where e.dt > 0
     ), counted as (
         -- If the number of threads is unknown, use the most that were ever busy at once.
@@ -251,6 +261,8 @@ _QUERY = (
     union all
     select null, 'silent worker', coalesce(sum(dt * silent), 0) / 1e9 from shares
     union all
+    select null, 'other clients', coalesce(sum(dt * o * running), 0) / 1e9 from shares
+    union all
     -- One join for both ends: with two, DuckDB may first join the ends with each other by worker.
     select e.prefix, case when e.kind = 'disk' then 'deserialize' else e.kind end,
            fsum(e.sign * case e.kind when 'transfer' then h.fetched when 'disk' then h.collected
@@ -259,7 +271,8 @@ _QUERY = (
     from (select lifetime, prefix, kind, a as t, -1 as sign from separate where b > a
           union all select lifetime, prefix, kind, b, 1 from separate where b > a) e
     join had h on h.lifetime = e.lifetime and h.t = e.t
-    where e.kind not in ('paused worker', 'blocked event loop', 'silent worker', 'assigned')
+    where e.kind not in ('paused worker', 'blocked event loop', 'silent worker', 'other clients',
+                         'assigned')
     group by all
 """
 )

@@ -68,8 +68,8 @@ _STEPS = (
     _READY
     + """
     , lifetimes as (
-        select epoch_ns(submitted) as start, epoch_ns(coalesce(finished, forgotten)) as stop
-        from tasks where submitted is not null
+        select epoch_ns(_since) as start, epoch_ns(coalesce(finished, forgotten)) as stop
+        from tasks where _since is not null
     )
     select start as t, 1 as unfinished, 0 as ready from lifetimes
     union all select stop, -1, 0 from lifetimes where stop is not null

@@ -163,6 +163,7 @@ _CAUSE_TEXTS = {
     "I/O": "opening files",
     "spill": "spilling results to disk or reading them back",
     "waiting for a worker": "waiting for a free worker thread",
+    "other clients": "waiting for worker threads that were busy with other clients' tasks",
     "waiting for a resource": "waiting for a resource that other tasks used, or for a worker that "
     "meets a restriction",
     "paused worker": "waiting for workers that Dask had paused because of their memory",
@@ -271,9 +272,10 @@ def _imbalance(spent: ThreadUse, path: CriticalPath) -> Iterator[Insight]:
 def _lost_workers(run: Run) -> Iterator[Insight]:
     ends = run.rows("""
         select cause, signal, exit_status, case when cause = 'closed' then reason end as reason,
-               max(memory_bytes) as memory_bytes, max(memory_limit_bytes) as memory_limit_bytes,
+               job_state, max(memory_bytes) as memory_bytes, max(memory_limit_bytes) as memory_limit_bytes,
                count(*) as n
-        from worker_ends where ended = 'unexpected' group by 1, 2, 3, 4 order by n desc, cause
+        from worker_ends left join _job_ends using (worker, stop)
+        where ended = 'unexpected' group by 1, 2, 3, 4, 5 order by n desc, cause
     """)
     if ends:
         how = ", ".join(f"{end['n']:,} {phrase_of(end)}" for end in ends[:_ENDS])

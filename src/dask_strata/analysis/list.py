@@ -129,7 +129,7 @@ def list_run(path: Path) -> dict[str, Any]:
             "from tasks where not finished_before"
         )[0]
         row |= {
-            "name": run.manifest.name,
+            "name": run.name,
             "state": run.state,
             "start": facts["first"],
             "duration_seconds": facts["seconds"],

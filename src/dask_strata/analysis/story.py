@@ -156,7 +156,18 @@ def _lines(run: Run, submission: str) -> Iterator[Event]:
     for row in rows:
         if row["file"]:
             where = f"{row['file']}:{row['line']} in {row['function']}"
-            yield Event(row["time"], "client", row["client"], where, row["code"] or "")
+            if row["cell"] is not None:
+                where = f"cell [{row['cell']}], {where}"
+            yield Event(row["time"], "client", row["client"], where, "\n".join(_code(row)))
+
+
+def _code(row: dict[str, Any]) -> Iterator[str]:
+    """Yield the user's line, and the cell of the notebook unless it is only this line."""
+    if row["code"]:
+        yield row["code"]
+    if row["cell_code"] and row["cell_code"] != row["code"]:
+        yield f"cell [{row['cell']}]:"
+        yield row["cell_code"]
 
 
 def _scheduler(task: Task) -> Iterator[Event]:

@@ -12,8 +12,10 @@ from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
 from dask_strata.analysis.failures import Failure, failures
 from dask_strata.analysis.insights import Insight, insights
 from dask_strata.analysis.io import Io, summarize_io
+from dask_strata.analysis.jobs import AbsentWorkers, Jobs, absent_workers, summarize_jobs
 from dask_strata.analysis.profile import ProfileSummary, summarize_profile
 from dask_strata.analysis.timeline.traffic import Moved, moved
+from dask_strata.run.clients import clients
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -69,6 +71,10 @@ class Summary:
     exit_status: int | None
     segment_bytes: int = 0
     io: Io | None = None
+    jobs: Jobs | None = None
+    absent_workers: tuple[AbsentWorkers, ...] = ()
+    #: Name of the client whose tasks alone the run shows; None if it has those of all clients.
+    client: str | None = None
 
     @property
     def overhead(self) -> float | None:
@@ -97,8 +103,8 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
                    finished is null and state not in ('memory', 'erred')) end as unfinished,
                (max(epoch_ns(case when state in ('processing', 'waiting', 'queued',
                                                           'no-worker') then last
-                                           else coalesce(finished, submitted, started) end))
-                         - min(epoch_ns(coalesce(submitted, started)))) / 1e9 as active
+                                           else coalesce(finished, _since, started) end))
+                         - min(epoch_ns(coalesce(_since, started)))) / 1e9 as active
         from tasks cross join _bounds where not finished_before
     """)[0]
     workers = run.rows("""
@@ -115,7 +121,7 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
     spent, used, failed = breakdown(run), prefixes(run), failures(run)
     path = critical_path(run) if path is None else path
     return Summary(
-        name=run.manifest.name,
+        name=run.name,
         run_id=run.manifest.run_id,
         path=run.location,
         state=run.state,
@@ -145,7 +151,15 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         exit_status=_exit_status(run),
         segment_bytes=run.segment_bytes,
         io=summarize_io(run, files=False),
+        jobs=summarize_jobs(run),
+        absent_workers=absent_workers(run),
+        client=_client(run),
     )
+
+
+def _client(run: Run) -> str | None:
+    only = run.client or run.manifest.only_client
+    return next((c.name for c in clients(run) if c.client == only), only)
 
 
 def _exit_status(run: Run) -> int | None:

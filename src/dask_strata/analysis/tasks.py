@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.errors import UsageError
+from dask_strata.run.clients import find_client
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -68,6 +69,7 @@ def select_tasks(  # noqa: PLR0913
     *,
     prefix: str | None = None,
     worker: str | None = None,
+    client: str | None = None,
     state: str | None = None,
     sort: str | None = None,
     limit: int = 0,
@@ -81,6 +83,9 @@ def select_tasks(  # noqa: PLR0913
         The run.
     prefix, worker, state : str, optional
         Select tasks with this prefix, on this worker (address or name), in this state.
+    client : str, optional
+        Select tasks that this client submitted or requested: its id, the begin of its id, or the
+        name of its script.
     sort : str, optional
         Column to sort by, largest first; smallest first if the name begins with ``-``.
     limit : int, optional
@@ -95,9 +100,11 @@ def select_tasks(  # noqa: PLR0913
     Raises
     ------
     UsageError
-        There is no such column, prefix, worker or state.
+        There is no such column, prefix, worker, client or state.
     """
     table = run["tasks"].to_arrow()
+    if client is not None:
+        table = _of_client(table, find_client(run, client))
     if worker is not None:
         worker = _address(run, worker)
     for column, wanted in (("prefix", prefix), ("worker", worker), ("state", state)):
@@ -110,6 +117,12 @@ def select_tasks(  # noqa: PLR0913
         table = table.slice(0, limit)
     columns = BRIEF_ERRED if state == "erred" else BRIEF
     return Selection(table.select(list(columns)) if brief else table, total, before)
+
+
+def _of_client(table: pa.Table, client: str) -> pa.Table:
+    ids = pc.unique(table["clients"].cast(pa.string()))
+    own = [text for text in ids.to_pylist() if text is not None and client in text.split(", ")]
+    return table.filter(pc.is_in(table["clients"].cast(pa.string()), pa.array(own, pa.string())))
 
 
 def _address(run: Run, worker: str) -> str:

@@ -13,7 +13,20 @@ if TYPE_CHECKING:
 
     from dask_strata.run import Run, Task
 
+#: The signal that asks a process to end; others are faults or kills.
+_ASKED = "SIGTERM"
+
 _BY_NANNY = "killed by the nanny"
+
+#: Ends of batch jobs that explain those of their workers.
+_JOB_ENDS = {
+    "TIMEOUT": "time limit of the batch job",
+    "DEADLINE": "deadline of the batch job",
+    "OUT_OF_MEMORY": "the batch job ran out of memory",
+    "CANCELLED": "the batch job was cancelled",
+    "PREEMPTED": "the batch job was preempted",
+    "NODE_FAIL": "the node of the batch job failed",
+}
 
 #: Most names of workers in a sentence.
 _NAMES = 4
@@ -67,18 +80,25 @@ class WorkerEnds:
         return f"{text}: {names}" if names else text
 
 
+#: Rows of ``worker_ends``, with the state of the batch job whose end explains that of the worker.
+EXPLAINED = """
+    select w.*, j.job_state from worker_ends w
+    left join _job_ends j on j.worker = w.worker and j.stop = w.stop
+"""
+
 #: `of` selects attempts, and `by` is what one row stands for.
 _GROUPS = """
     select w.cause, w.signal, w.exit_status,
-           case when w.cause = 'closed' then w.reason end as reason,
+           case when w.cause = 'closed' then w.reason end as reason, j.job_state,
            max(w.memory_bytes) as memory_bytes, max(w.memory_limit_bytes) as memory_limit_bytes,
            count(distinct (w.worker, w.stop)) as n_workers, count(distinct a._key) as n_tasks,
            count(*) as n_attempts, bool_and(a.compute_seconds is not null) as ran,
            list(distinct coalesce(w.name, w.worker) order by coalesce(w.name, w.worker)) as names,
            min(w.stop) as first, max(w.stop) as last
     from attempts a join worker_ends w on w.worker = a.worker and w.stimulus_id = a.stimulus_id
+    left join _job_ends j on j.worker = w.worker and j.stop = w.stop
     where a._key in (select unnest(?)) and w.ended is distinct from 'planned'
-    group by 1, 2, 3, 4 order by n_workers desc, first
+    group by 1, 2, 3, 4, 5 order by n_workers desc, first
 """
 
 
@@ -106,7 +126,8 @@ def phrase_of(end: dict[str, Any]) -> str:
     ----------
     end : dict
         The columns ``cause``, ``signal``, ``exit_status``, ``memory_bytes``,
-        ``memory_limit_bytes`` and ``reason`` of ``worker_ends``.
+        ``memory_limit_bytes`` and ``reason`` of ``worker_ends``, and if a batch job's end explains
+        it, its ``job_state``.
 
     Examples
     --------
@@ -117,8 +138,17 @@ def phrase_of(end: dict[str, Any]) -> str:
     'exited with status 3'
     >>> phrase_of({"cause": "memory limit", "memory_bytes": 5 * 2**29, "memory_limit_bytes": 2**31})
     'used too much memory (2.5 GiB of 2 GiB, killed by the nanny)'
+    >>> phrase_of(end | {"cause": "signal", "signal": "SIGTERM", "job_state": "TIMEOUT"})
+    'died of SIGTERM (time limit of the batch job)'
     """
+    explained = _JOB_ENDS.get(end.get("job_state") or "")
+    return _process_end(end) + (f" ({explained})" if explained else "")
+
+
+def _process_end(end: dict[str, Any]) -> str:
     match end["cause"]:
+        case "signal" if end["signal"] == _ASKED:
+            return f"was ended by {_ASKED} (sent by a batch system, preemption or a user)"
         case "signal":
             return f"died of {end['signal']}"
         case "exit":
@@ -158,8 +188,9 @@ _OF_TASK = """
                count(*) over () as n_attempts
         from attempts where key = ? and key_type = ?
     )
-    select a.attempt, a.nth, a.n_attempts, w.* from of_key a
+    select a.attempt, a.nth, a.n_attempts, w.*, j.job_state from of_key a
     join worker_ends w on w.worker = a.worker and w.stimulus_id = a.stimulus_id
+    left join _job_ends j on j.worker = w.worker and j.stop = w.stop
     order by a.attempt
 """
 

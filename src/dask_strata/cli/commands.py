@@ -30,6 +30,12 @@ def _record() -> click.Command:
     return command
 
 
+def _doctor() -> click.Command:
+    from dask_strata.cli.doctor import command
+
+    return command
+
+
 def _demo() -> click.Command:
     from dask_strata.cli.demo import command
 
@@ -102,6 +108,12 @@ def _lineage() -> click.Command:
     return command
 
 
+def _jobs() -> click.Command:
+    from dask_strata.cli.jobs import command
+
+    return command
+
+
 def _query() -> click.Command:
     from dask_strata.cli.query import command
 
@@ -146,6 +158,7 @@ def _import() -> click.Command:
 
 VERBS: dict[str, Verb] = {
     "record": Verb("run a script and record every Dask cluster that it uses", _record),
+    "doctor": Verb("show whether a cluster is recorded, and the remedy otherwise", _doctor),
     "demo": Verb("record an example run: the first thing to try", _demo),
     "fetch": Verb("copy runs here from a scheduler that has another file system", _fetch),
     "list": Verb("list the runs in a folder", _list),
@@ -160,6 +173,7 @@ VERBS: dict[str, Verb] = {
     ),
     "story": Verb("all events of one task, in time order", _story),
     "lineage": Verb("origin and use of a task's result or of a file", _lineage),
+    "jobs": Verb("batch jobs: states, waits, limits, workers and tasks", _jobs),
     "query": Verb("run an SQL query over the tables", _query),
     "tables": Verb("the tables of every run and their columns", _tables),
     "serve": Verb("show the runs of a folder in a browser", _serve),

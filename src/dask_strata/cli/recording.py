@@ -75,7 +75,10 @@ def record_command(
         _print_joined(joined, err)
         if joined.copy is not None and is_url(chosen.runs):
             _upload(joined.copy, f"{absolute(chosen.runs)}/{joined.copy.name}", err)
-    if not outcome.runs and not outcome.joined:
+    # A rank of MPI or srun that is a worker prints one line, as there may be thousands of them.
+    for folder in outcome.worked:
+        err.print(f"dask-strata: the script's worker is recorded in {folder}.", soft_wrap=True)
+    if not (outcome.runs or outcome.joined or outcome.worked):
         err.print(
             "dask-strata: nothing was recorded: the script neither started a Dask cluster nor "
             "connected to one that can be recorded, or a recording could not start, as printed "

@@ -17,6 +17,9 @@ from dask_strata.run import open_run
 @click.option(
     "--worker", help="Only tasks whose last attempt was on this worker (address or name)."
 )
+@click.option(
+    "--client", help="Only tasks of this client: its id, the begin of its id, or its script."
+)
 @click.option("--state", help="Only tasks in this state: memory, erred, released, processing, …")
 @click.option(
     "--sort", metavar="COL", help="Sort by this column, largest first; -COL for smallest first."
@@ -32,6 +35,7 @@ def command(  # noqa: PLR0913, PLR0917
     run: str,
     prefix: str | None,
     worker: str | None,
+    client: str | None,
     state: str | None,
     sort: str | None,
     limit: int | None,
@@ -44,6 +48,7 @@ def command(  # noqa: PLR0913, PLR0917
     Examples:
       dask-strata tasks RUN --sort compute_seconds --limit 10
       dask-strata tasks RUN --state erred --format json
+      dask-strata tasks RUN --client pipeline.py
       dask-strata tasks RUN --format parquet -o tasks.parquet
     """
     brief = form == "table" and output is None
@@ -53,6 +58,7 @@ def command(  # noqa: PLR0913, PLR0917
         open_run(run),
         prefix=prefix,
         worker=worker,
+        client=client,
         state=state,
         sort=sort,
         limit=limit,

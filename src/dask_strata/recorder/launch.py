@@ -24,6 +24,7 @@ from typing import Any
 
 from dask_strata.config import Settings
 from dask_strata.errors import UsageError
+from dask_strata.recorder.environment.launched import noted_runs, worker_note
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.session import joined_note
 from dask_strata.recorder.upload import session_spool
@@ -77,6 +78,8 @@ class Outcome:
         Folders of the runs that the script started, on this machine.
     joined : tuple of Joined
         The other runs that contain its clients.
+    worked : tuple of Path
+        Folders of the other runs that contain its workers.
     spool : Path or None
         The folder that was made for runs until they are uploaded, if their place is a URL.
     """
@@ -84,6 +87,7 @@ class Outcome:
     status: int
     runs: tuple[Path, ...]
     joined: tuple[Joined, ...]
+    worked: tuple[Path, ...]
     spool: Path | None = None
 
 
@@ -121,7 +125,9 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
     status = _run(command, environment)
     started = tuple(_runs_of(runs, session))
     joined = tuple(j for j in _joined(runs, session) if j.folder not in started)
-    return Outcome(status, started, joined, runs if is_url(settings.runs) else None)
+    known = {*started, *(j.folder for j in joined)}
+    worked = tuple(f for f in noted_runs(worker_note(runs, session)) if f not in known)
+    return Outcome(status, started, joined, worked, runs if is_url(settings.runs) else None)
 
 
 def note_exit_status(folder: Path, status: int, settings: Settings) -> None:

@@ -14,10 +14,12 @@ import importlib
 import logging
 import operator
 import pickle
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import toolz.functoolz
+from distributed.core import Status
 from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 from distributed.protocol.pickle import loads
 
@@ -34,6 +36,14 @@ _WARNING = "dask-strata does not record this worker: %s"
 
 #: Delay in seconds before a plugin that detached itself is removed from its server.
 _REMOVAL_SECONDS = 30
+
+_CLOSING = (
+    Status.closing,
+    Status.closing_gracefully,
+    Status.stopping,
+    Status.closed,
+    Status.failed,
+)
 
 logger = logging.getLogger("dask_strata")
 
@@ -140,8 +150,9 @@ class StrataWorkerPlugin(WorkerPlugin):
         try:
             from dask_strata.recorder.roles.worker import WorkerRecorder
 
-            if _attach(worker, self._spec, WorkerRecorder) is not None:
-                worker.loop.add_callback(detach_if_revoked, worker, self._spec["run"])
+            recorder = _attach(worker, self._spec, WorkerRecorder)
+            if recorder is not None:
+                recorder.on_heartbeat = _look(worker, self._spec["run"])
         except Exception as error:  # noqa: BLE001  the worker must start, recorded or not
             reason = f"{type(error).__name__}: {error}"
             logger.warning(_WARNING, reason)
@@ -175,9 +186,8 @@ class StrataNannyPlugin(NannyPlugin):
             if recorder is not None:
                 # A nanny whose worker restarts misses the end of the recording, so look for the
                 # announcement after each start of a worker.
-                look = partial(nanny.loop.add_callback, detach_if_revoked, nanny, self._spec["run"])
-                recorder.on_worker = look
-                look()
+                recorder.on_worker = _look(nanny, self._spec["run"])
+                recorder.on_worker()
                 await recorder.prepare()
         except Exception as error:  # noqa: BLE001  the nanny must start, recorded or not
             logger.warning(
@@ -201,6 +211,17 @@ def _attach(server: Any, spec: dict[str, Any], make: Any) -> Any:
     return recorders[spec["run"]]
 
 
+def recorded_runs(server: Any) -> list[str]:
+    """Return the ids of the runs that record a worker or nanny.
+
+    Parameters
+    ----------
+    server : distributed.Worker or distributed.Nanny
+        The server.
+    """
+    return list(vars(server).get(_RECORDERS, {}))
+
+
 async def _detach(server: Any, run_id: str) -> None:
     recorder = vars(server).get(_RECORDERS, {}).pop(run_id, None)
     _remove_if_empty(server)
@@ -211,6 +232,11 @@ async def _detach(server: Any, run_id: str) -> None:
 def _remove_if_empty(server: Any) -> None:
     if not vars(server).get(_RECORDERS):
         vars(server).pop(_RECORDERS, None)
+
+
+def _look(server: Any, run_id: str) -> Callable[[], None]:
+    """Return a thread-safe function that makes a server look for the announcement of its run."""
+    return partial(server.loop.add_callback, detach_if_revoked, server, run_id)
 
 
 async def detach_if_revoked(server: Any, run_id: str) -> None:
@@ -225,6 +251,8 @@ async def detach_if_revoked(server: Any, run_id: str) -> None:
     run_id : str
         Id of the run.
     """
+    if server.status in _CLOSING:  # its scheduler may have closed, and Dask would retry for long
+        return
     try:
         runs = await server.scheduler.get_metadata(keys=[METADATA], default=None)
     except Exception as error:  # noqa: BLE001  comms fail in any way; the recording goes on

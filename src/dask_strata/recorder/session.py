@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from dask_strata.config import Settings, read_settings
 from dask_strata.errors import RecordingError, StrataError
 from dask_strata.recorder.copying.place import Marker
 from dask_strata.recorder.copying.receiver import Receiver, copy_name
+from dask_strata.recorder.environment.program import run_name
 from dask_strata.recorder.upload import folder_of_session
 from dask_strata.store.copies.origin import Origin
 from dask_strata.store.copies.place import absolute, is_url
@@ -22,32 +22,16 @@ from dask_strata.store.manifest import Manifest
 
 logger = logging.getLogger("dask_strata")
 
-#: Recorders of this process's clients by client id, each with the id of the run that the client
-#: has to end, if it started one, and with the thread that copies the run, if it is elsewhere.
-_clients: dict[str, tuple[Any, str | None, Any]] = {}
+#: Attribute of a preloaded client: its recorder, the id of the run that the client has to end if it
+#: started one, and the thread that copies the run if it is elsewhere. Nothing else refers to a
+#: client, so that Dask's own objects decide its end.
+_RECORDER = "_dask_strata_recorder"
 
 #: Longest wait for the scheduler's reply at the end of a recording.
 _DETACH_SECONDS = 30
 
 #: Addresses of schedulers in this process whose recording failed to start.
 _failed: set[str] = set()
-
-
-def run_name(settings: Settings) -> str:
-    """Return the name of a run: as set, or by default that of the running script or command."""
-    if settings.name:
-        return settings.name
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    script = Path(sys.argv[0]).name if sys.argv else ""
-    if script in ("dask", "dask-scheduler") and len(sys.argv) > 1:
-        return "scheduler"
-    if spec is not None and spec.name.startswith("distributed.cli"):
-        return str(spec.name).rpartition(".")[2].replace("_", "-")
-    if spec is not None:
-        return str(spec.name).removesuffix(".__main__").rpartition(".")[2]
-    path = getattr(main, "__file__", None) or (sys.argv[0] if sys.argv else "")
-    return Path(path).stem or "interactive"
 
 
 async def setup(server: Any) -> None:
@@ -71,8 +55,14 @@ async def setup(server: Any) -> None:
 
 async def teardown(server: Any) -> None:
     """Stop recording a client that closes; recorders of servers end when the server has closed."""
-    recorder, run_id, receiver = _clients.pop(getattr(server, "id", ""), (None, None, None))
+    recorder, run_id, receiver = vars(server).pop(_RECORDER, (None, None, None))
     try:
+        if recorder is not None and not _connected(server):
+            # Nothing can be sent, and Dask closes the client without waiting: its loop may end.
+            recorder.leave(wait=False)
+            if receiver is not None:
+                receiver.end()
+            return
         if recorder is not None:
             await recorder.close()
         if run_id is not None:
@@ -83,6 +73,11 @@ async def teardown(server: Any) -> None:
         logger.warning(
             "dask-strata could not stop recording a client: %s: %s", type(error).__name__, error
         )
+
+
+def _connected(client: Any) -> bool:
+    comm = getattr(client.scheduler_comm, "comm", None)
+    return comm is not None and not comm.closed()
 
 
 async def _setup_scheduler(scheduler: Any, settings: Settings) -> None:
@@ -101,7 +96,7 @@ async def _setup_client(client: Any, settings: Settings) -> None:
 
     if _inside_worker():
         return
-    runs = await announced(client)
+    runs = _to_join(await announced(client), client.id, settings.session)
     run_id = None
     if not runs and client.scheduler.address in _failed:
         return  # `setup` of the scheduler has logged a warning
@@ -123,12 +118,32 @@ async def _setup_client(client: Any, settings: Settings) -> None:
             receiver = await copy_home(client, spec, settings, owned=run_id is not None)
         except RecordingError as error:
             logger.warning("dask-strata: %s", error.message)
-    _clients[client.id] = ClientRecorder(client, spec), run_id, receiver
+    setattr(client, _RECORDER, (ClientRecorder(client, spec), run_id, receiver))
     if settings.session and run_id is None:
         noted_in = folder_of_session(settings)
         if noted_in is not None:
             copy = None if receiver is None else str(receiver.folder)
             note_joined(noted_in, settings.session, spec, copy)
+
+
+def _to_join(
+    runs: dict[str, dict[str, Any]], client: str, session: str | None
+) -> dict[str, dict[str, Any]]:
+    """Return the recordings that a client is to be part of.
+
+    Others have the tasks of another client only, or were started by a client of another
+    `dask-strata record` than this client's, which gets a recording of its own.
+    """
+    return {
+        run_id: spec
+        for run_id, spec in runs.items()
+        if spec.get("only_client") in (None, client)
+        and (
+            session is None
+            or spec.get("owner") is None
+            or spec["settings"].get("session") == session
+        )
+    }
 
 
 def note_joined(runs: Path, session: str, spec: dict[str, Any], copy: str | None = None) -> None:
@@ -155,6 +170,11 @@ def note_joined(runs: Path, session: str, spec: dict[str, Any], copy: str | None
 def joined_note(runs: Path, session: str) -> Path:
     """Return the path of the file that `note_joined` writes."""
     return runs / f".joined-{session}"
+
+
+def records_client(client: Any) -> bool:
+    """Return whether a client of this process is recorded."""
+    return _RECORDER in vars(client) or "_graph_to_futures" in vars(client)
 
 
 def _inside_worker() -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from dask_strata.analysis.check.check import Check
+from dask_strata.analysis.check import MISSING, WHOLE, WHOLE_FOR_TASKS, Check
 from dask_strata.report.words import count, visible
 
 if TYPE_CHECKING:
@@ -30,25 +30,31 @@ def print_check(check: Check, out: Console, *, verbose: bool) -> None:
     marks = {
         "ok": ("ok      ", "green"),
         "note": ("note    ", "cyan"),
+        "cut": ("CUT     ", "yellow"),
         "missing": ("MISSING ", "bold red"),
     }
     for finding in check.findings:
-        if verbose or finding.severity != "ok" or check.ok:
+        if verbose or finding.severity != "ok" or check.grade == WHOLE:
             out.print(
                 Text.assemble(
                     marks[finding.severity], visible(finding.process), "  ", visible(finding.text)
                 ),
                 soft_wrap=True,
             )
-    verdict = (
-        ("The record is complete.", "bold green")
-        if check.ok
-        else (
+    n = len(check.cut)
+    n_cut = f"{n:,} process{'' if n == 1 else 'es'}"
+    verdicts = {
+        WHOLE: ("The record is complete.", "bold green"),
+        WHOLE_FOR_TASKS: (
+            f"The record is complete for every task; cut off: {n_cut}.",
+            "bold yellow",
+        ),
+        MISSING: (
             f"The record is incomplete: {count(len(check.missing), 'finding')}.",
             "bold red",
-        )
-    )
-    out.print(Text(*verdict))
+        ),
+    }
+    out.print(Text(*verdicts[check.grade]))
 
 
 def check_json(check: Check) -> str:
@@ -59,4 +65,11 @@ def check_json(check: Check) -> str:
     check : Check
         The outcome.
     """
-    return json.dumps({"ok": check.ok, "findings": [asdict(f) for f in check.findings]}, indent=1)
+    return json.dumps(
+        {
+            "ok": check.ok,
+            "grade": check.grade,
+            "findings": [asdict(finding) for finding in check.findings],
+        },
+        indent=1,
+    )

@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse
+from dask_strata.analysis.check import MISSING, WHOLE, WHOLE_FOR_TASKS
 from dask_strata.analysis.insights import Insight
 from dask_strata.analysis.summary import InputOutput, Summary
 from dask_strata.report.io import io_lines, moved_sentence
@@ -49,6 +50,7 @@ _COLORS = {
     "paused worker": "bright_magenta",
     "blocked event loop": "blue",
     "silent worker": "bright_blue",
+    "other clients": "white",
     "idle": "bright_black",
 }
 _STATE = {"complete": "green", "recording": "cyan", "cut": "red", "imported": "blue"}
@@ -62,7 +64,11 @@ def headline(s: Summary) -> Text:
     s : Summary
         The summary of the run.
     """
-    completeness = "nothing missing" if s.check.ok else "record incomplete"
+    completeness = {
+        WHOLE: "nothing missing",
+        WHOLE_FOR_TASKS: "every task complete",
+        MISSING: "record incomplete",
+    }[s.check.grade]
     overhead = "" if s.overhead is None else f"recorder {_overhead(s, s.overhead)} of CPU"
     parts = [
         count(s.n_tasks, "task"),
@@ -121,6 +127,10 @@ def print_summary(s: Summary, out: Console) -> None:
         soft_wrap=True,
     )
     out.print(headline(s))
+    _print_jobs(s, out)
+    if s.client:
+        shown = f"tasks of the client {visible(s.client)}, and all that they depend on"
+        out.print(Text(shown, style="dim"), soft_wrap=True)
     if s.n_tasks:
         out.print()
         _print_breakdown(s, out)
@@ -141,6 +151,13 @@ def print_summary(s: Summary, out: Console) -> None:
     out.print()
     out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def _print_jobs(s: Summary, out: Console) -> None:
+    lines = [] if s.jobs is None else [("jobs", s.jobs.sentence)]
+    lines += [("absent", absent.sentence) for absent in s.absent_workers]
+    for head, line in lines:
+        out.print(Text.assemble((f"{head:<9}", "bold"), visible(line)), soft_wrap=True)
 
 
 def _print_failures(s: Summary, out: Console) -> None:
@@ -266,7 +283,7 @@ def next_commands(path: str, s: Summary) -> Text:
     """
     run = visible(shlex.quote(path))
     commands = []
-    if not s.check.ok:
+    if s.check.grade != WHOLE:
         commands.append(f"dask-strata check {run}")
     if s.failures:
         commands.append(f"dask-strata story {run} {shlex.quote(visible(s.failures[0].example))}")

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from dask_strata.errors import QueryError, StrataError
-from dask_strata.store.interruptible import interruptible
+from dask_strata.store.interruptible import hide_progress, interruptible
 
 _READS = {duckdb.StatementType.SELECT, duckdb.StatementType.RELATION}
 
@@ -50,8 +50,7 @@ def connect(
         },
     )
     execute(connection, "set timezone = 'UTC'")
-    # DuckDB prints its progress bar to standard output, which contains answers.
-    execute(connection, "set enable_progress_bar = false")
+    hide_progress(connection)
     if memory_limit is not None:
         execute(connection, "set memory_limit = ?", memory_limit)
     return connection

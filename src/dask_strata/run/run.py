@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.errors import UnknownTaskError
+from dask_strata.run.clients import find_client
 from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import definitions, with_dependencies
 from dask_strata.run.duckdb_session import computing, connect, execute, fetch, fetch_read_only
+from dask_strata.run.own_tasks import OTHERS_TABLE, OWN, SHARED, TRANSITIONS, OwnKeys
 from dask_strata.run.prepare import (
     count_layers,
     mark_rescheduled,
@@ -35,6 +37,7 @@ from dask_strata.run.task import Task
 from dask_strata.run.workspace import Workspace
 from dask_strata.schema import (
     DERIVED,
+    LEFT_OUT,
     RECORDED,
     TABLES,
     recorded_text,
@@ -58,6 +61,15 @@ _TABLE_AS_TEXT = {
     "duckdb_table_sample", "json_execute_serialized_sql", "histogram", "histogram_values",
 }  # fmt: skip
 
+#: The name of the first client's program; of one typed interactively only if there is no other.
+_FIRST_PROGRAM = """
+    select named.value as name
+    from script named join processes p using (process)
+    left join script kind on kind.process = named.process and kind.name = 'kind'
+    where named.name = 'name' and p.role = 'client' and named.value <> ?
+    order by kind.value = 'interactive', p.start limit 1
+"""
+
 
 class Run:
     """The record of one run.
@@ -68,6 +80,9 @@ class Run:
         The run's folder, or its URL.
     align : bool, optional
         Whether times are aligned to the scheduler's clock.
+    client : str, optional
+        Show only tasks that this client submitted or requested, and their rows: the id of the
+        client, the begin of its id, or the name of its script.
 
     Attributes
     ----------
@@ -82,6 +97,8 @@ class Run:
         The folder is not a run.
     NewerRunError
         A later version of dask-strata wrote the run.
+    UsageError
+        There is no such client.
 
     Examples
     --------
@@ -94,7 +111,7 @@ class Run:
     table_class: ClassVar[type[TableView]] = TableView
     task_class: ClassVar[type[Task]] = Task
 
-    def __init__(self, path: str | Path, *, align: bool = True) -> None:
+    def __init__(self, path: str | Path, *, align: bool = True, client: str | None = None) -> None:
         self._mirror = Mirror(str(path)) if is_url(path) else None
         self.path = local_path(path) if self._mirror is None else self._mirror.fetch()
         self.location = shown(path)
@@ -104,8 +121,11 @@ class Run:
         #: Returns a context in which users' queries run, after their tables were computed.
         self.sql_limits: Callable[[], AbstractContextManager[None]] = nullcontext
         self.manifest = Manifest.read(self.path)
+        #: Id of the client whose tasks alone are shown; None for all tasks on record.
+        self.client = None if client is None else find_client(Run(path, align=align), client)
         self._lock = threading.RLock()
         self._record: Record | None = None
+        self._own: OwnKeys | None = None
         self._fingerprint: tuple[Any, ...] = ()
         self._offsets: dict[str, int] | None = None
         self._ready: dict[str, pa.Table] = {}
@@ -116,7 +136,7 @@ class Run:
         self._sql: duckdb.DuckDBPyConnection | None = None
 
     def __repr__(self) -> str:
-        return f"<Run {self.manifest.name} {self.manifest.run_id}: {self.state}, {self.location}>"
+        return f"<Run {self.name} {self.manifest.run_id}: {self.state}, {self.location}>"
 
     def __getattr__(self, name: str) -> TableView:
         if name in TABLES:
@@ -131,7 +151,9 @@ class Run:
             raise KeyError(f"no table {name!r}; the tables are {', '.join(TABLES)}")
         self._catch_up()
         rows = self.record.rows.get(name)
-        if rows is not None and name != "processes":  # the rows of a process are merged
+        # The rows of a process are merged, and those of other clients' tasks are removed.
+        changed = name == "processes" or (self._of_one_client and name in SHARED)
+        if rows is not None and not changed:
             return self.table_class(name, lambda: self._table(name), rows)
         table = self._table(name)
         return self.table_class(name, lambda: table)
@@ -146,6 +168,7 @@ class Run:
                 return False
             self._fingerprint = found
             self._record = None
+            self._own = None
             self._offsets = None
             self._ready.clear()
             self._derived.clear()
@@ -173,11 +196,13 @@ class Run:
         """Return a recorded table with aligned times."""
         if name not in self._ready:
             table = self.record.tables[name]
+            if self._of_one_client and name in SHARED:
+                table, others = self._own_keys.split(name, table)
+                if name == TRANSITIONS:
+                    self._ready[OTHERS_TABLE] = self._aligned(others)
             if name == "processes":
                 table = merge_processes(table)
-            if self.align:
-                offsets = self.clock_offsets_ns
-                table = align(table, offsets, imported=self.record.imported)
+            table = self._aligned(table)
             if name == "scheduler_transitions" and self.record.imported:
                 table = order_by_time(table)
             if name == "graph_tasks":
@@ -191,6 +216,36 @@ class Run:
                 )
             self._ready[name] = table
         return self._ready[name]
+
+    def _aligned(self, table: pa.Table) -> pa.Table:
+        if not self.align:
+            return table
+        return align(table, self.clock_offsets_ns, imported=self.record.imported)
+
+    @property
+    def _of_one_client(self) -> bool:
+        return self.client is not None or self.manifest.only_client is not None
+
+    @property
+    def _own_keys(self) -> OwnKeys:
+        if self._own is None and self.client is None:
+            columns = ("key", "key_type")
+            self._own = OwnKeys(self.record.tables.columns(name, columns) for name in OWN)
+        elif self._own is None:
+            keys = Run(self.path, align=self.align).arrow(
+                "select key, key_type from _task_clients join _keys using (_key) "
+                "where list_contains(string_split(clients, ', '), ?)",
+                self.client,
+            )
+            texts = pa.dictionary(pa.int32(), pa.string())
+            own = [as_type(column, texts) for column in keys.columns]
+            self._own = OwnKeys([pa.table(own, keys.column_names)], self.client)
+        return self._own
+
+    def _others(self) -> pa.Table:
+        """Return the transitions of other clients' tasks on workers."""
+        transitions = self._recorded(TRANSITIONS)
+        return self._ready.get(OTHERS_TABLE, transitions.slice(0, 0))
 
     def _table(self, name: str) -> pa.Table:
         with self._lock:
@@ -216,6 +271,8 @@ class Run:
             for name in RECORDED:
                 if name in needed:
                     self._workspace.add(name, self._recorded(name))
+            if OTHERS_TABLE in needed:
+                self._workspace.add(OTHERS_TABLE, self._others())
             connection = self._workspace.connection
             for name, definition in definitions().items():
                 if name in needed:
@@ -316,6 +373,17 @@ class Run:
             with self.sql_limits():
                 found = fetch_read_only(connection, query, limit)
         return self.table_class("query", lambda: found)
+
+    @property
+    def name(self) -> str:
+        """Name of the run: as chosen, or that of the first client's script, module or notebook.
+
+        A scheduler that was started on its own names the run before any client is known.
+        """
+        if self.manifest.named:
+            return self.manifest.name
+        found = self.rows(_FIRST_PROGRAM, LEFT_OUT)
+        return str(found[0]["name"]) if found else self.manifest.name
 
     @property
     def state(self) -> str:
@@ -437,7 +505,7 @@ class Run:
         return f"List all tasks with: dask-strata tasks {self.location}"
 
 
-def open_run(path: str | Path, *, align: bool = True) -> Run:
+def open_run(path: str | Path, *, align: bool = True, client: str | None = None) -> Run:
     """Open a run; tables are read on first access.
 
     Parameters
@@ -446,6 +514,8 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The run's folder, or its URL.
     align : bool, optional
         Whether times are aligned to the scheduler's clock.
+    client : str, optional
+        Show only the tasks of this client; see `Run`.
 
     Raises
     ------
@@ -453,8 +523,10 @@ def open_run(path: str | Path, *, align: bool = True) -> Run:
         The folder is not a run.
     NewerRunError
         A later version of dask-strata wrote the run.
+    UsageError
+        There is no such client.
     """
-    return Run(path, align=align)
+    return Run(path, align=align, client=client)
 
 
 def _add_view(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

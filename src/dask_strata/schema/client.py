@@ -74,6 +74,8 @@ CLIENT = (
             col("line", "int", "number of the user's line"),
             col("function", "text", "function that contains the line"),
             col("code", "text", "the user's line", sensitivity="code"),
+            col("cell", "int", "execution count of the notebook's cell that was running"),
+            col("cell_code", "long", "text of this cell", sensitivity="code"),
             col("collection", "text", "type of the submitted object"),
         ),
         prov="activity",

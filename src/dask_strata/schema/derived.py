@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dask_strata.schema.columns import KEY, START, STIMULUS, STOP, TIME, WORKER, Table, col
 from dask_strata.schema.imported import LOG
+from dask_strata.schema.job import BATCH_JOB
 from dask_strata.schema.worker import SHUFFLE
 
 DERIVED = (
@@ -18,6 +19,7 @@ DERIVED = (
             KEY,
             col("prefix", "text", "Dask's prefix of the key"),
             col("group", "text", "Dask's group of the key"),
+            col("client", "text", "client of the task, see `tasks`"),
             WORKER,
             col("thread", "int", "identity of the thread that ran it"),
             START,
@@ -162,6 +164,8 @@ DERIVED = (
             col("line", "int", "number of the user's line"),
             col("function", "text", "function that contains the line"),
             col("code", "text", "the user's line", sensitivity="code"),
+            col("cell", "int", "execution count of the notebook's cell that was running"),
+            col("cell_code", "long", "text of this cell", sensitivity="code"),
             col("collection", "text", "type of the submitted object"),
             col(
                 "expression",
@@ -301,6 +305,18 @@ DERIVED = (
             col("group", "text", "Dask's group of the key"),
             col("function", "text", "name of the function it runs"),
             col(
+                "client",
+                "text",
+                "Dask's id of the client whose submission first contained it; null if that is not "
+                "on record",
+            ),
+            col(
+                "clients",
+                "text",
+                "ids of all clients whose submissions contained it or that requested it, with "
+                "commas in between",
+            ),
+            col(
                 "state",
                 "text",
                 "last state before it was released or forgotten: memory, erred, processing, …",
@@ -310,7 +326,9 @@ DERIVED = (
             col(
                 "submitted",
                 "time",
-                "first transition on record; null if it finished before the recording began",
+                "submitted to the scheduler; null if that was before the recording began and Dask "
+                "did not have it any more, or if it finished before; of an imported run the first "
+                "transition on record",
             ),
             col("started", "time", "first assigned to a worker"),
             col("finished", "time", "result first in memory, or failed"),
@@ -339,8 +357,7 @@ DERIVED = (
             col(
                 "wait_seconds",
                 "seconds",
-                "from submission to the first attempt; null if it was submitted before the "
-                "recording began",
+                "from submission to the first attempt; null if either is not on record",
             ),
             col("nbytes", "bytes", "size of the result"),
             col("typename", "text", "type of the result"),
@@ -516,7 +533,12 @@ DERIVED = (
             col("pid", "int", "process id"),
             col("start", "time", "when it connected"),
             col("stop", "time", "when the scheduler removed it"),
-            col("ended", "text", "planned or unexpected; null if the reason does not state it"),
+            col(
+                "ended",
+                "text",
+                "planned (Dask, the cluster object or the end of the whole cluster explains it) or "
+                "unexpected; null if the reason does not state it",
+            ),
             col(
                 "cause",
                 "text",
@@ -534,6 +556,58 @@ DERIVED = (
             col("stimulus_id", "text", "Dask's id of the removal, also of attempts that it ended"),
         ),
         prov="activity",
+        derived=True,
+    ),
+    Table(
+        "jobs",
+        "batch job: of the workers, the scheduler or a client, or submitted for workers",
+        1,
+        "job",
+        "job",
+        (
+            col("system", "text", "batch system: slurm, pbs, lsf, …"),
+            col("job", "text", "id of the job"),
+            *BATCH_JOB,
+            col(
+                "queue_seconds",
+                "seconds",
+                "time from its submission to its start, or until it was last seen waiting",
+            ),
+            col(
+                "workers_rss_bytes",
+                "bytes",
+                "largest sum of the resident memory of its workers in one sample",
+            ),
+            col("n_workers", "int", "workers that ran in it and registered with the scheduler"),
+            col("n_tasks", "int", "tasks with an attempt on them"),
+            col("n_attempts", "int", "attempts on them"),
+            col("compute_seconds", "seconds", "time in the functions of these attempts"),
+        ),
+        prov="agent",
+        derived=True,
+    ),
+    Table(
+        "absent_workers",
+        "worker that was requested or started and never registered with the scheduler",
+        3,
+        "workflow system",
+        "scheduler",
+        (
+            TIME,
+            col("worker", "text", "address of a refused worker"),
+            col("name", "text", "name of the worker"),
+            col(
+                "cause",
+                "text",
+                "refused (by the scheduler), start failed (its nanny could not start it), job "
+                "pending, job never started, job ended, requested (from a cluster object, with no "
+                "sign of it)",
+            ),
+            col("reason", "long", "the reason on record; null without one"),
+            col("system", "text", "batch system of its job, if dask-jobqueue submitted one"),
+            col("job", "text", "id of its job"),
+        ),
+        prov="agent",
         derived=True,
     ),
     Table(

@@ -77,7 +77,12 @@ GRAPH = (
         "workflow system",
         "task graph",
         (
-            col("submission", "text", "submission that contains it"),
+            col(
+                "submission",
+                "text",
+                "submission that contains it; null for a task from before the recording, see "
+                "`present_tasks`",
+            ),
             KEY,
             col("prefix", "text", "Dask's prefix of the key"),
             col("group", "text", "Dask's group of the key"),
@@ -112,7 +117,7 @@ GRAPH = (
         "workflow system",
         "task graph",
         (
-            col("submission", "text", "submission that contains the task"),
+            col("submission", "text", "submission that contains the task; null likewise"),
             KEY,
             col("dependency", "key", "a task that it depends on"),
         ),
@@ -125,7 +130,7 @@ GRAPH = (
         "workflow system",
         "task graph",
         (
-            col("submission", "text", "submission that contains the task"),
+            col("submission", "text", "submission that contains the task; null likewise"),
             KEY,
             col("uri", "text", "file or store, without credentials", sensitivity="path"),
             col(

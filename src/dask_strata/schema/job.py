@@ -2,7 +2,39 @@
 
 from __future__ import annotations
 
-from dask_strata.schema.columns import START, STOP, Table, col
+from dask_strata.schema.columns import START, STOP, TIME, Table, col
+
+#: Columns of a batch job, in `job_states` and in the derived `jobs`.
+BATCH_JOB = (
+    col("name", "text", "name of the job", sensitivity="text"),
+    col(
+        "state",
+        "text",
+        "PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, OUT_OF_MEMORY, NODE_FAIL, "
+        "PREEMPTED, …: Slurm's names, also for other batch systems",
+    ),
+    col("reason", "long", "why it is in this state, in the batch system's words"),
+    col("exit_code", "int", "exit code of an ended job"),
+    col("signal", "int", "number of the signal that ended it"),
+    col("queue", "text", "partition or queue"),
+    col("account", "text", "account or project that is charged", sensitivity="text"),
+    col("nodes", "text", "its nodes, as the batch system lists them", sensitivity="host"),
+    col("n_nodes", "int", "number of nodes, requested ones before it starts"),
+    col("submitted", "time", "when it was submitted"),
+    col("start", "time", "when it started; null if it has not"),
+    col("stop", "time", "when it ended"),
+    col("used_seconds", "seconds", "wall time so far"),
+    col("time_limit_seconds", "seconds", "limit on its wall time; null without one"),
+    col("memory_used_bytes", "bytes", "most memory that it used, if the batch system counts it"),
+    col("memory_limit_bytes", "bytes", "memory that was requested for it, on all its nodes"),
+    col("cpus", "int", "CPUs"),
+    col(
+        "worker_name",
+        "text",
+        "name of the worker for which dask-jobqueue submitted it",
+        sensitivity="host",
+    ),
+)
 
 JOB = (
     Table(
@@ -77,5 +109,20 @@ JOB = (
             col("version", "text", "its version", sensitivity="nothing"),
         ),
         events=False,
+    ),
+    Table(
+        "job_states",
+        "state of a batch job, as the batch system reported it",
+        1,
+        "job",
+        "job",
+        (
+            TIME,
+            col("system", "text", "batch system: slurm, pbs, lsf"),
+            col("job", "text", "id of the job"),
+            *BATCH_JOB,
+            col("ended", "bool", "whether the state is final"),
+            col("source", "text", "command that printed it"),
+        ),
     ),
 )

@@ -27,7 +27,7 @@ RECORD = (
             TIME,
             col("name", "text", "name of the counter"),
             col("value", "int", "Dask's count since the recording of this process began"),
-            col("recorded", "int", "rows recorded for it until then"),
+            col("recorded", "int", "rows recorded for it until then, or left out"),
             col("final", "bool", "whether this is the last reading, at the end"),
         ),
     ),
@@ -63,6 +63,18 @@ RECORD = (
         (
             TIME,
             col("segment_of", "text", "id of the process"),
+        ),
+    ),
+    Table(
+        "left_out_rows",
+        "number of rows that a process did not record, as they are about tasks of other clients",
+        3,
+        "record",
+        "record",
+        (
+            TIME,
+            col("what", "text", "table that the rows would be in"),
+            col("count", "int", "rows that were left out since the last such row"),
         ),
     ),
     Table(

@@ -40,6 +40,28 @@ SCHEDULER = (
         prov="activity",
     ),
     Table(
+        "present_tasks",
+        "task that the scheduler had before its recording began, or before it became the "
+        "recorded client's: it has a row of `graph_tasks` without a submission",
+        3,
+        "workflow system",
+        "scheduler",
+        (
+            TIME,
+            KEY,
+            col("state", "text", "Dask's state of the task then; null in the second case"),
+            col(
+                "clients",
+                "text",
+                "Dask's ids of the clients that had requested it, or a task that needs it, with "
+                "commas in between; in the second case of the client that had submitted it; null "
+                "if it is unknown or there was none",
+            ),
+            col("submitted", "time", "when it was submitted, if Dask still had that on record"),
+        ),
+        prov="activity",
+    ),
+    Table(
         "unmatched_reports",
         "report of a finished or failed task that changed no state",
         3,

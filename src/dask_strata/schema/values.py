@@ -57,6 +57,11 @@ PID = "pid "
 KILLED_BY = "was killed by "
 #: Action in ``worker_events``: the scheduler restarts or removes a worker without a heartbeat.
 NO_HEARTBEAT = "no-heartbeat"
+#: Actions in ``worker_events`` of absent workers: a cluster was asked for it, the scheduler refused
+#: it, or its nanny could not start it.
+REQUESTED = "requested"
+REFUSED = "refused"
+START_FAILED = "start-failed"
 ANNOUNCED = "announced"
 EXPECTED = "expected"
 UNEXPECTED = "unexpected"

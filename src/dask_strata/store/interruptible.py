@@ -1,4 +1,4 @@
-"""Queries of DuckDB that Ctrl-C ends.
+"""Queries of DuckDB that Ctrl-C ends, and that show no progress bar.
 
 DuckDB checks for signals only between its own tasks, raises a plain RuntimeError then, and turns a
 KeyboardInterrupt in a callback into an error of its own. A long task would delay Ctrl-C until its
@@ -43,6 +43,25 @@ def interruptible(connection: duckdb.DuckDBPyConnection, action: Callable[[], _T
         return action()
     except (duckdb.InterruptException, KeyboardInterrupt) as error:
         raise InterruptedQueryError("SQL: the query was interrupted.") from error
+
+
+def hide_progress(connection: duckdb.DuckDBPyConnection) -> None:
+    """Switch off the progress bar of a connection: standard output contains answers.
+
+    In a notebook without ipywidgets the bar is off, and DuckDB refuses any change of the setting.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+        The connection.
+    """
+
+    def hide() -> None:
+        setting = connection.execute("select current_setting('enable_progress_bar')")
+        if setting.fetchall() == [(True,)]:
+            connection.execute("set enable_progress_bar = false")
+
+    interruptible(connection, hide)
 
 
 def _in_thread(connection: duckdb.DuckDBPyConnection, action: Callable[[], _T]) -> _T:

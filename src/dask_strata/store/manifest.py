@@ -72,8 +72,13 @@ class Manifest:
         Time between two flushes.
     scheduler : dict
         Identity of the scheduler: its id and address.
+    only_client : str or None
+        Dask's id of the client whose tasks alone are recorded; None for the tasks of all clients.
     imported_from : str or None
         Folder that an imported run was made from; None for a recorded one.
+    named : bool
+        Whether the name is the user's choice or that of the client's program. If not, readers
+        prefer the name of the first recorded client's program.
 
     Examples
     --------
@@ -90,6 +95,8 @@ class Manifest:
     flush_interval_seconds: float = 0.1
     scheduler: dict[str, Any] = field(default_factory=dict)
     imported_from: str | None = None
+    named: bool = True
+    only_client: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of `run.json`, in the order in which the file has them."""
@@ -145,8 +152,11 @@ class Manifest:
         ValueError
             A time or an interval is out of range.
         """
-        texts = (self.run_id, self.name, self.version, self.session or "", self.imported_from or "")
+        optional = (self.session, self.imported_from, self.only_client)
+        texts = (self.run_id, self.name, self.version, *(text or "" for text in optional))
         if not all(isinstance(text, str) for text in texts) or not isinstance(self.scheduler, dict):
+            raise TypeError("a field has a wrong type")
+        if not isinstance(self.named, bool):
             raise TypeError("a field has a wrong type")
         if type(self.created_ns) is not int or not 0 <= self.created_ns < TIME_NS:
             raise ValueError("created_ns is out of range")

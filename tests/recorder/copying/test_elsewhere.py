@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,54 +18,10 @@ from dask_strata.errors import RecordingError
 from dask_strata.recorder.copying.sender import READ
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.deployment import Deployment
-from tests.support.elsewhere import elsewhere
+from tests.support.elsewhere import deployed, set_temporary, spooled
 from tests.support.leftovers import leftovers
 
 pytestmark = pytest.mark.long
-
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A scheduler and two workers, each with a file system of its own in one folder."""
-    folder = tmp_path_factory.mktemp("remote")
-    with deployed(folder) as made:
-        yield made
-
-
-@contextmanager
-def deployed(folder: Path) -> Iterator[Deployment]:
-    here = folder / "here"
-    here.mkdir()
-    made = Deployment(folder, here / "runs")
-    made.environment["DASK_TEMPORARY_DIRECTORY"] = str(here / "tmp")
-    made.environment["PYTHONPATH"] = str(ROOT)
-    before = elsewhere(here)
-    try:
-        made.scheduler(before=before)
-        for _ in range(2):
-            made.worker(before=before)
-        yield made
-    finally:
-        made.kill()
-
-
-@pytest.fixture
-def client(remote: Deployment) -> Iterator[Client]:
-    """Client of the remote cluster."""
-    with remote.client() as made:
-        made.wait_for_workers(2)
-        yield made
-
-
-@pytest.fixture
-def runs(remote: Deployment, request: pytest.FixtureRequest) -> Path:
-    """Folder for runs, in a folder that only the client sees."""
-    folder = remote.folder / "here" / request.node.name
-    folder.mkdir()
-    return folder / "runs"
 
 
 class Counting(SchedulerPlugin):
@@ -85,16 +40,8 @@ def counted(dask_scheduler: Any) -> Counter[tuple[str, str]]:
     return dask_scheduler.plugins["counting"].counts
 
 
-def spooled(dask_scheduler: Any) -> list[str]:
-    """Return the files of dask-strata in the scheduler's temporary folder."""
-    import dask
-
-    folder = Path(dask.config.get("temporary-directory"))
-    return [str(p) for p in folder.rglob("*") if "dask-strata" in str(p)]
-
-
 def on_scheduler(dask_scheduler: Any) -> list[str]:
-    return leftovers(dask_scheduler, "/no such folder") + spooled(dask_scheduler)
+    return leftovers(dask_scheduler, "/no such folder") + spooled()
 
 
 def on_worker(dask_worker: Any) -> list[str]:
@@ -216,12 +163,6 @@ def ended_early(run: dask_strata.Run) -> None:
     assert not [t.name for t in threading.enumerate() if "dask-strata" in t.name]
 
 
-def set_temporary(folder: str) -> None:
-    import dask
-
-    dask.config.set({"temporary-directory": folder})
-
-
 @pytest.fixture
 def no_spool(client: Client, remote: Deployment) -> Iterator[None]:
     """A scheduler whose temporary folder cannot be written."""
@@ -306,3 +247,13 @@ def test_a_visible_folder_is_written_directly(client: Client, tmp_path: Path) ->
         assert client.run_on_scheduler(spooled) == []
     assert_whole(run)
     assert traces(client, runs) == []
+
+
+def modes(dask_scheduler: Any) -> set[int]:
+    return {Path(p).stat().st_mode & 0o077 for p in spooled() if Path(p).is_dir()}
+
+
+def test_only_the_user_can_open_the_spool(client: Client, runs: Path) -> None:
+    """Neither its folder nor those in it can be opened by the group or by others."""
+    with dask_strata.record(runs, client=client):
+        assert client.run_on_scheduler(modes) == {0}

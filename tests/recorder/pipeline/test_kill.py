@@ -18,6 +18,7 @@ import pytest
 from distributed import Client
 
 from dask_strata import Run, open_run
+from dask_strata.analysis.check import WHOLE
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.processes import terminate
 
@@ -122,10 +123,10 @@ def at_a_random_moment(seed: int, done: dict[str, float]) -> None:
 def assert_cut(run: Run, *processes: str) -> None:
     """Assert that `check` reports each process as incomplete, with a time."""
     check = run.check()
-    assert not check.ok
+    assert check.grade != WHOLE
     for process in processes:
-        texts = [f.text for f in check.missing if f.process == process]
-        assert any("was killed after" in text and "UTC" in text for text in texts), check.missing
+        texts = [f.text for f in check.incomplete if f.process == process]
+        assert any("was killed after" in text and "UTC" in text for text in texts), check.findings
 
 
 def assert_counted_rows_are_there(run: Run) -> None:
@@ -177,7 +178,7 @@ def test_worker_is_killed(outside: Cluster, seed: int) -> None:
     run = outside.run
     assert run.state == "complete"
     assert_cut(run, dead["process"])
-    assert {f.process for f in run.check().missing} == {dead["process"]}, run.check().missing
+    assert {f.process for f in run.check().incomplete} == {dead["process"]}, run.check().findings
     assert_counted_rows_are_there(run)
     known = run.rows(
         """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import queue
+import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -55,6 +57,28 @@ def test_a_function_in_progress_excludes_the_time_of_its_callees() -> None:
     assert (total("run_jobs", "ncall"), total("long_job", "ncall")) == (1, 5)
     assert total("long_job", "own_seconds") > total("run_jobs", "own_seconds")
     assert {r["thread_name"] for r in found if r["name"] == "run_jobs"} == {"server"}
+
+
+def test_only_the_file_of_yappi_itself_is_left_out(tmp_path: Path) -> None:
+    """A user's module whose name ends in yappi is profiled, even one in a file yappi.py."""
+    holder, files = object(), []
+    for name in ("lc_yappi.py", "yappi.py"):
+        files.append(tmp_path / name)
+        files[-1].write_text("def double(x):\n    return 2 * x\n", encoding="utf-8")
+    profiler = join("run", "wall", holder)
+    try:
+        for file in files:
+            spec = importlib.util.spec_from_file_location(f"of_the_user_{file.stem}", file)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            assert module.double(4) == 8
+        sys.modules["yappi"].get_clock_type()  # in Yappi's own file
+        profiler.stop(holder)
+        found, *_ = profiler.take()
+    finally:
+        profiler.leave(holder, None)
+    assert {r["module"] for r in found if r["name"] == "double"} == {str(f) for f in files}
+    assert not [r for r in found if r["name"] == "get_clock_type"]
 
 
 def test_a_profile_lasts_until_its_last_holder_leaves(tmp_path: Path) -> None:

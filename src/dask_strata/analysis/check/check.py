@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from dask_strata.analysis.check.cuts import Cut, judge_cuts
 from dask_strata.analysis.check.darshan_logs import check_logs
 from dask_strata.analysis.check.finding import Finding
 from dask_strata.analysis.check.imports import check_import
@@ -30,23 +31,38 @@ if TYPE_CHECKING:
     from dask_strata.run import Run
 
 
+#: Grades of a record: nothing is missing; a process was cut off, but each attempt that the
+#: scheduler knows is complete; something is missing.
+WHOLE, WHOLE_FOR_TASKS, MISSING = "whole", "whole for every task", "missing"
+
+
 @dataclass(frozen=True)
 class Check:
     """The outcome of a check.
 
     Attributes
     ----------
-    ok : bool
-        Whether nothing is missing.
     findings : tuple of Finding
         All findings, also of complete parts.
     n_processes : dict of str to int
         Number of processes on record, by role.
     """
 
-    ok: bool
     findings: tuple[Finding, ...]
     n_processes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def grade(self) -> str:
+        """How complete the record is: ``whole``, ``whole for every task`` or ``missing``."""
+        severities = {finding.severity for finding in self.findings}
+        if "missing" in severities:
+            return MISSING
+        return WHOLE_FOR_TASKS if "cut" in severities else WHOLE
+
+    @property
+    def ok(self) -> bool:
+        """Whether the record of each task is complete; see `grade`."""
+        return self.grade != MISSING
 
     @property
     def missing(self) -> tuple[Finding, ...]:
@@ -54,16 +70,25 @@ class Check:
         return tuple(f for f in self.findings if f.severity == "missing")
 
     @property
+    def cut(self) -> tuple[Finding, ...]:
+        """Findings of processes that were cut off, while each of their tasks is complete."""
+        return tuple(f for f in self.findings if f.severity == "cut")
+
+    @property
+    def incomplete(self) -> tuple[Finding, ...]:
+        """Findings of missing parts and of processes that were cut off."""
+        return tuple(f for f in self.findings if f.severity in {"cut", "missing"})
+
+    @property
     def sentence(self) -> str:
         """The outcome in one sentence, for the first screen."""
-        if self.ok:
+        if self.grade == WHOLE:
             processes = {f.process for f in self.findings if f.counted}
             if not processes:
                 return "no loss is known"
             return f"event counts match Dask's own on {_processes(processes, self.n_processes)}"
-        first = self.missing[0]
-        more = len(self.missing) - 1
-        return f"{first.process}: {first.text}" + (f" (and {more} more)" if more else "")
+        first, *others = self.missing or self.cut
+        return f"{first.process}: {first.text}" + (f" (and {len(others)} more)" if others else "")
 
 
 _PAIR = 2
@@ -124,7 +149,6 @@ def check(run: Run) -> Check:
         for name, why in run.record.failed.items()
     ]
     return Check(
-        all(f.severity != "missing" for f in findings),
         tuple(findings),
         dict(_roles(segment.process for segment in run.segments)),
     )
@@ -147,34 +171,43 @@ def _counters(run: Run) -> Iterator[Finding]:
             name,
         )
         n_rows = run.rows_by_process(table) if rows else {}
-        for row in rows:
-            yield _compare(name, {**row, "n": n_rows.get(row["process"], 0)})
-
-
-def _compare(name: str, row: dict[str, Any]) -> Finding:
-    process, value, n = row["process"], row["value"], row["n"]
-    kind = name.rpartition(".")[2]
-    if row["final"] and value == n:
-        return Finding(
-            "ok", process, f"Dask counted {value:,} {kind}, {n:,} are on record", counted=True
+        left_out = run.rows(
+            "select process, sum(count)::bigint as n from left_out_rows where what = ? group by 1",
+            table,
         )
+        n_left_out = {row["process"]: row["n"] for row in left_out}
+        for row in rows:
+            numbers = (each.get(row["process"], 0) for each in (n_rows, n_left_out))
+            yield _compare(name, row, *numbers)
+
+
+def _compare(name: str, row: dict[str, Any], n_rows: int, n_left_out: int) -> Finding:
+    process, value, n = row["process"], row["value"], n_rows + n_left_out
+    kind = name.rpartition(".")[2]
+    present = f"{n_rows:,} are on record"
+    if n_left_out:
+        present += f", {n_left_out:,} of other clients' tasks were left out"
+    if row["final"] and value == n:
+        return Finding("ok", process, f"Dask counted {value:,} {kind}, {present}", counted=True)
     if row["final"]:
         return Finding(
             "missing",
             process,
-            f"Dask counted {value:,} {kind}, {n:,} are on record: "
+            f"Dask counted {value:,} {kind}, {present}: "
             + (f"{value - n:,} are missing" if value > n else f"{n - value:,} are too many"),
         )
     if value > n:
         return Finding(
             "missing",
             process,
-            f"by {clock(row['time'])} Dask had counted {value:,} {kind}, {n:,} are on record",
+            f"by {clock(row['time'])} Dask had counted {value:,} {kind}, {present}",
         )
+    of_others = f", {n_left_out:,} of other clients' tasks were left out" if n_left_out else ""
     return Finding(
         "ok",
         process,
-        f"all {value:,} {kind} that Dask had counted by {clock(row['time'])} are on record",
+        f"all {value:,} {kind} that Dask had counted by {clock(row['time'])} are on "
+        f"record{of_others}",
         counted=True,
     )
 
@@ -187,17 +220,21 @@ def _segments(run: Run) -> Iterator[Finding]:
         row["process"]: row["time"]
         for row in run.rows("select process, max(time) as time from overheads group by process")
     }
+    states = {segment.process: segment_state(segment) for segment in run.segments}
+    judged = _judged(run, states)
     for segment in run.segments:
-        state = segment_state(segment)
+        state = states[segment.process]
         if state == "recording":
             yield Finding("note", segment.process, "is still being recorded")
         elif state == "cut":
             since = last.get(segment.process)
             when = f" after {clock(since)}" if since else ""
+            cut = judged.get(segment.process)
+            evidence = "" if cut is None else f"{cut.text}; other "
             yield Finding(
-                "missing",
+                "cut" if cut is not None and cut.whole else "missing",
                 segment.process,
-                f"was killed{when}: events of its last {interval:g} s may be missing",
+                f"was killed{when}: {evidence}events of its last {interval:g} s may be missing",
             )
             yield from _undescribed(run, segment.process)
         for damage in segment.damages:
@@ -210,6 +247,17 @@ def _segments(run: Run) -> Iterator[Finding]:
                 segment.process,
                 f"{segment.lost_rows:,} rows are missing in the middle of {segment.path.name}",
             )
+
+
+def _judged(run: Run, states: Mapping[str, str]) -> dict[str, Cut]:
+    """Return the evidence about cut processes; none if the scheduler was cut, too."""
+    scheduler = [state for process, state in states.items() if process.startswith("scheduler")]
+    cut = [
+        segment.process
+        for segment in run.segments
+        if states[segment.process] == "cut" and not segment.damages and not segment.lost_rows
+    ]
+    return judge_cuts(run, cut) if cut and scheduler and "cut" not in scheduler else {}
 
 
 def _removed(run: Run) -> Iterator[Finding]:
@@ -232,7 +280,8 @@ def _undescribed(run: Run, process: str) -> Iterator[Finding]:
     [row] = run.rows(
         """
         select (select sum(n_tasks) from submissions where process = $1)::bigint as submitted,
-               (select count(*) from graph_tasks where process = $1) as described
+               (select count(*) from graph_tasks
+                where process = $1 and submission is not null) as described
         """,
         process,
     )

@@ -13,7 +13,8 @@ class Finding:
     Attributes
     ----------
     severity : str
-        ok (complete), note (nothing is missing) or missing.
+        ok (complete), note (nothing is missing), cut (the process was cut off, but each task is
+        complete on record) or missing.
     process : str
         The process, or the part of the record, that the finding is about.
     text : str
@@ -22,7 +23,7 @@ class Finding:
         Whether the number of recorded events equals one of Dask's own counters.
     """
 
-    severity: Literal["ok", "note", "missing"]
+    severity: Literal["ok", "note", "cut", "missing"]
     process: str
     text: str
     counted: bool = False

@@ -26,7 +26,7 @@ _ATTEMPTS = """
         select attempt, min(epoch_ns(start)) as a, max(epoch_ns(stop)) as b
         from phases group by attempt
     ), lives as (
-        select _key, submitted, false as renewed from tasks where submitted is not null
+        select _key, _since as submitted, false as renewed from tasks where _since is not null
         union all
         -- A result that was lost or released, and is needed again: nobody waited for it before.
         select r._key, w.time, true from _transitions r join _transitions w on w._row = r.next_row
@@ -78,9 +78,9 @@ _QUEUED = """
 """
 
 _UNDER_WAY = """
-    select epoch_ns(submitted) as start,
+    select epoch_ns(_since) as start,
            coalesce(epoch_ns(coalesce(finished, forgotten)), 9223372036854775807) as stop
-    from tasks where submitted is not null
+    from tasks where _since is not null
 """
 
 
@@ -242,6 +242,14 @@ class PathData:
         return self._full(self._busy)
 
     @cached_property
+    def full_with_others(self) -> dict[str, tuple[Ints, Ints]]:
+        """The same with the tasks of other clients; empty if these are not left out."""
+        others = self._run.arrow("select worker, start, stop from _other_executions")
+        if not len(others):
+            return {}
+        return self._full(pa.concat_tables([self._busy, others.cast(self._busy.schema)]))
+
+    @cached_property
     def _full_or_fetching(self) -> dict[str, tuple[Ints, Ints]]:
         """Intervals in which as many tasks as a worker has threads computed or fetched."""
         waits = self._run.arrow(
@@ -293,8 +301,17 @@ class PathData:
         """
         taken = dict(self.full)
         found = [("waiting for a worker", *self._taken(taken))]
-        for name in ("paused worker", "transfer", "spill", "blocked event loop", "silent worker"):
-            if name == "transfer":
+        for name in (
+            "other clients",
+            "paused worker",
+            "transfer",
+            "spill",
+            "blocked event loop",
+            "silent worker",
+        ):
+            if name == "other clients":
+                more = self.full_with_others
+            elif name == "transfer":
                 more = self._full_or_fetching
             else:
                 more = {w: times for (w, n), times in self._conditions.items() if n == name}

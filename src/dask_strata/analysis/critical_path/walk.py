@@ -34,6 +34,7 @@ CAUSES = {
     "I/O": "opening files in a task's function, if recorded",
     "spill": "writing results to disk or reading them back, in Dask's memory management",
     "waiting for a worker": "waiting for a free worker thread",
+    "other clients": "waiting for a worker thread, while tasks of other clients had them",
     "waiting for a resource": "waiting for a resource that other tasks used, or for a worker that "
     "meets the task's restrictions",
     "paused worker": "on a worker that Dask had paused because of its memory, or while all workers "
@@ -230,11 +231,22 @@ class _Walk:
             (cause, *self._data.waits(attempt, cause))
             for cause in ("transfer", "waiting to fetch", "waiting for a resource")
         )
-        busy = ("waiting for a worker", *self._data.full.get(self._workers[attempt], NONE))
+        worker = self._workers[attempt]
+        busy = ("waiting for a worker", *self._data.full.get(worker, NONE))
+        others = ("other clients", *self._data.full_with_others.get(worker, NONE))
         for piece in _by_cause(a, b, attempt, [transfer, turn], rest="scheduler"):
             causes = {
                 "waiting to fetch": [spill, paused, silent],
-                "scheduler": [busy, spill, paused, resource, blocked, silent, self._stalled],
+                "scheduler": [
+                    busy,
+                    others,
+                    spill,
+                    paused,
+                    resource,
+                    blocked,
+                    silent,
+                    self._stalled,
+                ],
             }.get(piece[2], [])
             yield from _by_cause(*piece[:2], attempt, causes, rest=piece[2])
 
@@ -244,8 +256,8 @@ class _Walk:
         without = rows[unplaceable[rows]]
         for piece in _by_cause(a, b, attempt, [("queued", starts[rows], stops[rows])], rest=""):
             resource = ("waiting for a resource", starts[without], stops[without])
-            busy, paused, *other = self._data.without_place
-            causes = [busy, paused, resource, *other]
+            busy, others, paused, *rest = self._data.without_place
+            causes = [busy, others, paused, resource, *rest]
             chosen = [*(causes if piece[2] == "queued" else []), self._stalled]
             yield from _by_cause(*piece[:2], attempt, chosen, rest="scheduler")
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.analysis.worker_ends import words_of
+from dask_strata.analysis.worker_ends import EXPLAINED, words_of
+from dask_strata.run.clients import clients
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -35,7 +36,7 @@ _BARS = """
     )
     select attempt, dense_rank() over (order by worker, thread) - 1 as row, worker, thread,
            t0, greatest(t0, t1) as t1, coalesce(prefix, '(unknown)') as prefix, outcome, ran,
-           key, key_type, min(attempt) over (partition by _key) as task,
+           client, key, key_type, min(attempt) over (partition by _key) as task,
            coalesce(nbytes, -1) as nbytes,
            coalesce(read_bytes, -1) as read_bytes,
            coalesce((cpu_seconds * 1e6)::bigint, -1) as cpu,
@@ -89,8 +90,8 @@ class Bars:
 
     Times are ns since the timeline's origin. `cpu` and `other_cpu` are the CPU time of the
     attempt's thread and of other threads of its process, in µs. Unknown numbers are -1. `task` is
-    the index of the key in the timeline's `keys`, `outcome` the index in `OUTCOMES`, and `ran` is
-    1 if the bar is the time in the task's function.
+    the index of the key in the timeline's `keys`, `client` that in its `clients`, `outcome` that in
+    `OUTCOMES`, and `ran` is 1 if the bar is the time in the task's function.
     """
 
     row: Ints
@@ -104,6 +105,7 @@ class Bars:
     cpu: Ints
     other_cpu: Ints
     task: Ints
+    client: Ints
 
     def __len__(self) -> int:
         return len(self.row)
@@ -127,6 +129,8 @@ class Timeline:
     span: int
     rows: tuple[Row, ...]
     prefixes: tuple[str, ...]
+    #: Names of the clients; attempts whose client is not on record have the index after the last.
+    clients: tuple[str, ...]
     bars: Bars
     parts: Parts
     #: Key and type of the key of each task.
@@ -163,6 +167,7 @@ def timeline(run: Run, *, edges: bool = True, files: int = 0) -> Timeline:
     times += [int(start.min()), int(stop.max())] if len(start) else []
     origin = min(times, default=0)
     prefix = found["prefix"].cast(pa.string()).combine_chunks().dictionary_encode()
+    by_id = {each.client: each.name for each in clients(run)}
     attempt, ids = _ints(found["attempt"]), _ints(found["task"])
     tasks, first, task = np.unique(ids, return_index=True, return_inverse=True)
     # Number tasks in order of their first bar: differences between neighbours compress well.
@@ -181,17 +186,19 @@ def timeline(run: Run, *, edges: bool = True, files: int = 0) -> Timeline:
         cpu=_ints(found["cpu"]),
         other_cpu=_ints(found["other_cpu"]),
         task=number[task].astype(np.int64),
+        client=_codes(found["client"], (*by_id, "")),
     )
     exceptions = _valid(found, "exception")
     ended = _valid(found, "ended_by")
     workers = found["worker"].take(pa.array(list(ended), pa.int64())).to_pylist()
-    phrases = {(e["worker"], e["stimulus_id"]): words_of(e) for e in run.rows("from worker_ends")}
+    phrases = {(e["worker"], e["stimulus_id"]): words_of(e) for e in run.rows(EXPLAINED)}
     uses = run.rows(_FILES, files + 1)
     return Timeline(
         origin=origin,
         span=max(times, default=0) - origin,
         rows=_rows(run, found),
         prefixes=tuple(prefix.dictionary.to_pylist()),
+        clients=tuple(by_id.values()),
         bars=bars,
         parts=_parts(others, attempt, origin),
         keys=found.select(["key", "key_type"]).take(pa.array(first[order], pa.int64())),

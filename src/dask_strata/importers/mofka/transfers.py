@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from dask_strata.importers.mofka.cells import ARROW
 from dask_strata.importers.mofka.columns import FIELDS
-from dask_strata.store.interruptible import interruptible
+from dask_strata.store.interruptible import hide_progress, interruptible
 
 _MEMORY_LIMIT = "200MB"
 
@@ -36,6 +36,7 @@ def bounded_duckdb(folder: Path) -> duckdb.DuckDBPyConnection:
         config={"memory_limit": _MEMORY_LIMIT, "temp_directory": str(folder / "tmp")}
     )
     interruptible(connection, lambda: connection.execute("set timezone = 'UTC'"))
+    hide_progress(connection)
     return connection
 
 

@@ -272,21 +272,21 @@ class Receiver:
 
         Call it when the recording has ended, or is to be copied no longer.
         """
-        self._end()
+        self.end()
         while self._thread.is_alive():  # noqa: ASYNC110  it may end after this loop
             await asyncio.sleep(0.02)
         self._report()
 
     def finish_blocking(self) -> None:
         """Do the same without an event loop."""
-        self._end()
+        self.end()
         self._thread.join()
         self._report()
 
     async def discard(self) -> None:
         """Stop copying, and remove the copy unless it was begun earlier."""
         self._owned = False
-        self._end()
+        self.end()
         for _ in range(_DISCARD_TRIES):
             if self._thread.is_alive():
                 await asyncio.sleep(0.02)
@@ -296,7 +296,8 @@ class Receiver:
             for parent in self._created[1:]:
                 parent.rmdir()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Stop copying as soon as the rest has arrived, or cannot be had; does not wait."""
         self._until = time.monotonic() + (_END_SECONDS if self._owned else 0)
 
     @property

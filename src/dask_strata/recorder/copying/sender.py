@@ -57,11 +57,15 @@ class SentRun:
 
     def __init__(self, run_id: str, folder: Path, host: str, *, spooled: bool) -> None:
         self.run_id, self.folder, self.spooled = run_id, folder, spooled
-        self.facts = {"folder": str(folder), "host": host, "spooled": spooled}
+        self.facts: dict[str, Any] = {"folder": str(folder), "host": host, "spooled": spooled}
         self.ended = False
         self._delivered = False
         self._streams: dict[str, dict[str, Position]] = {}
         self._asked: dict[str, float] = {}
+
+    def end(self) -> None:
+        """Note that no process writes to the run any more."""
+        self.ended = self.facts["ended"] = True
 
     def read(self, stream: str, seen: Any) -> dict[str, Any]:
         """Return the next parts for a stream; see `read_growth`. Call it on the reading thread."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dask_strata.recorder.environment.host_view import Fact, HostView, failure
+from dask_strata.recorder.environment.kubernetes import MARK, in_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,6 +163,8 @@ def launchers(view: HostView) -> Iterator[Fact]:
     """Yield one fact for each launcher of this process; without any, a fact with the value none."""
     batch = batch_systems(view)
     found = [Fact("launcher", system, variable) for system, variable in batch]
+    if in_pod(view):
+        found.append(Fact("launcher", "kubernetes", MARK))
     rank = view.first(*MPI["mpi.rank"])
     if rank is not None:
         found.append(Fact("launcher", "mpi", rank[0]))

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dask_strata.recorder.environment import batch_systems, devices, machine, process
+from dask_strata.recorder.environment import batch_systems, devices, kubernetes, machine, process
 from dask_strata.recorder.environment.host_view import Collector, Fact, HostView, failure
 from dask_strata.recorder.pipeline.redact import is_secret_name, redact_text
 from dask_strata.schema import REDACTED
@@ -22,6 +22,7 @@ __all__ = ["COLLECTORS", "Fact", "job_facts"]
 
 COLLECTORS: dict[str, Collector] = {
     **batch_systems.COLLECTORS,
+    **kubernetes.COLLECTORS,
     **machine.COLLECTORS,
     **devices.COLLECTORS,
     **process.COLLECTORS,

@@ -1,14 +1,16 @@
-"""The client's script: its text, its git commit, its command line."""
+"""The client's script, module or notebook: text, git commit, command line."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from dask_strata.recorder.environment.program import program
 from dask_strata.recorder.pipeline.redact import redact_arguments, redact_path, redact_text
 from dask_strata.recorder.pipeline.text import json_text
 
@@ -17,12 +19,12 @@ _TEXT_LIMIT = 2_000_000
 
 
 def script_facts(*, code: bool) -> Iterator[tuple[str, str]]:
-    """Yield facts about the script that this process runs.
+    """Yield facts about the script, module or notebook that this process runs.
 
     Parameters
     ----------
     code : bool
-        Whether the text of the script is included.
+        Whether its text is included.
 
     Yields
     ------
@@ -33,25 +35,40 @@ def script_facts(*, code: bool) -> Iterator[tuple[str, str]]:
     yield "command", json_text(redact_arguments(getattr(sys, "orig_argv", sys.argv)))
     yield "cwd", redact_path(str(Path.cwd()))
     yield "executable", redact_path(sys.executable)
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        yield "module", spec.name
-    path = getattr(main, "__file__", None)
-    if not path:
-        yield "kind", "interactive"
+    running = program()
+    yield "kind", running.kind
+    if running.name is not None:
+        yield "name", redact_text(running.name)
+    if running.module is not None:
+        yield "module", running.module
+    if running.path is None:
         return
-    yield "kind", "module" if spec is not None else "script"
-    yield "path", redact_path(os.path.abspath(path))
+    # A notebook's path may be relative to a folder that is not known here.
+    exists = Path(running.path).exists()
+    path = os.path.abspath(running.path) if exists else running.path
+    yield "path", redact_path(path)
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
-        yield "error", redact_text(f"the script cannot be read: {error}")
+        yield "error", redact_text(f"the {running.kind} cannot be read: {error}")
     else:
         yield "sha256", hashlib.sha256(raw).hexdigest()
         if code:
-            yield "text", redact_text(raw[:_TEXT_LIMIT].decode("utf-8", "replace"))
+            yield "text", redact_text(_text(raw, path)[:_TEXT_LIMIT])
     yield from _git(Path(path).resolve().parent)
+
+
+def _text(raw: bytes, path: str) -> str:
+    """Return the text of a script, or that of a notebook's code cells: not of its outputs."""
+    text = raw.decode("utf-8", "replace")
+    if not path.endswith(".ipynb"):
+        return text
+    try:
+        cells = json.loads(text)["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, TypeError, LookupError, RecursionError):  # a damaged notebook
+        return ""
+    return "\n\n".join(f"# %%\n{source}" for source in code)
 
 
 def _git(folder: Path) -> Iterator[tuple[str, str]]:

@@ -10,11 +10,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from time import monotonic
+from types import FrameType
 from typing import Any, NamedTuple
 
 import dask
 import distributed
 
+from dask_strata.recorder.environment.notebook import cell_of, ipython_shell
 from dask_strata.recorder.graphs.expressions import expression_of, expression_text
 from dask_strata.recorder.graphs.layers import WRITTEN, layers_of, sent_expressions
 from dask_strata.recorder.pipeline.engine import now_ns
@@ -39,6 +41,10 @@ _NOT_USER = (
     _folder_of(__file__, 3),
 )
 _STDLIB = _folder_of(os.__file__, 1)
+_INSTALLED = ("site-packages", "dist-packages")
+
+#: Longest recorded line and cell, in characters.
+_LINE, _CELL = 1_000, 20_000
 
 #: Names of Dask's functions through which collections reach the scheduler.
 _SUBMITTING = frozenset({"compute", "persist", "get"})
@@ -61,11 +67,14 @@ class Origin(NamedTuple):
         The collections that the user submitted; empty if the user submitted a graph.
     optimised : list
         The collections that Dask made of these to submit them; empty if it submitted these.
+    outermost : str or None
+        File of the outermost frame of the user's own code, in a process with IPython.
     """
 
     frames: list[tuple[str, int, str]]
     written: list[Any]
     optimised: list[Any]
+    outermost: str | None = None
 
 
 class SubmissionSource(Source):
@@ -76,13 +85,14 @@ class SubmissionSource(Source):
     client : distributed.Client
         The client.
     code : bool
-        Whether to record the text of the user's line.
+        Whether to record the text of the user's line and of the notebook's cell.
     """
 
     def __init__(self, client: Any, *, code: bool) -> None:
         self._client, self._code = client, code
         self._sent: deque[tuple[int, Any, list[Any], Origin]] = deque()
         self._graphs: deque[_Graph] = deque()
+        self._cell = "", ""
         self._note = watch_submissions(client, self._queue)
 
     def _queue(self, expr: Any, keys: list[Any], origin: Origin) -> None:
@@ -111,18 +121,32 @@ class SubmissionSource(Source):
                 "n_keys": len(keys),
                 "collection": type(expr).__name__,
             }
-            if origin.frames:
-                file, line, function = origin.frames[0]
-                row |= {"file": redact_path(file), "line": line, "function": function}
-                if self._code:
-                    row["code"] = (
-                        clip(redact_text(linecache.getline(file, line).strip()), 1000) or None
-                    )
-            rows.append(row)
+            rows.append(row | self._written_at(origin))
             place = {"time": time, "client": self._client.id, "first_key": first}
             self._graphs.append(_Graph(place, expr, origin, code=self._code))
         if rows:
             yield Batch.of_rows("client_submissions", rows)
+
+    def _written_at(self, origin: Origin) -> dict[str, Any]:
+        """Return the user's line, and the cell of a notebook that was running."""
+        if not origin.frames:
+            return {}
+        file, line, function = origin.frames[0]
+        facts: dict[str, Any] = {"file": redact_path(file), "line": line, "function": function}
+        if self._code:
+            facts["code"] = clip(redact_text(linecache.getline(file, line).strip()), _LINE) or None
+        cell = None if origin.outermost is None else cell_of(origin.outermost)
+        if cell is not None:
+            facts["cell"] = cell.number
+            if self._code:
+                facts["cell_code"] = self._redacted(cell.text)
+        return facts
+
+    def _redacted(self, cell: str) -> str:
+        """Return the text of a cell as recorded; a cell may submit many graphs in a loop."""
+        if self._cell[0] != cell:
+            self._cell = cell, clip(redact_text(cell.strip()), _CELL)
+        return self._cell[1]
 
     def slow_rows(self) -> Iterable[Batch]:
         """Return rows of graphs, until the time for one call is over."""
@@ -234,7 +258,7 @@ def _origin() -> Origin:
     Dask's. The collections are arguments of Dask's functions that lead to the submission. Of two
     such functions, the outer one has what the user wrote: Dask may optimise it between them.
     """
-    frame = sys._getframe(2)  # noqa: SLF001  a full traceback takes a hundred times as long
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  a full traceback takes a hundred times as long
     frames: list[tuple[str, int, str]] = []
     written: list[Any] = []
     optimised: list[Any] = []
@@ -245,7 +269,7 @@ def _origin() -> Origin:
         if not file.startswith(_NOT_USER):
             submitting = False
             found = (file, frame.f_lineno, code.co_name)
-            if "site-packages" not in file and not file.startswith((_STDLIB, "<frozen")):
+            if _is_users(file):
                 frames = [found]
                 break
             frames = frames or [found]
@@ -254,9 +278,31 @@ def _origin() -> Origin:
             optimised = optimised or written
         else:
             submitting = False
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     same = len(written) == len(optimised) and all(map(operator.is_, written, optimised))
-    return Origin(frames, written, [] if same else optimised)
+    return Origin(frames, written, [] if same else optimised, _outermost(frame))
+
+
+def _outermost(frame: FrameType | None) -> str | None:
+    """Return the file of the outermost of the user's frames; None in a process without IPython.
+
+    In a notebook it is the code of the running cell, which may call functions of other cells and
+    of modules.
+    """
+    if ipython_shell() is None:
+        return None
+    outermost = None
+    while frame is not None:
+        if _is_users(frame.f_code.co_filename):
+            outermost = frame.f_code.co_filename
+        frame = frame.f_back
+    return outermost
+
+
+def _is_users(file: str) -> bool:
+    """Return whether a file is neither installed nor a part of Python or Dask."""
+    installed = any(folder in file for folder in _INSTALLED)
+    return not installed and not file.startswith((*_NOT_USER, _STDLIB, "<frozen"))
 
 
 def _collections(names: Mapping[str, Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from dask_strata.recorder.inputs.graph_walker import GraphWalker
 from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.schema import wire_key
-from dask_strata.store.frames import Batch
+from dask_strata.store.frames import Batch, Sparse
 
 __all__ = ["InputSource", "register"]
 
@@ -41,13 +41,13 @@ class Definitions:
 
     Parameters
     ----------
-    submission : str
+    submission : str or None
         Id of the submission.
     known : mapping
         The scheduler's tasks, for data that was submitted earlier.
     """
 
-    def __init__(self, submission: str, known: Mapping[Any, Any]) -> None:
+    def __init__(self, submission: str | None, known: Mapping[Any, Any]) -> None:
         self.submission = submission
         self.walker = GraphWalker({}, known)
         self._left: deque[tuple[Any, Any]] = deque()
@@ -118,14 +118,14 @@ class InputSource(Source):
             yield _loss(n, "the recording ended before all definitions were searched")
 
 
-def _batches(submission: str, rows: list[dict[str, Any]]) -> Iterator[Batch]:
+def _batches(submission: str | None, rows: list[dict[str, Any]]) -> Iterator[Batch]:
     by_columns: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         columns = row.get("columns") or ""
         by_columns.setdefault(columns if len(columns) > _LONG else "", []).append(row)
     for group in by_columns.values():
         batch = Batch.of_rows("claimed_inputs", group)
-        batch.columns["submission"] = submission
+        batch.columns["submission"] = Sparse() if submission is None else submission
         yield batch
 
 

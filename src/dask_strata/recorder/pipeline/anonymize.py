@@ -39,7 +39,7 @@ _HARMLESS_FACT = re.compile(
     r"|filesystem\.\w+\.(?:free|size|type|used-for)|network\.[^.]+\.(?:kind|mtu|up|speed-mbps)"
     r"|job\.(?:array-id|array-task|memory-limit|node-count|slots|time-limit)"
 )
-_HARMLESS_SCRIPT = re.compile(r"kind|sha256|git_commit|git_dirty|exit_status")
+_HARMLESS_SCRIPT = re.compile(r"kind|name|sha256|git_commit|git_dirty|exit_status")
 _ARGUMENTS = re.compile(r"argv|command|process\.(?:arguments|command-line|parent-command-line)")
 _SOURCES = frozenset({"default", "inherited", "set at run time"})
 

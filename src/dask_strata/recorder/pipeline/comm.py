@@ -39,7 +39,12 @@ def sender(scheduler: Any, operation: str, loop: Any) -> Callable[[str, bytes], 
         async def call() -> None:
             await getattr(scheduler, operation)(process=process, frame=frame)
 
-        sent = asyncio.run_coroutine_threadsafe(call(), loop.asyncio_loop)
+        coroutine = call()
+        try:
+            sent = asyncio.run_coroutine_threadsafe(coroutine, loop.asyncio_loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise
         try:
             sent.result(_SECONDS)
         finally:

@@ -17,13 +17,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dask_strata import flushing
 from dask_strata.config import VERSION, Settings
+from dask_strata.recorder.pipeline import termination
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.pipeline.background import BackgroundTasks
 from dask_strata.recorder.pipeline.comm import open_sink
@@ -43,8 +44,17 @@ _LAST_FACTS_SECONDS = 3
 #: Least pause between two flushes, as a share of the flush interval.
 _LEAST_PAUSE = 1 / 4
 
+#: Exit reason of a server or client that was not closed before its event loop.
+LOOP_CLOSED = "event loop closed"
+
 #: Bound on single rows between two flushes; rows beyond it are dropped and counted.
 MAX_WAITING_ROWS = 100_000
+
+
+#: Reason of an end that nothing but the end of the process explains, and reasons that a signal
+#: explains better.
+_PROCESS_EXIT = "process exit"
+_ENDS_OF_PROCESS = (_PROCESS_EXIT, "closed")
 
 
 def now_ns() -> int:
@@ -96,6 +106,8 @@ class Engine:
         The sources of rows, in addition to the engine's own rows.
     loop : asyncio.AbstractEventLoop or None
         Event loop of the server, if `start` was called on it.
+    stop_cluster : callable or None
+        Ends the recordings of all processes of the cluster, if this is its scheduler's.
     rows : int
         Number of rows encoded so far.
 
@@ -120,6 +132,7 @@ class Engine:
         self.sources: list[Source] = []
         self._background = BackgroundTasks(f"{name}-facts", self._errors.call)
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.stop_cluster: Callable[[str], Coroutine[Any, Any, None]] | None = None
         self.rows = 0
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
         self._counts: deque[dict[str, Any]] = deque()
@@ -178,11 +191,12 @@ class Engine:
         self._errors.call(self._add_usage)
         self._writer.start()
         self.flush()
-        atexit.register(self.finish, "process exit")
+        atexit.register(self.finish, _PROCESS_EXIT)
         self._thread.start()
         self._background.start()
         self._add_threads()
         flushing.register(self.process, self)
+        self._errors.call(termination.guard)
 
     def _add_threads(self) -> None:
         """Add the recorder's threads and, if `start` runs on it, the event loop's."""
@@ -354,13 +368,20 @@ class Engine:
                 with own_io():
                     self._sample()
             self._own_cpu = time.thread_time()
-            for source in self.sources:
-                if (reason := self._errors.ask(source.end_reason)) is not None:
-                    self.finish(reason, wait=False)
-                    break
+            if (reason := self._reason_to_end()) is not None:
+                self.finish(reason, wait=False)
             # Subtract the flush's own time, so that the interval does not drift.
             pause = max(interval - (time.monotonic() - began), interval * _LEAST_PAUSE)
         self._write_end()
+
+    def _reason_to_end(self) -> str | None:
+        for source in self.sources:
+            if (reason := self._errors.ask(source.end_reason)) is not None:
+                return reason
+        # Nothing can close a server or client after its event loop; do not keep it in memory.
+        if self.loop is not None and self.loop.is_closed():
+            return LOOP_CLOSED
+        return None
 
     def _sample(self) -> None:
         sources = [source.sample for source in self.sources]
@@ -399,6 +420,7 @@ class Engine:
         for source in sources:
             self._errors.call(source.after_last_row)
         flushing.unregister(self.process)
+        self._errors.call(termination.release)
         atexit.unregister(self.finish)
         self._when_finished()
 
@@ -460,12 +482,36 @@ class Engine:
                 self._ending = True
                 for source in self.sources:
                     self._errors.call(source.detach)
-                self._end_reason = reason
+                self._end_reason = self._reason(reason)
                 self._stop.set()
                 self._wake.set()
         # A second caller waits, too: the process may exit when this returns.
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(timeout=_LAST_WRITE_SECONDS)
+
+    def _reason(self, reason: str) -> str:
+        """Return why the process ends, as exactly as it is known: a signal, or a closed server."""
+        if reason in _ENDS_OF_PROCESS and (received := termination.received()):
+            return received
+        if reason != _PROCESS_EXIT:
+            return reason
+        reasons = (self._errors.ask(source.end_reason) for source in self.sources)
+        return next(filter(None, reasons), reason)
+
+    def join(self, seconds: float) -> None:
+        """Wait until the recorder's thread has ended.
+
+        Parameters
+        ----------
+        seconds : float
+            Longest time to wait.
+        """
+        self._thread.join(max(seconds, 0.0))
+
+    @property
+    def uses_loop(self) -> bool:
+        """Whether the event loop sends the rows to the scheduler."""
+        return self.sink.transport == "comm"
 
     @property
     def finished(self) -> bool:

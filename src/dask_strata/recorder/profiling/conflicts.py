@@ -98,8 +98,9 @@ def _on_audit_event(event: str, _: tuple[Any, ...]) -> None:
         return
     frame = sys._getframe(1)  # noqa: SLF001  the caller of sys.setprofile
     code = frame.f_code
-    file = PurePath(code.co_filename).name
     if frame.f_back is None:
         return  # a thread that ends: Yappi takes it over once more
-    if file not in ("yappi.py", "threading.py"):
+    yappi = sys.modules.get("yappi")
+    if code.co_filename not in (getattr(yappi, "__file__", None), threading.__file__):
+        file = PurePath(code.co_filename).name
         conflicts.changed(threading.get_ident(), f"{code.co_name} ({file}:{code.co_firstlineno})")

@@ -77,6 +77,10 @@ class Readings:
     """
 
     def __init__(self) -> None:
+        import yappi
+
+        #: Yappi's own file, as in its entries; a user's file may have the same name.
+        self._own_file = yappi.start.__code__.co_filename
         self.entries = 0
         self._functions: dict[tuple[int, int], _Numbers] = {}
         self._threads: dict[int, tuple[float, int]] = {}
@@ -144,7 +148,7 @@ class Readings:
                     most_own - before[3],
                 )
                 found.append((context, (module, line, name), growth))
-        return [growth for growth in found if not growth[1][0].endswith("yappi.py")]
+        return [growth for growth in found if growth[1][0] != self._own_file]
 
     def _grown(self, name: str, context: int, ident: int, seconds: float, scheduled: int) -> Thread:
         before = self._threads.get(context, (0.0, 0))

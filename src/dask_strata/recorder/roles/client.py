@@ -60,12 +60,14 @@ class ClientRecorder(Source):
         """
         await self._engine.finish_and_wait(reason)
 
-    def leave(self, reason: str = "closed") -> None:
-        """End the recording and wait for the last rows; for use after the event loop has ended.
+    def leave(self, reason: str = "closed", *, wait: bool = True) -> None:
+        """End the recording; on the event loop do not wait.
 
         Parameters
         ----------
         reason : str, optional
             Recorded as the process's ``exit_reason``.
+        wait : bool, optional
+            Whether to wait for the last rows.
         """
-        self._engine.finish(reason)
+        self._engine.finish(reason, wait=wait)

@@ -13,9 +13,11 @@ from dask_strata.config import read_settings, understood
 from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
+from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.source import Source
+from dask_strata.recorder.pipeline.text import clip
 from dask_strata.recorder.profiling.darshan_worker import DarshanEnvironment
-from dask_strata.schema.values import KILLED_BY, PID
+from dask_strata.schema.values import KILLED_BY, PID, START_FAILED
 
 _ENDED = (Status.closed, Status.failed)
 _ENDING = (*_ENDED, Status.closing)
@@ -45,6 +47,10 @@ class NannyRecorder(Source):
         self._address: str | None = None
         self._reported = False
         self._spec = spec
+        # An instance attribute shadows the nanny's method, which starts a process of the worker.
+        self._shadowed = vars(nanny).get("instantiate")
+        self._instantiate = nanny.instantiate
+        self._shadow = nanny.instantiate = self._start_process
         # Without waiting for the first sample: the process may have ended by then.
         self._watch()
         engine.start(self, address=nanny.address, name=str(nanny.name))
@@ -67,8 +73,20 @@ class NannyRecorder(Source):
         self._watch()
 
     def detach(self) -> None:
-        """Record a start or exit of the worker's process since the last sample."""
+        """Record a start or exit since the last sample, and restore the nanny's method."""
+        if vars(self._nanny).get("instantiate") is self._shadow:
+            del self._nanny.instantiate
+            if self._shadowed is not None:  # by another recording
+                self._nanny.instantiate = self._shadowed
         self._watch()
+
+    async def _start_process(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await self._instantiate(*args, **kwargs)
+        except Exception as error:
+            if not self._engine.finished:
+                self._add(START_FAILED, _describe_error(error))
+            raise
 
     def _watch(self) -> None:
         """Record a new process of the worker as a start, and one with an exit code as an exit."""
@@ -125,6 +143,13 @@ class NannyRecorder(Source):
             await self._engine.finish_and_wait("detached")
         elif self._engine.sink.transport == "comm":
             await self._engine.finish_and_wait("closed")
+
+
+def _describe_error(error: BaseException) -> str:
+    """Return an exception as text: that of the worker, not Dask's "Worker failed to start."."""
+    while str(error).endswith(" failed to start.") and error.__cause__ is not None:
+        error = error.__cause__
+    return redact_text(clip(f"{type(error).__name__}: {error}", 10_000))
 
 
 def _describe(code: int) -> str:

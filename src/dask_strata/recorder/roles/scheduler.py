@@ -23,6 +23,10 @@ from dask_strata.config import VERSION, Settings, read_settings, understood
 from dask_strata.recorder.copying.place import sees, spool_folder
 from dask_strata.recorder.copying.sender import CLOSE_SECONDS, Senders, SentRun
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.graphs.own_tasks import OwnTasks
+from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
+from dask_strata.recorder.jobs import job_topic
+from dask_strata.recorder.jobs.source import JobSource
 from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
@@ -36,9 +40,11 @@ from dask_strata.recorder.plugins import (
     plugin_name,
 )
 from dask_strata.recorder.profiling.source import profile, warn_if_missing
+from dask_strata.recorder.roles.cluster_plan import ClusterPlan
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.detach import detach_all
-from dask_strata.recorder.sources.dask_logs import UnexpectedLogError
+from dask_strata.recorder.roles.registrations import RegistrationHook
+from dask_strata.recorder.sources.dask_logs import MessageHook, UnexpectedLogError
 from dask_strata.recorder.sources.events import EventSource
 from dask_strata.recorder.sources.graph import GraphSource
 from dask_strata.recorder.sources.loop_lag import LoopMonitor
@@ -68,6 +74,9 @@ _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
 #: Delay in seconds after which a run that nobody fetches is reported.
 _KEPT_SECONDS = 10
+
+#: Longest delay of a scheduler's close, for the last rows of processes that send them to it.
+_LAST_FRAMES_SECONDS = 3
 
 _ENDED = (Status.closed, Status.failed)
 _CLOSING = (Status.closing, Status.closed)
@@ -116,9 +125,12 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             version=VERSION,
             session=settings.session,
             flush_interval_seconds=settings.flush_interval,
+            named=bool(settings.name) or owner is not None,
+            only_client=owner if settings.clients == "own" else None,
         )
         self._engine: Engine | None = None
         self._upload: UploadThread | None = None
+        self._relayed = False  # whether a process has sent rows to this one
 
     def __reduce__(self) -> Any:
         facts = (self.settings, self.manifest, str(self.folder), self.owner, self.marker)
@@ -187,12 +199,23 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         interval = self.settings.fsync_interval
         self._relay = WriterThread(relay, f"{self.name}-relay", lambda: None, interval)
         self._relay.start()
-        self._graph = GraphSource(self.run_id, code=self.settings.code, inputs=self.settings.inputs)
+        client = self.manifest.only_client
+        own = None if client is None else OwnTasks(scheduler, client)
+        self._graph = GraphSource(
+            self.run_id, code=self.settings.code, inputs=self.settings.inputs, own=own
+        )
         self._events = EventSource(engine)
-        self._transitions = self._tap(scheduler)
+        self._plan = ClusterPlan(scheduler)
+        self._transitions = self._tap(scheduler, own)
+        self._releases = None
+        if own is not None:
+            handlers = scheduler.stream_handlers
+            self._releases = MessageHook(handlers, "client-releases-keys", own.released)
         loop = LoopMonitor(scheduler, engine.process)
         self._samples = SchedulerSamples(scheduler, engine, self._transitions, loop)
         scheduler.handlers[self.name] = self._receive_frame
+        self._jobs = JobSource(engine, scheduler)
+        self._registrations = RegistrationHook(scheduler, engine)
         engine.start(
             self,
             self._samples,
@@ -201,6 +224,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             self._transitions,
             self._events,
             self._graph,
+            self._jobs,
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self._transitions.name,
@@ -208,6 +232,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         loop.start()
         warn_if_missing(self.settings)
         profile(engine)
+        engine.stop_cluster = self.stop
         self._page = DashboardPage(scheduler, engine, self.manifest.name)
         # Add the plugin before the others are sent, so that it misses no worker or client.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
@@ -216,6 +241,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             "run": self.run_id,
             **self._sent.facts,
             "settings": replace(self.settings, runs=shown(self.settings.runs)).chosen(),
+            "owner": self.owner,
+            "only_client": client,
         }
         if self._upload is not None:
             self._spec["url"] = shown(self._upload.url)
@@ -233,26 +260,32 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if not runs:
             self._scheduler.task_metadata.pop(METADATA, None)
 
-    def _tap(self, scheduler: Any) -> TransitionSource | PluginSource:
+    def _tap(self, scheduler: Any, own: OwnTasks | None) -> TransitionSource | PluginSource:
         if self.settings.tap == "auto":
             try:
-                return TransitionSource(scheduler, code=self.settings.code)
+                return TransitionSource(scheduler, code=self.settings.code, own=own)
             except UnexpectedLogError as error:
                 logger.warning("dask-strata uses plugin calls on this version of Dask: %s", error)
-        source = PluginSource(scheduler, time.time, code=self.settings.code)
+        source = PluginSource(scheduler, time.time, code=self.settings.code, own=own)
         # This instance attribute shadows the class's method, which does nothing.
         self.__dict__["transition"] = source.transition
         return source
 
     def _add_present(self, scheduler: Any) -> None:
-        """Add rows for the workers and clients that are connected at the start."""
+        """Add rows for the workers, clients and tasks that are present at the start."""
         for address, ws in scheduler.workers.items():
             self._worker_row(address, ws, "present", None)
         for client in scheduler.clients:
             if client != "fire-and-forget":
                 self._add("clients", client=client, action="connected")
+        more = self._graph.present(scheduler)
+        if more:
+            reason = f"of the tasks before the recording, {MAX_PRESENT:,} are described"
+            self._add("losses", what="present_tasks", count=more, reason=reason)
 
     def _worker_row(self, address: str, ws: Any, action: str, stimulus_id: str | None) -> None:
+        with contextlib.suppress(Exception):  # a cluster object may be of any class
+            self._plan.added(address, ws.name)
         self._add(
             "worker_events",
             worker=address,
@@ -287,14 +320,25 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         """Record that a worker has connected."""
         if self.recording:
             self._events.worker_added(worker)
+            self._registrations.accepted(scheduler.workers[worker])
             self._worker_row(worker, scheduler.workers[worker], "add", None)
 
     def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:
         """Record that a worker is removed, before Dask forgets the tasks that failed with it."""
         if self.recording:
             self._transitions.worker_removed(worker, stimulus_id)
-            closing = scheduler.status in _CLOSING
-            self._events.worker_removed(worker, stimulus_id, scheduler_closes=closing)
+            # A scheduler that closes ends its connections before workers could announce anything.
+            asked = "scheduler-close" if scheduler.status in _CLOSING else self._asked(worker)
+            self._events.worker_removed(worker, stimulus_id, asked)
+            self._jobs.worker_left()
+
+    def _asked(self, worker: str) -> str | None:
+        """Return why the cluster object ended a worker, if it did; never raises."""
+        try:
+            return self._plan.removed(worker)
+        except Exception as error:  # noqa: BLE001  a cluster object may be of any class
+            logger.debug("dask-strata could not ask the cluster object: %s", error)
+            return None
 
     def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  Dask passes it by name
         """Record that a client has connected."""
@@ -326,25 +370,35 @@ class SchedulerRecorder(SchedulerPlugin, Source):
                 where=clip(str(msg.get("worker")), 1000),
             )
             return
+        if topic == job_topic(self.run_id) and isinstance(msg, dict):
+            self._jobs.add_job(msg.get("system"), msg.get("job"))
+            return
         self._events.logged(topic, msg)
 
     async def before_close(self) -> None:
         """Flush: the process may exit right after the scheduler has closed.
 
-        If a client fetches the run, wait until it has everything: the connections close next.
+        Processes that send their rows to the scheduler have to send the last of them before. If a
+        client fetches the run, wait until it has everything: the connections close next.
         """
-        if self._engine is not None:
-            self._engine.flush()
+        if self._engine is None:
+            return
+        if self.recording and self._relayed:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._detach_all(), _LAST_FRAMES_SECONDS)
+        self._engine.flush()
         if self.recording and self._sent.spooled and self._sent.is_asked():
+            until = time.monotonic() + CLOSE_SECONDS
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.stop("closed"), CLOSE_SECONDS)
-            if await self._sent.delivered(CLOSE_SECONDS):
+            if await self._sent.delivered(until - time.monotonic()):
                 self._sent.remove_spool()
             self._report_kept()
 
     # Frames of processes that cannot write the run's folder arrive over Dask's comms.
 
     async def _receive_frame(self, process: str, frame: bytes) -> None:
+        self._relayed = True
         try:
             self._relay.put(RelaySink.label(process, bytes(frame)), 0)
         except (ValueError, TypeError, AttributeError) as error:
@@ -361,21 +415,25 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if not self.recording:
             return
         scheduler = self._scheduler
-        # Workers that join during detach see the revoked announcement and stop.
-        self._revoke()
-        async for error in detach_all(scheduler, self.name):
-            loss = f"not every recorder could be detached: {error}"
-            logger.warning("dask-strata: %s", loss)
-            self._add("losses", what="recorders", reason=loss)
+        await self._detach_all()
         await self._started_engine().finish_and_wait(reason)
         if self._upload is not None:
             await self._upload.ended()
         if self._sent.spooled:
             await Senders.of(scheduler).on_thread(self._relay.join, CLOSE_SECONDS)
-            self._sent.ended = True
+            self._sent.end()
             scheduler.loop.call_later(_KEPT_SECONDS, self._report_kept)
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
+
+    async def _detach_all(self) -> None:
+        """End the recordings of workers and nannies."""
+        # Workers that join during detach see the revoked announcement and stop.
+        self._revoke()
+        async for error in detach_all(self._scheduler, self.name):
+            loss = f"not every recorder could be detached: {error}"
+            logger.warning("dask-strata: %s", loss)
+            self._add("losses", what="recorders", reason=loss)
 
     async def discard(self) -> None:
         """Remove a run that is spooled for a client, which does not want it any more."""
@@ -422,8 +480,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             restored.callback(self.__dict__.pop, "transition", None)
             restored.callback(self._relay.close)
             restored.callback(self._page.remove)
+            restored.callback(self._registrations.remove)
             if not self._sent.spooled:
                 restored.callback(Senders.of(scheduler).remove, self.run_id)
+            if self._releases is not None:
+                restored.callback(self._releases.remove)
             self._settle(engine)
             self._transitions.remove()
             engine.flush()

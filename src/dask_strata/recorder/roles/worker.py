@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.config import Settings, read_settings, understood
+from dask_strata.recorder.environment.batch_systems import batch_systems
+from dask_strata.recorder.environment.host_view import HostView
+from dask_strata.recorder.environment.launched import note_worker
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
@@ -46,6 +51,10 @@ class WorkerRecorder(Source):
 
     def __init__(self, worker: Any, spec: dict[str, Any]) -> None:
         self._worker = worker
+        #: Called once on the recorder's thread, when the scheduler has answered a heartbeat: the
+        #: worker then has a connection for requests, and the recorder needs to open none.
+        self.on_heartbeat: Callable[[], None] | None = None
+        self._first_delay = worker.scheduler_delay
         self._address = worker.address
         self._spec = spec
         settings = read_settings(understood(spec["settings"])[0])
@@ -118,9 +127,18 @@ class WorkerRecorder(Source):
     def facts(self) -> Iterable[Callable[[], None]]:
         """Return the actions that gather facts of the worker's process."""
         return [
+            self._report_job,
+            lambda: note_worker(self._spec),
             lambda: add_darshan_facts(self._engine),
             lambda: add_static_facts(self._engine, self._spec),
         ]
+
+    def _report_job(self) -> None:
+        """Report the batch job of this process to the scheduler, which asks for its state."""
+        topic = job_topic(self._spec["run"])
+        for system, variable in batch_systems(HostView(os.environ, Path("/proc"), Path("/sys"))):
+            job = {"system": system, "job": os.environ[variable]}
+            self._worker.loop.add_callback(self._worker.log_event, topic, job)
 
     def end_reason(self) -> str | None:
         """Return ``"closed"`` if the worker has closed."""
@@ -142,6 +160,10 @@ class WorkerRecorder(Source):
         """Sample Dask's counter and the worker's state."""
         self._count()
         self._sample_state()
+        # Each heartbeat changes the worker's estimate of its offset to the scheduler.
+        if self.on_heartbeat is not None and self._worker.scheduler_delay != self._first_delay:
+            answered, self.on_heartbeat = self.on_heartbeat, None
+            answered()
 
     def _count(self) -> None:
         # On the event loop, between transitions: Dask counts a transition before it logs it.

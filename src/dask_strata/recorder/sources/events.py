@@ -73,14 +73,19 @@ class EventSource(Source):
         """
         self._announced.pop(worker, None)
 
-    def worker_removed(
-        self, worker: str, stimulus_id: str, *, scheduler_closes: bool = False
-    ) -> None:
-        """Add the row for a removed worker; called on the event loop, after Dask has logged it."""
-        announced = self._announced.pop(worker, None)
-        if not announced and scheduler_closes:
-            # A scheduler that closes ends its connections before workers could announce anything.
-            announced = "scheduler-close"
+    def worker_removed(self, worker: str, stimulus_id: str, asked: str | None = None) -> None:
+        """Add the row for a removed worker; called on the event loop, after Dask has logged it.
+
+        Parameters
+        ----------
+        worker : str
+            Address of the worker.
+        stimulus_id : str
+            Dask's stimulus of the removal.
+        asked : str, optional
+            Why the scheduler or the cluster object ended it, if the worker announced nothing.
+        """
+        announced = self._announced.pop(worker, None) or asked
         expected = self._expected.pop(worker, None)
         # Prefer the announcement: Dask calls each removal unexpected that the scheduler did not
         # request, even if the worker had announced that it was closing.

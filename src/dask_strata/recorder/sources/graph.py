@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dask_strata.recorder.graphs.functions import FunctionNames
+from dask_strata.recorder.graphs.own_tasks import OwnTasks
+from dask_strata.recorder.graphs.present_tasks import PresentTasks
 from dask_strata.recorder.inputs.source import Definitions, InputSource
 from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.recorder.pipeline.redact import redact_json, redact_path, redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, json_text, safe_repr, wire_keys
-from dask_strata.store.frames import Batch
+from dask_strata.store.frames import Batch, Sparse
 
 
 def definition_bytes(spec: Any) -> int | None:
@@ -60,20 +62,20 @@ def _size(value: Any) -> int:
 
 
 class _Graph:
-    """One submission, whose tasks become rows in several steps."""
+    """One submission, or the present tasks, which become rows in several steps."""
 
     def __init__(
         self,
-        facts: dict[str, Any],
+        submission: str | None,
         rows: list[tuple[Any, Any]],
         requested: frozenset[Any],
         known: Mapping[Any, Any],
         *,
         inputs: bool,
     ) -> None:
-        self.submission: str = facts["submission"]
+        self._submission = Sparse() if submission is None else submission
         #: Definitions of the tasks that have rows; None if inputs are not recorded.
-        self.definitions = Definitions(facts["submission"], known) if inputs else None
+        self.definitions = Definitions(submission, known) if inputs else None
         self._rows, self._requested = rows, requested
         self._position = 0
         self._functions = FunctionNames()
@@ -102,7 +104,7 @@ class _Graph:
                 "graph_edges",
                 len(edges),
                 {
-                    "submission": self.submission,
+                    "submission": self._submission,
                     "key": wire_keys(tasks),
                     "dependency": wire_keys(dependencies),
                 },
@@ -116,7 +118,7 @@ class _Graph:
             "graph_tasks",
             len(rows),
             {
-                "submission": self.submission,
+                "submission": self._submission,
                 "key": wire_keys(keys),
                 "prefix": [ts.prefix.name for ts in tasks],
                 "group": [_group_name(ts.group) for ts in tasks],
@@ -134,6 +136,20 @@ class _Graph:
         )
 
 
+class _PresentGraph(_Graph):
+    """The tasks that were present when the recording began."""
+
+    def __init__(self, present: PresentTasks, *, inputs: bool) -> None:
+        rows, requested = present.chosen(), present.requested()
+        super().__init__(None, rows, requested, present.known, inputs=inputs)
+        self._present = present
+
+    def describe(self, n: int) -> Iterator[Batch]:
+        """Yield rows of the next n tasks, also those about their submission."""
+        yield self._present.rows(self._rows[self._position : self._position + n])
+        yield from super().describe(n)
+
+
 #: Time per call, in seconds, for making the rows of graphs; the rest waits for the next flush.
 _SECONDS = 0.03
 
@@ -147,6 +163,8 @@ _STEP = 500
 class GraphSource(Source):
     """Make batches of ``submissions``, ``graph_tasks``, ``graph_edges`` and ``claimed_inputs``.
 
+    It also makes those of ``present_tasks`` and ``left_out_rows``.
+
     The event loop only collects references. The recorder's thread determines names, sizes and
     inputs later, and a part of a large graph at a time.
 
@@ -158,11 +176,17 @@ class GraphSource(Source):
         Whether to record the user's source lines.
     inputs : bool, optional
         Whether to record the inputs that definitions name.
+    own : OwnTasks, optional
+        The client whose submissions alone are recorded.
     """
 
-    def __init__(self, run: str, *, code: bool, inputs: bool = False) -> None:
+    def __init__(
+        self, run: str, *, code: bool, inputs: bool = False, own: OwnTasks | None = None
+    ) -> None:
         self._run = run
         self._code = code
+        self._own = own
+        self._present: PresentTasks | None = None
         self._inputs = InputSource() if inputs else None
         self._new: deque[
             tuple[dict[str, Any], list[tuple[Any, Any]], frozenset[Any], Mapping[Any, Any]]
@@ -170,8 +194,21 @@ class GraphSource(Source):
         self._begun: deque[_Graph] = deque()
         self._count = 0
 
+    def present(self, scheduler: Any) -> int:
+        """Queue the present tasks; return how many exceed the bound. Call it on the event loop.
+
+        Parameters
+        ----------
+        scheduler : distributed.Scheduler
+            The scheduler.
+        """
+        present = PresentTasks(scheduler, self._own)
+        if present:
+            self._present = present
+        return present.n_more
+
     def submitted(
-        self, scheduler: Any, client: str, tasks: Iterable[Any], keys: Any, stimulus_id: str | None
+        self, scheduler: Any, client: str, tasks: Sequence[Any], keys: Any, stimulus_id: str | None
     ) -> None:
         """Queue a submission; called on the event loop, before the first transition of its tasks.
 
@@ -181,17 +218,22 @@ class GraphSource(Source):
             The scheduler.
         client : str
             Id of the client.
-        tasks : iterable
+        tasks : sequence
             Keys of the tasks.
         keys : collection
             Keys that the client requests.
         stimulus_id : str or None
             Dask's id of the submission.
         """
+        own = self._own
+        if own is not None and not own.submitted(client, tasks):
+            return
         # Take the definitions now. The rest of a task's state can be read later, even when Dask has
         # forgotten the task.
         known = scheduler.tasks
         rows = [(ts, ts.run_spec) for key in tasks if (ts := known.get(key)) is not None]
+        if own is not None:
+            own.add(rows)
         self._count += 1
         computation = scheduler.computations[-1] if scheduler.computations else None
         facts = {
@@ -206,22 +248,42 @@ class GraphSource(Source):
         }
         self._new.append((facts, rows, frozenset(keys), known))
 
+    def rows(self) -> Iterable[Batch]:
+        """Return rows of tasks that became own, and of the numbers of rows left out."""
+        return () if self._own is None else self._own.rows()
+
     def end(self) -> None:
-        """Make the next call describe all inputs that are left, if that does not take too long."""
+        """Make the next call describe all inputs that are left, if that does not take too long.
+
+        Call it on the event loop.
+        """
+        if self._own is not None:
+            self._own.end()
         if self._inputs is not None:
             self._inputs.end()
 
     def has_more(self) -> bool:
         """Return whether a submission has tasks or inputs without rows."""
         inputs = self._inputs is not None and self._inputs.has_more()
-        return bool(self._new or self._begun) or inputs
+        data = self._own is not None and self._own.has_data
+        return bool(self._present or self._new or self._begun) or data or inputs
 
     def slow_rows(self) -> Iterator[Batch]:
         """Yield rows of the submissions since the last call, and of tasks until time is over."""
+        inputs = self._inputs is not None
+        if (present := self._present) is not None:
+            self._present = None  # first: a failure would repeat otherwise
+            self._begun.append(_PresentGraph(present, inputs=inputs))
+        if self._own is not None and (data := self._own.data()):
+            self._begun.append(
+                _Graph(None, [(ts, None) for ts in data], frozenset(), {}, inputs=False)
+            )
         if self._new:
             new = [self._new.popleft() for _ in range(len(self._new))]
-            inputs = self._inputs is not None
-            self._begun.extend(_Graph(*each, inputs=inputs) for each in new)
+            self._begun.extend(
+                _Graph(facts["submission"], rows, requested, known, inputs=inputs)
+                for facts, rows, requested, known in new
+            )
             yield Batch.of_rows("submissions", [facts for facts, *_ in new])
         until, room = time.monotonic() + _SECONDS, MAX_TASKS
         while self._begun and room > 0 and time.monotonic() < until:

@@ -11,8 +11,9 @@ import pickletools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
+from dask_strata.recorder.graphs.own_tasks import OwnTasks
 from dask_strata.recorder.pipeline.engine import now_ns, to_ns
 from dask_strata.recorder.pipeline.redact import redact_json, redact_text
 from dask_strata.recorder.pipeline.source import Source
@@ -28,6 +29,8 @@ _UNMATCHED_SECONDS = 1.0
 _REMEMBERED_REMOVALS = 10_000
 
 _MAX_PICKLE_BYTES = 100_000
+
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
 
 #: Columns that are null in most transitions.
 _DETAILS = (
@@ -85,16 +88,19 @@ class Transitions(Source):
         The scheduler.
     code : bool
         Whether to record the source lines of tracebacks.
+    own : OwnTasks, optional
+        The client whose tasks alone are recorded.
 
     Attributes
     ----------
     recorded : int
-        Number of rows of ``scheduler_transitions`` so far.
+        Number of rows of ``scheduler_transitions`` so far, and of those that were left out.
     """
 
-    def __init__(self, scheduler: Any, *, code: bool) -> None:
+    def __init__(self, scheduler: Any, *, code: bool, own: OwnTasks | None = None) -> None:
         self._scheduler = scheduler
         self._code = code
+        self._own = own
         self._first = scheduler.transition_counter
         self._removed: dict[str, str] = {}
         self._failed: dict[tuple[Any, str], dict[str, Any]] = {}
@@ -109,6 +115,20 @@ class Transitions(Source):
     def counter(self) -> int:
         """Return Dask's own count of transitions since recording began."""
         return int(self._scheduler.transition_counter - self._first)
+
+    def _own_rows(self, rows: list[_Row]) -> list[_Row]:
+        """Return the transitions of own tasks: tuples that begin with key, start and finish."""
+        self.recorded += len(rows)
+        if self._own is None or not rows:
+            return rows
+        chosen = self._own.select([row[0] for row in rows], [row[2] for row in rows])
+        if len(chosen) < len(rows):
+            others = set(range(len(rows))).difference(chosen)
+            self._leave_out(rows[i] for i in others)
+        return [rows[i] for i in chosen]
+
+    def _leave_out(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Discard the details of transitions that are not recorded."""
 
     def _batch(
         self,
@@ -157,6 +177,8 @@ class TransitionSource(Transitions):
         The scheduler.
     code : bool, optional
         Whether to record the source lines of tracebacks.
+    own : OwnTasks, optional
+        The client whose tasks alone are recorded.
 
     Raises
     ------
@@ -166,7 +188,7 @@ class TransitionSource(Transitions):
 
     name = "log"
 
-    def __init__(self, scheduler: Any, *, code: bool = True) -> None:
+    def __init__(self, scheduler: Any, *, code: bool = True, own: OwnTasks | None = None) -> None:
         from distributed.scheduler import Transition
 
         if Transition._fields[:3] != ("key", "start", "finish") or Transition._fields[4:] != (
@@ -174,7 +196,7 @@ class TransitionSource(Transitions):
             "timestamp",
         ):
             raise UnexpectedLogError(f"Transition is {Transition._fields}")
-        super().__init__(scheduler, code=code)
+        super().__init__(scheduler, code=code, own=own)
         self._finished: deque[dict[str, Any]] = deque()
         self._erred: deque[dict[str, Any]] = deque()
         self._pending: dict[tuple[Any, str], tuple[bool, dict[str, Any]]] = {}
@@ -207,6 +229,11 @@ class TransitionSource(Transitions):
                     self._scheduler.tasks.get(key), code=self._code
                 )
 
+    def _leave_out(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        for key, _, _, _, stimulus_id, _ in rows:
+            self._report_of(key, stimulus_id)
+            self._failed.pop((key, stimulus_id), None)
+
     def _report_of(self, key: Any, stimulus_id: str) -> tuple[bool, dict[str, Any]] | None:
         self._since.pop((key, stimulus_id), None)
         return self._pending.pop((key, stimulus_id), None)
@@ -223,16 +250,18 @@ class TransitionSource(Transitions):
                 key = message["key"], message["stimulus_id"]
                 self._pending[key] = (finished, message)
                 self._since[key] = now
+        entries = self._own_rows(entries)
         if entries:
             keys, starts, finishes, _, stimuli, times = map(list, zip(*entries, strict=True))
             yield self._batch(
                 (keys, starts, finishes, stimuli, times),
                 lambda i: self._report_of(keys[i], stimuli[i]),
             )
-            self.recorded += len(entries)
         # Give up on old reports: a transition follows in the same step of the event loop or never.
         old = [key for key, since in self._since.items() if now - since > _UNMATCHED_SECONDS]
         unmatched = [r for key in old if (r := self._report_of(*key)) is not None]
+        if self._own is not None:
+            unmatched = [r for r in unmatched if r[1]["key"] in self._own]
         if unmatched:
             yield unmatched_batch(unmatched)
 
@@ -343,12 +372,21 @@ class PluginSource(Transitions):
         Returns the time in seconds since the epoch.
     code : bool, optional
         Whether to record the source lines of tracebacks.
+    own : OwnTasks, optional
+        The client whose tasks alone are recorded.
     """
 
     name = "plugin"
 
-    def __init__(self, scheduler: Any, clock: Callable[[], float], *, code: bool = True) -> None:
-        super().__init__(scheduler, code=code)
+    def __init__(
+        self,
+        scheduler: Any,
+        clock: Callable[[], float],
+        *,
+        code: bool = True,
+        own: OwnTasks | None = None,
+    ) -> None:
+        super().__init__(scheduler, code=code, own=own)
         self._clock = clock
         self._calls: deque[tuple[Any, str, str, str, float, dict[str, Any]]] = deque()
 
@@ -364,6 +402,7 @@ class PluginSource(Transitions):
     def rows(self) -> Iterable[Batch]:
         """Return rows of the transitions since the last call."""
         calls = [self._calls.popleft() for _ in range(len(self._calls))]
+        calls = self._own_rows(calls)
         if not calls:
             return
         keys, starts, finishes, stimuli, times, kwargs = map(list, zip(*calls, strict=True))
@@ -371,4 +410,3 @@ class PluginSource(Transitions):
             (keys, starts, finishes, stimuli, times),
             lambda i: (finishes[i] != "erred", kwargs[i]) if "startstops" in kwargs[i] else None,
         )
-        self.recorded += len(calls)

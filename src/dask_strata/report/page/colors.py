@@ -36,6 +36,7 @@ KINDS = {
     "paused worker": "#d63384",
     "blocked event loop": "#6f42c1",
     "silent worker": "#5c677d",
+    "other clients": "#8d99ae",
     "idle": "#c9ced6",
 }
 
@@ -48,6 +49,7 @@ CAUSES = {
     "I/O": "#3b7dd8",
     "spill": "#ffa500",
     "waiting for a worker": "#b07cd6",
+    "other clients": "#8d99ae",
     "waiting for a resource": "#17a2b8",
     "paused worker": "#d63384",
     "blocked event loop": "#6f42c1",

@@ -29,8 +29,8 @@ class Limits:
     Attributes
     ----------
     bars : int
-        Attempts above which neighbours on a thread with the same prefix and outcome are drawn
-        as one bar.
+        Attempts above which neighbours on a thread with the same prefix, outcome and client
+        are drawn as one bar.
     keys, edges : int
         Attempts above which keys, and dependencies, of single tasks are left out.
     path : int
@@ -91,7 +91,7 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
     if len(bars["row"]) < n:
         notes.append(
             f"{n:,} attempts are drawn as {len(bars['row']):,} bars: neighbours on a thread with "
-            "the same prefix and outcome are joined. The tables count each attempt."
+            "the same prefix, outcome and client are joined. The tables count each attempt."
         )
     whole = len(bars["row"]) == n
     with_keys = whole and n <= limits.keys
@@ -133,6 +133,7 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
             for row in drawn.rows
         ],
         "prefixes": [[visible(p), colors.color_of(p)] for p in drawn.prefixes],
+        "clients": [visible(name) for name in drawn.clients] if len(drawn.clients) > 1 else [],
         "outcomes": OUTCOMES,
         "phases": [[name, colors.PHASES[name]] for name in PHASES],
         "causes": list(colors.CAUSES.items()),
@@ -178,7 +179,7 @@ def _merged(drawn: Timeline, most: int) -> tuple[dict[str, Ints], Ints]:
     where: Ints = np.arange(n)
     while len(columns["row"]) > most:
         step = max(drawn.span // _US * len(drawn.rows) // most, 1)
-        group = np.stack([columns[c] for c in ("row", "prefix", "outcome")])
+        group = np.stack([columns[c] for c in ("row", "prefix", "outcome", "client")])
         bucket = columns["start"] // step
         changes = (np.diff(group, prepend=-1) != 0).any(axis=0) | (np.diff(bucket, prepend=-1) != 0)
         first = np.flatnonzero(changes)
@@ -201,7 +202,7 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
         before[np.concatenate([[True], row[1:] != row[:-1]])] = 0
     made.ints("gap", start - before)
     made.ints("length", stop - start)
-    for name in ("prefix", "outcome", "ran"):
+    for name in ("prefix", "outcome", "ran", *(["client"] if len(drawn.clients) > 1 else [])):
         made.ints(name, columns[name])
     for name in ("nbytes", "read_bytes", "cpu", "other_cpu"):
         made.ints(name, columns[name] + 1)

@@ -53,6 +53,12 @@ _STORIES = 5
 #: Longest segments of the critical path in the page.
 _SEGMENTS = 20
 
+#: The first graphs with the code that submitted them: a notebook's cell, Dask's lines, or a line.
+_SUBMISSIONS = """
+    select s.*, g.cell, coalesce(g.cell_code, s.code, g.code) as written
+    from submissions s left join graphs g using (submission) order by s.time limit 50
+"""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -175,7 +181,7 @@ def _answers(run: Run, summary: Summary, path: CriticalPath) -> dict[str, Any]:
         "versions": _versions(run),
         "job": _job(run),
         "code": run.script,
-        "submissions": run.rows("select * from submissions order by time limit 50"),
+        "submissions": run.rows(_SUBMISSIONS),
         "outcome": outcome(summary),
         "command": shlex.quote(visible(summary.path)),
     }

@@ -19,6 +19,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from dask_strata.run.key_ids import KEYS_TABLE
+from dask_strata.run.own_tasks import OTHERS_TABLE
 from dask_strata.schema import RECORDED
 
 _DEPENDENCIES = re.compile(r"^-- depends on:((?:.*,\n--)*.*)$", re.MULTILINE)
@@ -99,7 +100,7 @@ def definitions() -> dict[str, Definition]:
     """Return the definitions of all derived tables by name, each after its dependencies."""
     files = sorted(Path(__file__).parent.glob("*.sql"))
     found = [parse_definition(path.stem, path.read_text(encoding="utf-8")) for path in files]
-    return in_order(found, {*RECORDED, KEYS_TABLE})
+    return in_order(found, {*RECORDED, KEYS_TABLE, OTHERS_TABLE})
 
 
 def with_dependencies(names: Collection[str]) -> set[str]:

@@ -14,8 +14,8 @@ sent as (
         partition by s.submission order by abs(epoch_ns(c.time) - epoch_ns(s.time)), c.time
     ) = 1
 )
-select s.submission, s.time, s.client, c.file, c.line, c.function, c.code, c.collection,
-       g.expression, g.sent_expression, g.n_layers,
+select s.submission, s.time, s.client, c.file, c.line, c.function, c.code, c.cell, c.cell_code,
+       c.collection, g.expression, g.sent_expression, g.n_layers,
        g.n_tasks as n_tasks_written, s.n_tasks as n_tasks_received
 from submissions s
 left join sent using (submission)

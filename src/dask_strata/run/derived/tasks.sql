@@ -1,7 +1,10 @@
 -- Tasks, one row for each life of a key: those of the scheduler, then those that only workers or
 -- transfers record. Tasks that finished before the recording are those that it only saw released, and
 -- those whose results workers held when it began; imported runs may have lost the earlier rows.
--- depends on: _definitions, _io_attempts, _keys, _transitions, attempts, graph_edges, imports,
+-- `_since` is the moment from which the recording contains the task's wait: its submission, or the
+-- begin of the recording if it was submitted before.
+-- depends on: _bounds, _definitions, _io_attempts, _keys, _task_clients, _transitions, attempts,
+-- graph_edges, imports,
 -- scheduler_transitions, transfer_end_keys, worker_log, worker_transitions
 with scattered as (
     select distinct _key from worker_transitions
@@ -24,6 +27,8 @@ with scattered as (
            coalesce(l.only_released and f.start_state in ('memory', 'erred', 'released')
                     and l._key not in (from scattered)
                     and not exists (from imports where kind is null), false) as finished_before,
+           f.start_state <> 'released'
+               and not exists (from imports where kind is null) as begun_before,
            case when coalesce(in_memory, -1) > coalesce(erred, -1) then 'memory'
                 when erred is not null then 'erred' end as result
     from by_life l left join _transitions f on f._row = l.first_row
@@ -58,20 +63,27 @@ with scattered as (
 ), scheduled as (
 select l._key, c.key, c.key_type, l.life,
        coalesce(k.prefix, key_prefix(c.key, c.key_type)) as prefix, k."group", k.function,
+       q.client, q.clients,
+       case when l.finished_before then null
+            when q.present or l.begun_before then first else l.submitted end as _since,
        case when l.last_state not in ('forgotten', 'released') then l.last_state
             when l.result is null and l.first_state in ('memory', 'erred') then l.first_state
             else coalesce(l.result, 'released') end as state,
        u.worker, coalesce(u.n_attempts, 0) as n_attempts,
-       case when not l.finished_before then l.submitted end as submitted,
+       case when l.finished_before then null when q.present then q.submitted
+            when not l.begun_before then l.submitted end as submitted,
        l.started, l.finished, l.forgotten, l.finished_before,
        u.compute_seconds, u.cpu_seconds, u.other_cpu_seconds, u.transfer_seconds,
-       case when l.first_state = 'released'
+       case when q.present and l.first_state in ('waiting', 'queued', 'no-worker')
+            then (epoch_ns(l.started) - epoch_ns(q.submitted)) / 1e9
+            when q.present is not true and l.first_state = 'released'
             then (epoch_ns(l.started) - epoch_ns(l.submitted)) / 1e9 end as wait_seconds,
        u.nbytes, u.typename,
        coalesce(d.n, 0) as n_dependencies, coalesce(e.n, 0) as n_dependents,
        f.exception, u.worker_ends, u.io_read_bytes, u.io_write_bytes, u.io_seconds,
        l.first_seq as position
-from lives l left join _keys c on c._key = l._key
+from lives l cross join _bounds left join _keys c on c._key = l._key
+left join _task_clients q on q._key = l._key and q.life = l.life
 left join _definitions k on k._key = l._key
 left join used u on u._key = l._key and u.life = l.life
 left join failed f on f._key = l._key and f.life = l.life

@@ -3,7 +3,10 @@
 -- the address of the process before. Process ids repeat on other hosts, so name or host must match.
 -- Dask calls it unexpected if a restart removes a worker without a nanny; a worker also announces
 -- that it closes because of an error, or because the scheduler restarts it after missing heartbeats.
--- depends on: _worker_connections, processes, worker_events, worker_samples
+-- A batch system, MPI or SSH ends the processes of a cluster together. So the end of a worker is planned,
+-- too, if its process ended in an orderly way (by SIGTERM, or without a signal and with status 0)
+-- shortly before the scheduler did, and if no task was lost with it or the same signal ended both.
+-- depends on: _worker_connections, processes, scheduler_transitions, worker_events, worker_samples
 with silences as (
     select worker, time from worker_events where action = 'no-heartbeat'
 ), last_samples as (
@@ -14,7 +17,14 @@ with silences as (
                or exists (from silences s where s.worker = c.worker
                           and s.time >= c.start and s.time <= c.removed) as silent
     from _worker_connections c where removed is not null
-), ends as (
+), schedulers as (
+    select max(stop) as stop, arg_max(exit_reason, stop) as reason
+    from processes where role = 'scheduler'
+), losing as (
+    select distinct stimulus_id from scheduler_transitions
+    where start_state = 'processing'
+      and stimulus_id in (select end_stimulus_id from removed)
+), numbered as (
     select row_number() over (order by removed, worker) as number, *,
            case when regexp_matches(end_reason, '^unexpected: client-restart') then 'planned'
                 when starts_with(end_reason, 'unexpected') then 'unexpected'
@@ -22,7 +32,7 @@ with silences as (
                     '^announced: (failure-to-start|worker-handle-scheduler-|.*-fail-hard$)')
                     then 'unexpected'
                 when regexp_matches(end_reason, '^(announced|expected): ') then 'planned'
-           end as ended
+           end as stated
     from removed
 ), exits as (
     select e.process, e.seq, e.time, e.name, p.host,
@@ -36,7 +46,7 @@ with silences as (
 ), exited as (
     -- An exit belongs to the last connection of its process.
     select n.number, e.time, e.signal, e.exit_status
-    from exits e join ends n on n.pid = e.pid
+    from exits e join numbered n on n.pid = e.pid
      and (n.name = e.name or n.host = e.host or n.interface = e.interface)
      and epoch_ns(e.time) >= epoch_ns(n.start) - 5000000000
     qualify row_number() over (partition by e.process, e.seq order by n.start desc) = 1
@@ -44,12 +54,26 @@ with silences as (
 ), kills as (
     select n.number, min(e.time) as time, arg_min(try_cast(
                regexp_extract(e.reason, '"rss": ([0-9]+)', 1) as bigint), e.time) as memory_bytes
-    from worker_events e join ends n
+    from worker_events e join numbered n
       on n.pid = try_cast(regexp_extract(e.reason, '"pid": ([0-9]+)', 1) as bigint)
      and (e.worker is null or regexp_extract(e.worker, '://(.*):[0-9]+$', 1) = n.interface)
      and epoch_ns(e.time) between epoch_ns(n.start) - 5000000000
                               and epoch_ns(n.removed) + 5000000000
     where e.action = 'memory-limit-kill' group by n.number
+), ends as (
+    select n.*, case
+        when stated = 'unexpected' and not n.silent and k.number is null
+         and starts_with(end_reason, 'unexpected')
+         and (x.signal = 'SIGTERM' or x.exit_status = 0
+              or (x.number is null and exit_reason in ('SIGTERM', 'closed', 'process exit')))
+         and s.reason in ('SIGTERM', 'closed')
+         and epoch_ns(s.stop) - epoch_ns(removed) between 0 and 30000000000
+         and (l.stimulus_id is null
+              or (s.reason = 'SIGTERM' and coalesce(exit_reason, x.signal) = 'SIGTERM'
+                  and epoch_ns(s.stop) - epoch_ns(removed) < 10000000000))
+        then 'planned' else stated end as ended
+    from numbered n cross join schedulers s left join exited x on x.number = n.number
+    left join kills k on k.number = n.number left join losing l on l.stimulus_id = n.end_stimulus_id
 )
 select n.worker, n.name, n.process, n.host, n.pid, n.start, n.removed as stop, n.ended,
        case when k.number is not null then 'memory limit'
@@ -62,10 +86,11 @@ select n.worker, n.name, n.process, n.host, n.pid, n.start, n.removed as stop, n
               or epoch_ns(s.time) > epoch_ns(n.removed) + 1000000000
               or (n.exit_reason = 'closed' and coalesce(x.exit_status, 0) = 0)
                 then 'connection lost'
-            when x.signal is not null then 'signal'
+            when x.signal is not null or n.exit_reason = 'SIGTERM' then 'signal'
             when x.exit_status is not null then 'exit'
             when n.ended is not null then 'connection lost' end as cause,
-       x.signal, x.exit_status, x.time as exited, k.time as killed, k.memory_bytes,
+       coalesce(x.signal, case when n.exit_reason = 'SIGTERM' then 'SIGTERM' end) as signal,
+       x.exit_status, x.time as exited, k.time as killed, k.memory_bytes,
        n.memory_limit_bytes, n.end_reason as reason, n.end_stimulus_id as stimulus_id
 from ends n left join exited x on x.number = n.number left join kills k on k.number = n.number
 left join last_samples s on s.process = n.process

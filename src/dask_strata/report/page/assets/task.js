@@ -17,6 +17,7 @@ function factsOf(m, i) {
   const [worker, name, thread, host, pid] = m.facts.rows[m.rowOf(i)];
   const facts = [
     ["prefix", m.facts.prefixes[m.prefix[i]][0]],
+    ...(m.client ? [["client", m.facts.clients[m.client[i]] || "not on record"]] : []),
     ["state", m.facts.outcomes[m.outcome[i]]],
     ["worker", name ? `${name}, ${worker}` : worker],
     ["host", host || "not on record"],

@@ -1,0 +1,33 @@
+"""``dask-strata jobs``: batch jobs, one row each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dask_strata.analysis.jobs import absent_workers, summarize_jobs
+from dask_strata.analysis.jobs.jobs import select_jobs
+from dask_strata.report.rows import FORMATS, write_rows
+from dask_strata.report.words import visible
+from dask_strata.run import open_run
+
+
+@click.command("jobs")
+@click.argument("run")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
+def command(run: str, form: str, output: Path | None) -> None:
+    """Show batch jobs: states, waits, limits, workers and tasks of each.
+
+    \b
+    Examples:
+      dask-strata jobs RUN
+      dask-strata jobs RUN --format json
+    """
+    opened = open_run(run)
+    found = select_jobs(opened, brief=form == "table" and output is None)
+    summary = summarize_jobs(opened)
+    notes = ["no batch job is on record" if summary is None else summary.sentence]
+    notes += [absent.sentence for absent in absent_workers(opened)]
+    write_rows(found, form, output, "\n".join(map(visible, notes)))

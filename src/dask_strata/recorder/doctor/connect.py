@@ -1,0 +1,117 @@
+"""The diagnosis of the cluster at an address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import warnings
+from pathlib import Path
+from typing import Any
+
+from dask_strata.errors import StrataError, UsageError
+from dask_strata.recorder.doctor.cluster import diagnose_cluster
+from dask_strata.recorder.doctor.diagnosis import Diagnosis
+
+#: Longest wait for the end of the client's connections.
+_CLOSE_SECONDS = 5.0
+
+_HINT = "ADDRESS is that of the scheduler, as tcp://HOST:8786, or its scheduler file."
+
+
+def diagnose_address(address: str, seconds: float) -> Diagnosis:
+    """Connect a client that is not recorded itself, and return the diagnosis of its cluster.
+
+    Parameters
+    ----------
+    address : str
+        Address of the scheduler, or path of its scheduler file.
+    seconds : float
+        Longest time to wait for a connection.
+
+    Raises
+    ------
+    UsageError
+        The address is not one.
+    StrataError
+        No scheduler answers there.
+    """
+    target = _address(address)
+    _look(target, seconds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the answer shows versions that differ
+        return asyncio.run(_diagnose(target, seconds))
+
+
+async def _diagnose(address: str, seconds: float) -> Diagnosis:
+    client = _client(address, seconds)
+    try:
+        # Dask's own limit does not hold where something else listens and sends nothing.
+        await asyncio.wait_for(_started(client), seconds)
+        return await diagnose_cluster(client)
+    except asyncio.TimeoutError:
+        raise _unreachable(address, f"no answer of Dask within {seconds:g} s") from None
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        raise _unreachable(address, str(error) or type(error).__name__) from error
+    finally:
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(client.close(), _CLOSE_SECONDS)
+
+
+def _client(address: str, seconds: float) -> Any:
+    """Return a client without preloads, which are read when it is made."""
+    import dask
+    from distributed import Client
+
+    with dask.config.set({"distributed.client.preload": [], "distributed.client.preload-argv": []}):
+        return Client(
+            address,
+            asynchronous=True,
+            timeout=seconds,
+            set_as_default=False,
+            name="dask-strata-doctor",
+        )
+
+
+async def _started(client: Any) -> None:
+    await client
+
+
+def _address(text: str) -> str:
+    """Return the address of a scheduler, which may be in a scheduler file."""
+    from distributed.comm.addressing import parse_address
+    from distributed.comm.registry import get_backend
+
+    path = Path(text)
+    if path.is_file():
+        try:
+            text = str(json.loads(path.read_text(encoding="utf-8"))["address"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} is not a scheduler file.", hint=_HINT) from error
+    try:
+        scheme, location = parse_address(text)
+        get_backend(scheme)
+        known = ":" in location or scheme == "inproc"
+    except (ValueError, TypeError):
+        known = False
+    if not known:
+        raise UsageError(f"No such scheduler file, and not an address: {text}", hint=_HINT)
+    return text
+
+
+def _look(address: str, seconds: float) -> None:
+    """Fail at once where nothing listens: Dask would repeat its attempts until the time is up."""
+    from distributed.comm.addressing import get_address_host_port, parse_address
+
+    if parse_address(address)[0] != "tcp":
+        return
+    try:
+        host, port = get_address_host_port(address)
+        socket.create_connection((host, port), seconds).close()
+    except (OSError, ValueError) as error:
+        raise _unreachable(address, getattr(error, "strerror", None) or str(error)) from error
+
+
+def _unreachable(address: str, reason: str) -> StrataError:
+    return StrataError(f"No scheduler answers at {address}: {reason}.", hint=_HINT)

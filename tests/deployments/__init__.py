@@ -1,0 +1,1 @@
+"""Real deployments on one machine: Slurm, MPI, SSH, dask-gateway, hosts with different folders."""
