@@ -151,10 +151,7 @@ def test_an_unchanged_script_is_recorded_to_the_store_and_read_from_it(
     listed = strata("list", RUNS, "--format", "json", check=True).stdout
     assert '"tasks": 201' in listed
     assert not (tmp_path / "cache").exists(), "a list needs no copies of finished runs"
-    for command in (["show"], ["check"], ["tasks"], ["map"], ["report", "-o", "page.html"]):
-        done = strata(command[0], url, *command[1:])
-        assert done.returncode == 0, done.stderr
-    assert "201" in strata("query", url, "select count(*) from tasks", check=True).stdout
+    assert "nothing missing" in strata("show", url, check=True).stdout
 
 
 def test_a_store_that_is_away_for_some_time_gets_the_whole_run(

@@ -8,9 +8,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from click.testing import CliRunner
 
 from dask_strata import Run, open_run
 from dask_strata.analysis.list import list_runs
+from dask_strata.cli import cli
 from dask_strata.cli.uploading import finish_upload
 from dask_strata.errors import NotARunError, StrataError
 from dask_strata.schema import TABLES
@@ -177,6 +179,18 @@ def test_the_server_reads_runs_at_a_url(run: Path, runs: RemotePlace, cache: Pat
     for name in ("nothing", "..", ""):
         with pytest.raises(NotARunError):
             served.path(name)
+
+
+def test_commands_read_a_run_at_a_url(run: Path, runs: RemotePlace, tmp_path: Path) -> None:
+    finish_upload(run, (runs / run.name).url, 0)
+    url = (runs / run.name).url
+    for name in ("show", "check", "tasks", "map"):
+        local, found = (CliRunner().invoke(cli, [name, place]) for place in (str(run), url))
+        assert found.exit_code == local.exit_code, found.output
+        assert found.output.replace(url, str(run)) == local.output
+    page = tmp_path / "page.html"
+    assert CliRunner().invoke(cli, ["report", url, "-o", str(page)]).exit_code == 0
+    assert url in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
