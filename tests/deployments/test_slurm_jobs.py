@@ -119,7 +119,9 @@ def test_cancelled_and_pending(slurm, tmp_path, strata):
     assert [job["n_workers"] for job in started] == [1] * 5
     assert all(job["used_seconds"] <= job["time_limit_seconds"] == 600 for job in started)
     assert all(job["memory_limit_bytes"] >= 1_000_000_000 for job in jobs)
-    assert all(0 < job["workers_rss_bytes"] < 1_000_000_000 for job in started)
+    memory = [job["workers_rss_bytes"] for job in started if job["workers_rss_bytes"] is not None]
+    assert len(memory) >= 4  # the last worker may end before it is sampled
+    assert all(0 < used < 1_000_000_000 for used in memory)
     assert sum(job["n_tasks"] for job in jobs) == 20 == sum(job["n_attempts"] for job in jobs)
     assert waited["queue_seconds"] >= max(job["queue_seconds"] for job in started)
     (absent,) = rows(run, "from absent_workers")
