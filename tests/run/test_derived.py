@@ -9,6 +9,7 @@ from dask_strata.run import Run
 from dask_strata.run.derived import definitions, in_order, parse_definition, with_dependencies
 from dask_strata.run.key_ids import KEYS_TABLE, KeyIds
 from dask_strata.run.key_prefix import KEY_PREFIX_MACROS
+from dask_strata.run.own_tasks import OTHERS_TABLE, TRANSITIONS
 from dask_strata.run.query_tables import query_tables
 from dask_strata.schema import DERIVED, RECORDED
 from dask_strata.store.arrow import arrow_schema
@@ -28,6 +29,7 @@ def empty_tables() -> duckdb.DuckDBPyConnection:
         connection.execute(f'create table "{name}" as from rows')
     connection.register("rows", keys.keys())
     connection.execute(f"create table {KEYS_TABLE} as from rows")
+    connection.execute(f"create table {OTHERS_TABLE} as from {TRANSITIONS}")
     for name, definition in definitions().items():
         connection.execute(f'create table "{name}" as {definition.sql}')
     return connection

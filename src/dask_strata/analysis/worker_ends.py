@@ -139,16 +139,17 @@ def phrase_of(end: dict[str, Any]) -> str:
     >>> phrase_of({"cause": "memory limit", "memory_bytes": 5 * 2**29, "memory_limit_bytes": 2**31})
     'used too much memory (2.5 GiB of 2 GiB, killed by the nanny)'
     >>> phrase_of(end | {"cause": "signal", "signal": "SIGTERM", "job_state": "TIMEOUT"})
-    'died of SIGTERM (time limit of the batch job)'
+    'was ended by SIGTERM (time limit of the batch job)'
     """
     explained = _JOB_ENDS.get(end.get("job_state") or "")
+    if end["cause"] == "signal" and end["signal"] == _ASKED:
+        why = explained or "sent by a batch system, preemption or a user"
+        return f"was ended by {_ASKED} ({why})"
     return _process_end(end) + (f" ({explained})" if explained else "")
 
 
 def _process_end(end: dict[str, Any]) -> str:
     match end["cause"]:
-        case "signal" if end["signal"] == _ASKED:
-            return f"was ended by {_ASKED} (sent by a batch system, preemption or a user)"
         case "signal":
             return f"died of {end['signal']}"
         case "exit":
