@@ -112,7 +112,9 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
     copy = folder / "copy" / run.name
     shutil.copytree(run, copy)
     commands: dict[str, tuple[Any, ...]] = {
-        **dict.fromkeys(("show", "map", "tasks", "chunks", "io", "profile", "check"), (run,)),
+        **dict.fromkeys(
+            ("show", "map", "tasks", "chunks", "io", "profile", "check", "jobs"), (run,)
+        ),
         "list": (run.parent,),
         "story": (run, key),
         "lineage": (run, key),
@@ -121,7 +123,8 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
         "compact": (copy,),
         "report": (run, "-o", folder / "page.html"),
     }
-    others = {"record", "demo", "serve", "import"}  # these show no run, or the pages of these
+    # These show no run, or the pages of these.
+    others = {"record", "demo", "serve", "import", "doctor", "fetch", "upload"}
     assert commands.keys() | others == VERBS.keys()
     for name, arguments in commands.items():
         yield name, invoke(name, *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from distributed.deploy.spec import ProcessInterface
 import dask_strata
 from dask_strata import Run
 from dask_strata.analysis.jobs import absent_workers
+from dask_strata.recorder.pipeline.engine import Engine
 from tests.conftest import rows, runs_in, wait_until
 from tests.support.leftovers import assert_nothing_left, on_scheduler
 
@@ -133,3 +135,14 @@ def test_a_nanny_that_restarts_its_worker(runs):
         client.restart()
         assert client.submit(lambda: 1).result() == 1
     assert absent(run) == []
+
+
+def test_a_worker_that_stays_keeps_no_recorder(cluster, runs):
+    """The handler of a registration runs until the worker leaves, after the recording, too."""
+    with Client(cluster) as client:
+        with dask_strata.record(runs, client=client):
+            cluster.scale(2)
+            client.wait_for_workers(2)
+        assert_nothing_left(client, runs)
+        gc.collect()
+        assert [each for each in gc.get_objects() if type(each) is Engine] == []

@@ -69,7 +69,9 @@ def test_no_default_setting_counts_as_secret():
             if isinstance(value, dict):
                 yield from names(value, f"{prefix}{name}.")
 
-    found = list(names(dask.config.merge(*dask.config.defaults)))
+    defaults = dask.config.merge(*dask.config.defaults)
+    defaults.pop("gateway", None)  # dask-gateway's, whose arguments for authentication are secret
+    found = list(names(defaults))
     assert len(found) > 100
     assert [name for name in found if is_secret_name(name)] == []
 

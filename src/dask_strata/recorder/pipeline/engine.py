@@ -517,6 +517,11 @@ class Engine:
         return self.sink.transport == "comm"
 
     @property
+    def ended(self) -> bool:
+        """Whether the recorder's thread has ended, so that nothing uses the sources any more."""
+        return not self._thread.is_alive()
+
+    @property
     def finished(self) -> bool:
         """Whether the recording is ending or has ended."""
         return self._ending

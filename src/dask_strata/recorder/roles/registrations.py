@@ -26,7 +26,8 @@ class RegistrationHook:
     """
 
     def __init__(self, scheduler: Any, engine: Engine) -> None:
-        self._scheduler, self._engine = scheduler, engine
+        self._scheduler = scheduler
+        self._engine: Engine | None = engine
         self._accepted: set[str] = set()
         self.original = scheduler.handlers[_HANDLER]
         self._handler = self._register
@@ -54,7 +55,7 @@ class RegistrationHook:
         server_id = message.get("server_id", "")
         if server_id in self._accepted:
             self._accepted.discard(server_id)
-        elif not self._engine.finished:
+        elif self._engine is not None and not self._engine.finished:
             self._engine.add(
                 "worker_events",
                 time=now_ns(),
@@ -66,6 +67,7 @@ class RegistrationHook:
 
     def remove(self) -> None:
         """Restore the scheduler's handler, or take this one out from under that of another run."""
+        self._engine = None  # the registrations of workers that are still there refer to this hook
         handlers = self._scheduler.handlers
         if handlers.get(_HANDLER) is self._handler:
             handlers[_HANDLER] = self.original

@@ -78,6 +78,12 @@ _KEPT_SECONDS = 10
 #: Longest delay of a scheduler's close, for the last rows of processes that send them to it.
 _LAST_FRAMES_SECONDS = 3
 
+#: Attributes with the objects of a recording.
+_OF_RECORDING = frozenset({
+    "_events", "_graph", "_jobs", "_page", "_plan", "_registrations", "_relay", "_releases",
+    "_samples", "_transitions", "_upload",
+})  # fmt: skip
+
 _ENDED = (Status.closed, Status.failed)
 _CLOSING = (Status.closing, Status.closed)
 
@@ -425,6 +431,18 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             scheduler.loop.call_later(_KEPT_SECONDS, self._report_kept)
         if self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Release the memory of the recording.
+
+        Dask's registration of a worker refers to the plugin until the worker leaves.
+        """
+        if not self._started_engine().ended:
+            return
+        self._engine = None
+        for name in _OF_RECORDING & vars(self).keys():
+            delattr(self, name)
 
     async def _detach_all(self) -> None:
         """End the recordings of workers and nannies."""
