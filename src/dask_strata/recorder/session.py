@@ -383,6 +383,19 @@ class Session:
         runs = self._settings.runs
         return f"{runs}/{folder.name}" if is_url(runs) else str(folder)
 
+    def require_connection(self) -> None:
+        """Raise an error if the client is closed, or not connected yet.
+
+        Raises
+        ------
+        RecordingError
+            The client is not connected.
+        """
+        if self.client.status != "running":
+            raise RecordingError(
+                f"The client is not connected to a scheduler: its status is {self.client.status}."
+            )
+
     async def begin(self) -> None:
         """Start the recording. If that fails, nothing is left behind.
 
