@@ -111,7 +111,8 @@ async def _setup_client(client: Any, settings: Settings) -> None:
             client.scheduler.address,
         )
         return
-    spec = runs[run_id] if run_id else list(runs.values())[-1]
+    # Prefer the scheduler's own recording, which lasts longer than a block of another client.
+    spec = runs[run_id] if run_id else min(runs.values(), key=lambda s: s.get("owner") is not None)
     receiver = None
     if settings.session:
         try:
