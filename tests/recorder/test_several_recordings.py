@@ -258,12 +258,10 @@ def test_a_client_joins_the_recording_of_the_scheduler(runs: Path) -> None:
         dask.config.set({**preload, "dask-strata.runs": str(runs)}),
         LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
         Client(cluster) as client,
+        record(runs, client=client, name="block", clients="all"),
+        Client(cluster, set_as_default=False) as late,
     ):
-        with (
-            record(runs, client=client, name="block", clients="all"),
-            Client(cluster, set_as_default=False) as late,
-        ):
-            compute(late, "late", 1)
+        compute(late, "late", 1)
     [run] = [run for run in runs_in(runs) if run.name != "block"]
     assert_whole(run)
     assert rows(run, "select first_key, function from client_submissions") == [
