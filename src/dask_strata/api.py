@@ -219,7 +219,7 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     ...     client.submit(sum, [1, 2]).result()
     >>> run.tasks.to_pandas()                            # doctest: +SKIP
 
-    With an asynchronous client: ``async with record("runs/", client=client) as run:``.
+    In a coroutine, with any client: ``async with record("runs/", client=client) as run:``.
     """
 
     def __init__(
