@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -218,7 +219,7 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
     ...     client.submit(sum, [1, 2]).result()
     >>> run.tasks.to_pandas()                            # doctest: +SKIP
 
-    With an asynchronous client: ``async with record("runs/", client=client) as run:``.
+    In a coroutine, with any client: ``async with record("runs/", client=client) as run:``.
     """
 
     def __init__(
@@ -243,6 +244,7 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
                 hint="Write: async with dask_strata.record(...) as run:",
             )
         try:
+            self._session.require_connection()
             client.sync(self._session.begin)
             self._run = open_run(self._session.place)
         except BaseException as error:
@@ -269,10 +271,12 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
 
     async def __aenter__(self) -> Run:
         try:
-            await self._session.begin()
+            self._session.require_connection()
+            await self._on_client(self._session.begin)
             self._run = open_run(self._session.place)
         except BaseException as error:
-            await self._session.undo()
+            with contextlib.suppress(Exception):  # the client's loop may have ended
+                await self._on_client(self._session.undo)
             if isinstance(error, Exception):  # the block must run, recorded or not
                 return _not_recorded(error)
             raise
@@ -284,9 +288,28 @@ class record:  # noqa: N801  used as a statement: `with record(...)`
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        if self._run is not None:
-            await self._session.end()
-            self._settle(self._run)
+        if self._run is None:
+            return
+        client = self._session.client
+        if client.status == "closed" and not client.asynchronous:  # as in `__exit__`
+            await asyncio.to_thread(self._session.leave)
+        else:
+            await self._on_client(self._session.end)
+        self._settle(self._run)
+
+    async def _on_client(self, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine on the client's event loop: that of a synchronous client is another."""
+        client = self._session.client
+        if client.asynchronous:
+            await action()
+            return
+        running = action()
+        try:
+            done = asyncio.run_coroutine_threadsafe(running, client.loop.asyncio_loop)
+        except BaseException:
+            running.close()
+            raise
+        await asyncio.wrap_future(done)
 
     def _settle(self, run: Run) -> None:
         try:

@@ -34,6 +34,9 @@ y = client.submit(sum, [1, 2]).result()
 [][0]""",
     "after failed": "y",
     "no code": "%%strata --no-code -q runs\nz = client.submit(sum, [3, 4]).result()",
+    "not recorded": """%%strata --run recorded /dev/null/runs
+client.submit(abs, -8).result()""",
+    "after not recorded": "recorded",
     "wrong option": "%%strata --nope\nnever = 1",
     "wrong syntax": "%%strata runs\ndef f(:",
     "await": "%%strata runs\nawait client",
@@ -98,6 +101,7 @@ def test_runs_have_the_name_of_the_notebook_and_the_text_of_the_cell(
     """A submission has the whole cell as it was written, unless code is left out."""
     folder, _ = session
     found = [run for run in runs_in(folder / "runs") if run.name == "Analysis 7"]
+    found.sort(key=lambda run: rows(run, "select cell from client_submissions")[0]["cell"])
     sent = [rows(run, "select cell, cell_code, code from client_submissions") for run in found]
     assert sent == [
         [{"cell": 6, "cell_code": CELLS["failed"], "code": CELLS["failed"].splitlines()[1]}],
@@ -119,6 +123,16 @@ def test_one_line_states_why_a_cell_is_not_recorded(text: Callable[[str], str]) 
         assert "create it in an earlier cell" in text(name)
         assert text(name).count("\n") == 1
     assert "asynchronous" in text("asynchronous client")
+
+
+def test_a_recording_that_cannot_start_is_one_line(session: tuple[Path, dict[str, Any]]) -> None:
+    """The cell has its value, and its variable is not an earlier cell's run."""
+    outputs = session[1]["not recorded"]
+    assert shown(outputs) == ["8"]
+    [line] = printed(outputs).splitlines()
+    assert line.startswith("dask-strata does not record: This process cannot write /dev/null/runs")
+    [variable] = shown(session[1]["after not recorded"])
+    assert variable.startswith("<not recorded: This process cannot write /dev/null/runs")
 
 
 def test_a_cell_that_is_not_recorded_has_its_value(session: tuple[Path, dict[str, Any]]) -> None:

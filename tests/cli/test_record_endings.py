@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dask_strata.analysis.summary import summarize
 from dask_strata.config import read_settings
 from dask_strata.recorder.launch import note_exit_status
 from tests.cli.recorded import (
@@ -214,4 +215,10 @@ def test_the_exit_status_is_on_record_and_shown(strata: Strata, script: Script, 
     done = strata("record", "-o", runs, path)
     assert done.returncode == 3
     assert "script exited with 3" in done.stderr
-    assert only_run(runs).script["exit_status"] == "3"
+    run = only_run(runs)
+    assert run.script["exit_status"] == "3"
+    [noted] = rows(
+        run, "select (epoch_ns(max(start)) - epoch_ns(min(start))) / 1e9 as seconds from processes"
+    )
+    # The moment at which the command notes the status is not a part of the run.
+    assert summarize(run).duration_seconds < noted["seconds"]

@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster, wait
 
 import dask_strata
 from dask_strata import Run
-from dask_strata.errors import SettingError, UsageError
+from dask_strata.errors import RecordingError, SettingError, UsageError
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 
 
@@ -286,6 +286,45 @@ def test_an_asynchronous_client_is_recorded(runs: Path) -> None:
     assert_whole(run)
     assert keys_of(run) == keys_of_work("inc")
     assert len(runs_in(runs)) == 1
+
+
+def test_a_coroutine_records_a_synchronous_client(client: Client, runs: Path) -> None:
+    """`async with` also works in a notebook's coroutine: the client's event loop is another."""
+
+    async def main() -> Run:
+        async with dask_strata.record(runs, client=client) as run:
+            assert run.state == "recording"
+            assert await asyncio.to_thread(work, client, "inc") == 55
+        return run
+
+    run = asyncio.run(asyncio.wait_for(main(), 60))
+    assert run.state == "complete"
+    assert_whole(run)
+    assert keys_of(run) == keys_of_work("inc")
+    assert_no_trace(everywhere(client, runs))
+
+
+def test_a_closed_client_is_not_recorded(
+    client: Client, runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The block runs, with `with` and `async with`, and one line has the reason."""
+    closed = Client(client.scheduler.address, set_as_default=False)
+    closed.close()
+
+    async def main() -> Run:
+        async with dask_strata.record(runs, client=closed) as run:
+            return run
+
+    with dask_strata.record(runs, client=closed) as run:
+        assert not run
+    assert not asyncio.run(main())
+    reason = "The client is not connected to a scheduler: its status is closed."
+    assert [r.getMessage() for r in caplog.records if r.name == "dask_strata"] == [
+        f"dask-strata does not record: {reason}"
+    ] * 2
+    with pytest.raises(RecordingError, match="its status is closed"):
+        _ = run.tasks
+    assert not runs_in(runs)
 
 
 def test_an_exception_passes_and_the_record_is_complete(client: Client, runs: Path) -> None:

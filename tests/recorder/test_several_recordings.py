@@ -251,6 +251,27 @@ async def add_plugins_again(dask_scheduler: Any = None) -> list[Any]:
     return statuses
 
 
+def test_a_client_joins_the_recording_of_the_scheduler(runs: Path) -> None:
+    """It has the source lines of a client that connects during a shorter recording of all tasks."""
+    preload = {f"distributed.{role}.preload": ["dask_strata"] for role in ("scheduler", "client")}
+    with (
+        dask.config.set({**preload, "dask-strata.runs": str(runs)}),
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+        record(runs, client=client, name="block", clients="all"),
+        Client(cluster, set_as_default=False) as late,
+    ):
+        compute(late, "late", 1)
+    [run] = [run for run in runs_in(runs) if run.name != "block"]
+    assert_whole(run)
+    assert rows(run, "select first_key, function from client_submissions") == [
+        {
+            "first_key": "late-0",
+            "function": "<listcomp>" if sys.version_info < (3, 12) else "compute",
+        }
+    ]
+
+
 def test_a_plugin_that_is_added_twice_records_once(client: Client, runs: Path) -> None:
     """Dask may add a plugin twice: one recorder is active at a time, and both are removed."""
     with record(runs, client=client) as run:

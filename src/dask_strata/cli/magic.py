@@ -181,11 +181,14 @@ def _run(shell: Any, cell: str) -> BaseException | None:
 def _conclude(
     shell: Any, options: dict[str, Any], recorded: Run | Exception, *, had_client: bool
 ) -> None:
-    """Show the run and assign it to its variable, or print why nothing was recorded."""
+    """Show the run and assign it to its variable, or print why nothing was recorded.
+
+    A run that could not start is assigned, too: the variable must not keep an earlier cell's run.
+    """
     if not isinstance(recorded, Exception):
         if options["variable"]:
             shell.push({options["variable"]: recorded})
-        if not options["quiet"]:
+        if recorded and not options["quiet"]:  # without a run, `record` has logged the reason
             _show(shell, recorded)
     elif not had_client:
         _print(

@@ -111,7 +111,8 @@ async def _setup_client(client: Any, settings: Settings) -> None:
             client.scheduler.address,
         )
         return
-    spec = runs[run_id] if run_id else list(runs.values())[-1]
+    # Prefer the scheduler's own recording, which lasts longer than a block of another client.
+    spec = runs[run_id] if run_id else min(runs.values(), key=lambda s: s.get("owner") is not None)
     receiver = None
     if settings.session:
         try:
@@ -382,6 +383,19 @@ class Session:
         folder = Path(self._spec["folder"]) if self._receiver is None else self._receiver.folder
         runs = self._settings.runs
         return f"{runs}/{folder.name}" if is_url(runs) else str(folder)
+
+    def require_connection(self) -> None:
+        """Raise an error if the client is closed, or not connected yet.
+
+        Raises
+        ------
+        RecordingError
+            The client is not connected.
+        """
+        if self.client.status != "running":
+            raise RecordingError(
+                f"The client is not connected to a scheduler: its status is {self.client.status}."
+            )
 
     async def begin(self) -> None:
         """Start the recording. If that fails, nothing is left behind.

@@ -16,7 +16,7 @@ import pytest
 
 from dask_strata.analysis.list import list_run
 from dask_strata.report.page.page import make_page
-from tests.conftest import assert_whole, runs_in, wait_until
+from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.deployment import PRELOAD, Deployment
 from tests.support.notebooks import notebook_of
 
@@ -157,3 +157,32 @@ def test_a_notebook_that_jupyter_executes_has_its_name(tmp_path: Path, runs: Pat
     assert sent["cell"] == 2
     assert sent["cell_code"] == CLUSTER_CELL.strip()
     assert sent["function"] == "total"
+
+
+@pytest.mark.long
+def test_a_cell_of_ipython_is_on_record(tmp_path: Path) -> None:
+    """IPython's own command, a script outside the installed packages, is not taken for a cell."""
+    command = tmp_path / "ipython"
+    command.write_text("import IPython\nIPython.start_ipython()\n", encoding="utf-8")
+    cells = (
+        "import dask_strata, distributed",
+        "client = distributed.Client(n_workers=1, processes=False, dashboard_address=':0')",
+        "recording = dask_strata.record('runs', client=client)",
+        "with recording: client.submit(sum, [1, 2]).result()",
+        "",
+        "client.close()",
+    )
+    done = subprocess.run(
+        [sys.executable, command, "--simple-prompt", "--no-confirm-exit"],
+        cwd=tmp_path,
+        input="\n".join(cells) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "IPYTHONDIR": str(tmp_path / "profile")},
+    )
+    found = runs_in(tmp_path / "runs")
+    assert len(found) == 1, done.stdout + done.stderr
+    sent = rows(found[0], "select cell, cell_code from client_submissions")
+    assert sent == [{"cell": 4, "cell_code": cells[3]}]

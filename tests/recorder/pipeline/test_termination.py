@@ -140,7 +140,7 @@ def test_script(  # noqa: PLR0913, PLR0917  fixtures and parameters
 
 
 HANDLERS = """
-import signal, time
+import os, signal, time
 import dask_strata
 from distributed import Client, LocalCluster
 
@@ -149,6 +149,10 @@ if __name__ == "__main__":
         with Client(cluster) as client:
             with dask_strata.record("runs", client=client):
                 assert callable(signal.getsignal(signal.SIGTERM))
+                fork = os.fork()
+                if not fork:
+                    os._exit(signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+                assert os.waitpid(fork, 0)[1] == 0
             until = time.monotonic() + 10
             while signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
                 assert time.monotonic() < until, "the handler is still there"
@@ -162,5 +166,5 @@ if __name__ == "__main__":
 def test_the_handler_lasts_as_long_as_the_recording(
     tmp_path: Path, script: Callable[..., Path]
 ) -> None:
-    """It is removed at the end, and a handler of others that replaced it is left alone."""
+    """It is removed at the end and in forks; one of others that replaced it is left alone."""
     subprocess.run([sys.executable, script(HANDLERS)], cwd=tmp_path, check=True, timeout=60)

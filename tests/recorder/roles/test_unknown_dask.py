@@ -153,3 +153,24 @@ def test_a_worker_that_cannot_be_recorded(client: Client, tmp_path: Path) -> Non
         assert client.submit(abs, -1).result() == 1
         assert attached_to(worker) == []
     assert not rows(run, "from executions")
+
+
+@pytest.mark.parametrize("odd", ["log", "event"])
+def test_tasks_from_before_in_logs_of_other_forms(client: Client, tmp_path: Path, odd: str) -> None:
+    """They are a loss, the rest is on record, and the recording ends."""
+    scheduler = client.cluster.scheduler
+    before = client.submit(abs, -1, key="before")
+    assert before.result() == 1
+    if odd == "log":
+        scheduler.transition_log.append(("odd",))
+    else:
+        scheduler.log_event("scheduler", {"action": "update-graph", "metrics": None})
+    with dask_strata.record(tmp_path, client=client) as run:
+        assert client.submit(abs, -2, key="within").result() == 2
+    assert run.state == "complete"
+    assert [row["key"] for row in rows(run, "select key from tasks where started is not null")] == [
+        "within"
+    ]
+    assert rows(run, "from present_tasks") == []
+    [loss] = rows(run, "from losses")
+    assert "Error: " in loss["reason"]

@@ -84,6 +84,22 @@ def _executed_by_parent() -> str | None:
     return _located(notebooks[0], folder)
 
 
+def is_cell(shell: Any, file: str) -> bool:
+    """Return whether a file name is that of the code of a cell.
+
+    Parameters
+    ----------
+    shell : InteractiveShell
+        IPython's shell.
+    file : str
+        The file name of a code object.
+    """
+    try:
+        return shell.compile.format_code_name(file) is not None
+    except Exception:  # noqa: BLE001  shells other than IPython's may not have it
+        return False
+
+
 def cell_of(file: str) -> Cell | None:
     """Return the cell whose code has this file name; None if it is the code of no cell.
 

@@ -64,7 +64,6 @@ class PresentTasks:
         }
         self._log: Sequence[Any] = list(scheduler.transition_log) if tasks else ()
         self._computations = _computations(scheduler) if tasks else []
-        self._position = 0
         #: Clients and times by key, and times by group, computed on the recorder's thread.
         self._facts: tuple[dict[Any, str], dict[Any, float], dict[Any, float]] | None = None
 
@@ -97,15 +96,14 @@ class PresentTasks:
                 found[key] = f"{found[key]}, {name}" if key in found else name
         return found
 
-    def rows(self, tasks: Sequence[tuple[Any, Any]]) -> Batch:
-        """Return rows of ``present_tasks`` for the next of the `chosen` tasks."""
+    def rows(self, position: int, tasks: Sequence[tuple[Any, Any]]) -> Batch:
+        """Return rows of ``present_tasks`` for those of the `chosen` tasks that begin there."""
         if self._facts is None:
             logged = _logged(self._log)
             groups = {group: start for start, of_start in self._computations for group in of_start}
             self._facts = self._clients(), logged, groups
         clients, logged, groups = self._facts
-        states = self._states[self._position : self._position + len(tasks)]
-        self._position += len(tasks)
+        states = self._states[position : position + len(tasks)]
         keys = [ts.key for ts, _ in tasks]
         times = [logged.get(ts.key, groups.get(ts.group)) for ts, _ in tasks]
         return Batch(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import dask
 import distributed
 
-from dask_strata.recorder.environment.notebook import cell_of, ipython_shell
+from dask_strata.recorder.environment.notebook import cell_of, ipython_shell, is_cell
 from dask_strata.recorder.graphs.expressions import expression_of, expression_text
 from dask_strata.recorder.graphs.layers import WRITTEN, layers_of, sent_expressions
 from dask_strata.recorder.pipeline.engine import now_ns
@@ -68,7 +68,7 @@ class Origin(NamedTuple):
     optimised : list
         The collections that Dask made of these to submit them; empty if it submitted these.
     outermost : str or None
-        File of the outermost frame of the user's own code, in a process with IPython.
+        File of the outermost frame of a notebook's cell, in a process with IPython.
     """
 
     frames: list[tuple[str, int, str]]
@@ -284,16 +284,17 @@ def _origin() -> Origin:
 
 
 def _outermost(frame: FrameType | None) -> str | None:
-    """Return the file of the outermost of the user's frames; None in a process without IPython.
+    """Return the file of the outermost frame of a cell; None in a process without IPython.
 
-    In a notebook it is the code of the running cell, which may call functions of other cells and
-    of modules.
+    It is the running cell, which may call functions of other cells and of modules. Frames outside
+    it are of the program that started IPython.
     """
-    if ipython_shell() is None:
+    shell = ipython_shell()
+    if shell is None:
         return None
     outermost = None
     while frame is not None:
-        if _is_users(frame.f_code.co_filename):
+        if is_cell(shell, frame.f_code.co_filename):
             outermost = frame.f_code.co_filename
         frame = frame.f_back
     return outermost

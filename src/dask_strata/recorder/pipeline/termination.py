@@ -146,6 +146,16 @@ def _on_signal(signum: int, _: Any) -> None:
         _die(signum)
 
 
+def _after_fork() -> None:
+    """Remove the handler: a fork is not recorded, and code in C would delay its end."""
+    if signal.getsignal(signal.SIGTERM) is _on_signal:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def _killed_for_memory() -> bool:
     """Return whether the process uses so much memory that its nanny has sent the signal."""
     bounds = [r.kill_bytes for r in flushing.recorders() if r.kill_bytes is not None]

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         # Add the plugin before the others are sent, so that it misses no worker or client.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
         self._add_present(scheduler)
+        engine.call(partial(self._add_present_tasks, scheduler), "tasks before the recording")
         self._spec = {
             "run": self.run_id,
             **self._sent.facts,
@@ -278,12 +280,14 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         return source
 
     def _add_present(self, scheduler: Any) -> None:
-        """Add rows for the workers, clients and tasks that are present at the start."""
+        """Add rows for the workers and clients that are present at the start."""
         for address, ws in scheduler.workers.items():
             self._worker_row(address, ws, "present", None)
         for client in scheduler.clients:
             if client != "fire-and-forget":
                 self._add("clients", client=client, action="connected")
+
+    def _add_present_tasks(self, scheduler: Any) -> None:
         more = self._graph.present(scheduler)
         if more:
             reason = f"of the tasks before the recording, {MAX_PRESENT:,} are described"

@@ -146,8 +146,9 @@ class _PresentGraph(_Graph):
 
     def describe(self, n: int) -> Iterator[Batch]:
         """Yield rows of the next n tasks, also those about their submission."""
-        yield self._present.rows(self._rows[self._position : self._position + n])
+        position = self._position
         yield from super().describe(n)
+        yield self._present.rows(position, self._rows[position : position + n])
 
 
 #: Time per call, in seconds, for making the rows of graphs; the rest waits for the next flush.

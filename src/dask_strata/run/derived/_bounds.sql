@@ -1,4 +1,5 @@
--- First and last moment of the run, and the seconds between them.
+-- First and last moment of the run, and the seconds between them. The command `dask-strata record`
+-- notes the exit status later, after the end of the script.
 -- depends on: processes, scheduler_samples, scheduler_transitions, transfer_ends,
 -- worker_transitions
 with moments as (
@@ -6,7 +7,8 @@ with moments as (
     select time from scheduler_samples union all by name
     select time from worker_transitions where file is not null union all by name
     select time from transfer_ends where file is not null union all by name
-    select start as time from processes where role <> 'imported' and start is not null
+    select start as time from processes
+    where role not in ('imported', 'record') and start is not null
     union all by name
     select stop as time from processes where role = 'scheduler' and stop is not null
 )
