@@ -37,7 +37,7 @@ def diagnose_address(address: str, seconds: float) -> Diagnosis:
     StrataError
         No scheduler answers there.
     """
-    target = _address(address)
+    target = scheduler_address(address)
     _look(target, seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the answer shows versions that differ
@@ -45,7 +45,10 @@ def diagnose_address(address: str, seconds: float) -> Diagnosis:
 
 
 async def _diagnose(address: str, seconds: float) -> Diagnosis:
-    client = _client(address, seconds)
+    try:
+        client = _client(address, seconds)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # for example without keys
+        raise _unreachable(address, str(error) or type(error).__name__) from error
     try:
         # Dask's own limit does not hold where something else listens and sends nothing.
         await asyncio.wait_for(_started(client), seconds)
@@ -78,8 +81,14 @@ async def _started(client: Any) -> None:
     await client
 
 
-def _address(text: str) -> str:
-    """Return the address of a scheduler, which may be in a scheduler file."""
+def scheduler_address(text: str) -> str:
+    """Return the address of a scheduler, which may be in a scheduler file.
+
+    Raises
+    ------
+    UsageError
+        The text is neither.
+    """
     from distributed.comm.addressing import parse_address
     from distributed.comm.registry import get_backend
 
@@ -114,4 +123,4 @@ def _look(address: str, seconds: float) -> None:
 
 
 def _unreachable(address: str, reason: str) -> StrataError:
-    return StrataError(f"No scheduler answers at {address}: {reason}.", hint=_HINT)
+    return StrataError(f"No scheduler answers at {address}: {reason.rstrip('.')}.", hint=_HINT)
