@@ -11,6 +11,7 @@ from typing import Any
 
 from dask_strata.config import read_settings
 from dask_strata.errors import RecordingError, StrataError, UsageError
+from dask_strata.recorder.copying.address import scheduler_address
 from dask_strata.recorder.copying.receiver import (
     Bringing,
     Connection,
@@ -19,7 +20,6 @@ from dask_strata.recorder.copying.receiver import (
     create_copy,
     is_run_id,
 )
-from dask_strata.recorder.doctor.connect import scheduler_address
 from dask_strata.recorder.plugins import METADATA
 from dask_strata.store.copies.origin import Origin
 from dask_strata.store.manifest import Manifest

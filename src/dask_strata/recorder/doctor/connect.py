@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 import warnings
-from pathlib import Path
 from typing import Any
 
-from dask_strata.errors import StrataError, UsageError
+from dask_strata.errors import StrataError
+from dask_strata.recorder.copying.address import ADDRESS_HINT, scheduler_address
 from dask_strata.recorder.doctor.cluster import diagnose_cluster
 from dask_strata.recorder.doctor.diagnosis import Diagnosis
 
 #: Longest wait for the end of the client's connections.
 _CLOSE_SECONDS = 5.0
-
-_HINT = "ADDRESS is that of the scheduler, as tcp://HOST:8786, or its scheduler file."
 
 
 def diagnose_address(address: str, seconds: float) -> Diagnosis:
@@ -81,34 +78,6 @@ async def _started(client: Any) -> None:
     await client
 
 
-def scheduler_address(text: str) -> str:
-    """Return the address of a scheduler, which may be in a scheduler file.
-
-    Raises
-    ------
-    UsageError
-        The text is neither.
-    """
-    from distributed.comm.addressing import parse_address
-    from distributed.comm.registry import get_backend
-
-    path = Path(text)
-    if path.is_file():
-        try:
-            text = str(json.loads(path.read_text(encoding="utf-8"))["address"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{path} is not a scheduler file.", hint=_HINT) from error
-    try:
-        scheme, location = parse_address(text)
-        get_backend(scheme)
-        known = ":" in location or scheme == "inproc"
-    except (ValueError, TypeError):
-        known = False
-    if not known:
-        raise UsageError(f"No such scheduler file, and not an address: {text}", hint=_HINT)
-    return text
-
-
 def _look(address: str, seconds: float) -> None:
     """Fail at once where nothing listens: Dask would repeat its attempts until the time is up."""
     from distributed.comm.addressing import get_address_host_port, parse_address
@@ -123,4 +92,6 @@ def _look(address: str, seconds: float) -> None:
 
 
 def _unreachable(address: str, reason: str) -> StrataError:
-    return StrataError(f"No scheduler answers at {address}: {reason.rstrip('.')}.", hint=_HINT)
+    return StrataError(
+        f"No scheduler answers at {address}: {reason.rstrip('.')}.", hint=ADDRESS_HINT
+    )
