@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 import dask_strata
 from dask_strata import Run, open_run
+from dask_strata.cli import cli
+from dask_strata.cli.recording import record_command
 from dask_strata.schema import TABLES
 from tests.cli.recorded import Script, Strata
 from tests.conftest import assert_whole, rows, wait_until
 from tests.support.deployment import PRELOAD, Deployment
+from tests.support.elsewhere import deployed
 from tests.support.object_store import ObjectStore
 from tests.support.processes import ends
 
@@ -282,3 +286,54 @@ def test_a_cluster_without_a_store_works_and_is_not_recorded(
     output = deployment.output()
     assert output.count("dask-strata does not record: s3://none/runs") == 1
     deployment.end_all()
+
+
+def test_ctrl_c_during_the_last_upload_names_the_command_that_continues(
+    store: ObjectStore,
+    tmp_path: Path,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dask_strata.cli.recording.finish_upload", interrupted)
+    (tmp_path / "go").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        record_command(
+            None, [str(script(WORKFLOW))], quiet=True, runs=RUNS, spool=str(tmp_path / "spool")
+        )
+    spool = only_spool(tmp_path)
+    assert f"it was interrupted. It is kept; continue with: dask-strata upload {spool}\n" in (
+        capfd.readouterr().err
+    )
+    assert CliRunner().invoke(cli, ["upload", str(spool)]).exit_code == 0
+    assert_whole(open_run(only_url(store)))
+    assert_nothing_spooled(tmp_path)
+
+
+JOINING = """
+import sys
+from distributed import Client
+
+with Client(sys.argv[1]) as client:
+    print(sum(client.gather(client.map(abs, range(50)))))
+"""
+
+
+def test_the_copy_of_a_run_that_the_script_joined_is_uploaded_and_removed(
+    store: ObjectStore, tmp_path: Path, script: Script, strata: Strata
+) -> None:
+    """The scheduler has another file system, and its run goes on after the script."""
+    with deployed(tmp_path, "--preload", "dask_strata") as remote, remote.client() as client:
+        client.wait_for_workers(2)
+        address = client.scheduler.address
+        done = strata("record", "-o", RUNS, script(JOINING), address, check=True)
+        assert done.stdout == "1225\n"
+        assert f"uploaded to {only_url(store)}" in done.stderr
+        assert "not completely" not in done.stderr
+        run = open_run(only_url(store))
+        assert rows(run, "select count(*) as n from tasks") == [{"n": 50}]
+        assert_nothing_spooled(tmp_path)

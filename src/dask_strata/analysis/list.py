@@ -67,11 +67,11 @@ def remote_rows(runs: RemoteRuns) -> list[dict[str, Any]]:
     """
 
     def row(name: str) -> dict[str, Any] | None:
-        found = runs.row(name)
-        known = None if found is None else _from_json(found)
-        if known is not None:
-            return {"run": name, **known, "problem": None}
         try:
+            found = runs.row(name)
+            known = None if found is None else _from_json(found)
+            if known is not None:
+                return {"run": name, **known, "problem": None}
             return list_run(runs.path(name)) | {"run": name}
         except NotARunError:
             return None  # a folder of something else

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 import time
-from pathlib import Path
 
 import click
 
+from dask_strata.cli.local import require_folder
 from dask_strata.config import read_settings
 from dask_strata.recorder.copying.fetch import fetch
 from dask_strata.report.words import size, visible
@@ -34,7 +34,7 @@ def command(target: str, runs: str | None, only: str | None) -> None:
       dask-strata fetch tcp://scheduler:8786 -o runs
       dask-strata fetch 0a1b2c3d -o runs
     """
-    folder = Path(read_settings(runs=runs).runs)
+    folder = require_folder(read_settings(runs=runs).runs, "copy runs")
     last = time.monotonic()
 
     def progress(run: str, n_bytes: int) -> None:

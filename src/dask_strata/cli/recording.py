@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from dask_strata.errors import InterruptedQueryError
 from dask_strata.recorder.profiling.darshan_library import log_folder, logs_in, usable_library
 from dask_strata.run import Run, open_run
 from dask_strata.store.copies.place import RemotePlace, absolute, is_url, shown, split_run
-from dask_strata.store.copies.upload import require_writable
+from dask_strata.store.copies.upload import note_destination, require_writable
 from dask_strata.store.safe_files import share_as
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def record_command(
     for joined in outcome.joined:
         _print_joined(joined, err)
         if joined.copy is not None and is_url(chosen.runs):
-            _upload(joined.copy, f"{absolute(chosen.runs)}/{joined.copy.name}", err)
+            _upload_copy(joined.copy, f"{absolute(chosen.runs)}/{joined.copy.name}", err)
     # A rank of MPI or srun that is a worker prints one line, as there may be thousands of them.
     for folder in outcome.worked:
         err.print(f"dask-strata: the script's worker is recorded in {folder}.", soft_wrap=True)
@@ -87,14 +88,15 @@ def record_command(
         )
     for folder in outcome.runs:
         url = f"{absolute(chosen.runs)}/{folder.name}" if is_url(chosen.runs) else None
-        note_exit_status(folder, outcome.status, chosen)
-        _conclude(folder, chosen, err, url, quiet=quiet)
-        if chosen.darshan_library is not None:
-            after_record(folder, log_folder(chosen, folder), err)
-        if report:
-            _report(folder, err, url)
-        if url is not None:
-            _upload(folder, url, err)
+        with _kept_if_interrupted(None if url is None else folder, err):
+            note_exit_status(folder, outcome.status, chosen)
+            _conclude(folder, chosen, err, url, quiet=quiet)
+            if chosen.darshan_library is not None:
+                after_record(folder, log_folder(chosen, folder), err)
+            if report:
+                _report(folder, err, url)
+            if url is not None:
+                _upload(folder, url, err)
     if outcome.spool is not None:
         with suppress(OSError):  # not empty: an upload was interrupted
             outcome.spool.rmdir()
@@ -119,35 +121,59 @@ def _report(folder: Path, err: Console, url: str | None) -> None:
     target = folder.with_name(f"{folder.name}.html")
     with _failure_printed("the page could not be written", err):
         target.touch(mode=0o600)
-        write_page(_opened(folder, url), target)
-        share_as(folder, target)
-        if url is None:
-            err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
-            return
-        RemotePlace(split_run(url)[0]).upload(target.name, target)
-        target.unlink()
-        err.print(f"page     {shown(url)}.html", soft_wrap=True)
+        try:
+            write_page(_opened(folder, url), target)
+            share_as(folder, target)
+            if url is None:
+                err.print(f"page     {_shortest(target)}: open it in a browser", soft_wrap=True)
+                return
+            RemotePlace(split_run(url)[0]).upload(target.name, target)
+            err.print(f"page     {shown(url)}.html", soft_wrap=True)
+        finally:
+            if url is not None:  # `dask-strata report` writes it again
+                target.unlink()
 
 
-def _upload(folder: Path, url: str, err: Console) -> None:
+def _upload_copy(copy: Path, url: str, err: Console) -> None:
+    """Upload the copy of a run that may go on elsewhere, and remove the copy."""
+    note_destination(copy, url)
+    with _kept_if_interrupted(copy, err):
+        _upload(copy, url, err, None)
+
+
+def _upload(folder: Path, url: str, err: Console, seconds: float | None = 0) -> None:
     """Upload a run that is finished, and remove its spool."""
     from dask_strata.report.words import count, size, visible
 
     try:
-        done = finish_upload(folder, url, 0)
+        done = finish_upload(folder, url, seconds)
     except InterruptedQueryError:
         raise
     except Exception as error:  # noqa: BLE001  the exit status is the script's
-        reason = visible(getattr(error, "message", None) or str(error) or type(error).__name__)
-        err.print(
-            f"dask-strata: the run is not completely uploaded: {reason} It is kept; continue with: "
-            f"dask-strata upload {folder}",
-            soft_wrap=True,
-            markup=False,
-        )
+        reason = getattr(error, "message", None) or str(error) or type(error).__name__
+        _print_kept(folder, reason, err)
         return
     files = f"{count(done.files, 'file')}, {size(done.size_bytes)}"
     err.print(f"dask-strata: uploaded to {visible(shown(url))} ({files})", soft_wrap=True)
+
+
+@contextmanager
+def _kept_if_interrupted(spooled: Path | None, err: Console) -> Iterator[None]:
+    """Print where a spooled run is if Ctrl-C ends the command before the run is uploaded."""
+    try:
+        yield
+    except (KeyboardInterrupt, InterruptedQueryError):
+        if spooled is not None and spooled.is_dir():
+            _print_kept(spooled, "it was interrupted.", err)
+        raise
+
+
+def _print_kept(folder: Path, reason: str, err: Console) -> None:
+    from dask_strata.report.words import visible
+
+    text = f"the run is not completely uploaded: {reason} It is kept; continue with"
+    command = f"dask-strata upload {shlex.quote(str(folder))}"
+    err.print(f"dask-strata: {visible(f'{text}: {command}')}", soft_wrap=True, markup=False)
 
 
 def _opened(folder: Path, url: str | None) -> Run:

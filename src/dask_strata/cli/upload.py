@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -32,6 +33,7 @@ def command(run: Path, runs: str | None) -> None:
       dask-strata upload runs/2026-11-21T12-00-00-pipeline-0a1b2c3d s3://bucket/runs
       dask-strata upload /tmp/dask-strata-x1y2/2026-11-21T12-00-00-pipeline-0a1b2c3d
     """
+    run = Path(os.path.abspath(run))  # the current folder has a name, too
     if not run.is_dir():
         raise NotARunError(f"No such folder: {run}", hint="List runs with: dask-strata list")
     noted = noted_destination(run)
@@ -44,7 +46,7 @@ def command(run: Path, runs: str | None) -> None:
         raise UsageError(
             f"{runs} is not a URL.", hint="Example: s3://bucket/runs. Copy a folder with: cp -r"
         )
-    url = str(noted) if runs is None else f"{runs.rstrip('/')}/{run.absolute().name}"
+    url = str(noted) if runs is None else f"{runs.rstrip('/')}/{run.name}"
     done = finish_upload(run, url, _WAIT_SECONDS)
     files = f"{count(done.files, 'file')}, {size(done.size_bytes)}"
     click.echo(f"{visible(shown(url))}: {files}, {done.uploaded:,} of them uploaded now")

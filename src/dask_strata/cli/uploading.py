@@ -33,7 +33,7 @@ def wait_for_last_rows(folder: Path, seconds: float) -> int:
         time.sleep(0.2)
 
 
-def finish_upload(folder: Path, url: str, seconds: float) -> Upload:
+def finish_upload(folder: Path, url: str, seconds: float | None) -> Upload:
     """Upload a run whole; remove its folder afterwards if it was only spooled.
 
     Parameters
@@ -42,8 +42,9 @@ def finish_upload(folder: Path, url: str, seconds: float) -> Upload:
         The run's folder.
     url : str
         The run's URL.
-    seconds : float
-        Longest time to wait for processes that still write.
+    seconds : float or None
+        Longest time to wait for processes that still write; None for a copy, to which no process
+        writes.
 
     Raises
     ------
@@ -51,7 +52,7 @@ def finish_upload(folder: Path, url: str, seconds: float) -> Upload:
         The folder is not a run, the place cannot be written, or processes still write.
     """
     place = RemotePlace(url)
-    writing = wait_for_last_rows(folder, seconds)
+    writing = 0 if seconds is None else wait_for_last_rows(folder, seconds)
     row = row_json(folder)
     done = upload_run(folder, place, {} if row is None else {ROW: row})
     if writing:

@@ -23,7 +23,12 @@ from dask_strata.config import Settings
 from dask_strata.errors import RecordingError, StrataError
 from dask_strata.recorder.pipeline.resource_usage import own_io
 from dask_strata.store.copies.place import RemotePlace, is_url, shown
-from dask_strata.store.copies.upload import GrowingUpload, begin_upload, note_destination
+from dask_strata.store.copies.upload import (
+    SPOOL_PREFIX,
+    GrowingUpload,
+    begin_upload,
+    note_destination,
+)
 
 logger = logging.getLogger("dask_strata")
 
@@ -49,7 +54,7 @@ def _new_folder(base: str | None, prefix: str) -> Path:
     base = base or dask.config.get("temporary-directory", default=None)
     if base is not None:
         Path(base).mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f"dask-strata-{prefix}", dir=base)).absolute()
+    return Path(tempfile.mkdtemp(prefix=f"{SPOOL_PREFIX}{prefix}", dir=base)).absolute()
 
 
 def folder_of_session(settings: Settings) -> Path | None:

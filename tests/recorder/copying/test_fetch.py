@@ -121,7 +121,8 @@ def test_errors_of_fetch(client: Client, runs: Path, strata: Command) -> None:
             (client.scheduler.address, 1, "it is not recorded"),
             ("0a1b2c3d", 1, "There is no copy of run 0a1b2c3d"),
             ("nonsense", 2, "neither a scheduler's address nor the id"),
-            ("gopher://x:1", 1, "No scheduler answers"),
+            ("gopher://x:1", 2, "not an address"),
+            ("tls://127.0.0.1:1", 1, "check your TLS configuration"),
         ):
             done = strata("fetch", target, "-o", runs)
             assert done.returncode == status, done.stderr
@@ -142,6 +143,18 @@ def hostile(dask_scheduler: Any, name: str) -> None:
     dask_scheduler.task_metadata["dask-strata-runs"] = {"0a1b2c3d": facts}
 
 
+def forged(dask_scheduler: Any) -> None:
+    """Announce runs whose ids are none, and one that no handler sends."""
+    facts = {"folder": "/x/2026-run", "host": "x", "spooled": False}
+    for run in ("\x1b[2Jrun", "../run", ""):
+        dask_scheduler.task_metadata.setdefault("dask-strata-runs", {})[run] = facts
+
+    async def read(**_: Any) -> None:
+        raise RuntimeError
+
+    dask_scheduler.handlers["dask-strata-read"] = read
+
+
 def harmless(dask_scheduler: Any) -> None:
     del dask_scheduler.handlers["dask-strata-read"]
     del dask_scheduler.task_metadata["dask-strata-runs"]
@@ -160,3 +173,14 @@ def test_a_scheduler_cannot_write_outside_the_run(
     assert done.returncode == 1
     assert "is not the name of a file in a run" in done.stderr
     assert [p.name for p in runs.parent.rglob("*") if p.is_file()] == [".origin.json"]
+
+
+def test_only_ids_of_runs_are_fetched_and_printed(
+    client: Client, runs: Path, strata: Command, request: pytest.FixtureRequest
+) -> None:
+    client.run_on_scheduler(forged)
+    request.addfinalizer(lambda: client.run_on_scheduler(harmless))
+    done = strata("fetch", client.scheduler.address, "-o", runs)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "it is not recorded" in done.stderr
+    assert not runs.exists()

@@ -68,6 +68,29 @@ def test_a_recorded_cluster_and_one_worker_without_the_package(
     assert "recorded in part: 1 process is not" in shown
 
 
+def test_a_worker_whose_version_cannot_answer_is_unknown(
+    strata: Strata, deployment: Deployment
+) -> None:
+    """An earlier version lacks the functions that the command calls; the worker may be recorded."""
+    hidden = deployment.folder / "hidden"
+    hidden.mkdir()
+    whole = """name.partition(".")[0] == "dask_strata\""""
+    assert whole in HIDE
+    text = HIDE.replace(whole, 'name == "dask_strata.recorder.doctor.process_facts"')
+    (hidden / "sitecustomize.py").write_text(text)
+    deployment.scheduler(*PRELOAD)
+    deployment.environment["PYTHONPATH"] = str(hidden)
+    deployment.worker("--no-nanny")
+    found = diagnose(strata, deployment, 1, 1)
+    ((recorded, note),) = [
+        (p["recorded"], p["note"]) for p in found["processes"] if p["role"] == "worker"
+    ]
+    assert (recorded, note) == (None, "its version of dask-strata cannot answer")
+    assert "Install dask-strata" in found["problems"][0]["remedy"]
+    shown = strata("doctor", deployment.file).stdout
+    assert "is recorded, but of 1 process this is unknown." in shown
+
+
 def test_an_ignored_preload_is_named_with_the_recipe(
     strata: Strata, deployment: Deployment
 ) -> None:

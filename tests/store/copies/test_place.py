@@ -20,7 +20,6 @@ from tests.cli.recorded import Script, Strata
         ("C:/runs", False),
         ("C:\\runs", False),
         ("file:///data/runs", False),
-        ("s3:/bucket", False),
         ("s3://bucket/runs", True),
         ("abfs://container@account/runs", True),
         ("simplecache::s3://bucket", True),
@@ -44,7 +43,43 @@ def test_a_password_in_a_url_is_not_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["unknown://x/runs", "simplecache::s3://bucket/runs"])
+def test_a_scheme_may_be_in_capitals() -> None:
+    assert absolute("MEMORY://Runs/A/") == "memory://Runs/A"
+    assert RemotePlace("MEMORY://Runs/A/").url == "memory://Runs/A"
+
+
+@pytest.mark.parametrize("text", ["s3://", "s3:///", "s3:/bucket/runs", "memory://", "GS://"])
+def test_a_url_that_lacks_a_part_is_not_a_local_folder(text: str) -> None:
+    """`pathlib.Path` makes the form with one slash."""
+    for read in (absolute, RemotePlace):
+        with pytest.raises(UsageError, match="neither a folder nor a whole URL"):
+            read(text)
+
+
+def test_names_are_removed_literally() -> None:
+    place = RemotePlace("memory://a[b]/run")
+    for name in ("parts/1", "parts/*", "segments/one.seg"):
+        place.write(name, b"x")
+    place.remove(["parts/*"])
+    assert set(place.objects()) == {"parts/1", "segments/one.seg"}
+    place.remove(["parts/1"])
+    assert set(place.objects()) == {"segments/one.seg"}
+
+
+def test_any_exception_of_a_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore raises a plain ValueError, for example."""
+    pytest.importorskip("s3fs")
+    for name, value in (("ENDPOINT_URL", "nonsense"), ("ACCESS_KEY_ID", "a")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    with pytest.raises(StrataError, match="Invalid endpoint: nonsense"):
+        RemotePlace("s3://bucket/runs").entries()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["unknown://x/runs", "simplecache::s3://bucket/runs", "zip://runs::/tmp/a.zip"],
+)
 def test_a_url_that_is_no_place_is_wrong_use(url: str) -> None:
     with pytest.raises(UsageError, match="no place for runs"):
         RemotePlace(url)
@@ -68,7 +103,15 @@ def test_without_the_library_nothing_starts(tmp_path: Path, script: Script, stra
     assert {path.name for path in tmp_path.iterdir()} == {"broken", "script.py"}
 
 
-@pytest.mark.parametrize("command", [["compact"], ["import", "x", "--into"], ["import", "x", "-o"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compact"],
+        ["import", "x", "--into"],
+        ["import", "x", "-o"],
+        ["fetch", "tcp://127.0.0.1:1", "-o"],
+    ],
+)
 def test_commands_that_change_a_run_refuse_a_url(
     command: list[str], tmp_path: Path, strata: Strata
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
+import threading
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,8 +24,9 @@ from dask_strata.store.copies import mirror
 from dask_strata.store.copies.bundle import bundle_name, decode_bundle, encode_bundle
 from dask_strata.store.copies.growth import Part
 from dask_strata.store.copies.mirror import remove_old_copies
-from dask_strata.store.copies.place import RemotePlace
+from dask_strata.store.copies.place import Object, RemotePlace
 from dask_strata.store.copies.upload import begin_upload, note_destination, upload_run
+from tests.conftest import wait_until
 from tests.support.synthetic import small_run
 
 
@@ -98,13 +101,30 @@ def test_the_place_of_a_finished_run_is_a_runs_folder(run: Path, runs: RemotePla
     assert_equal(open_run(run), opened)
 
 
-def test_only_a_spool_is_removed_after_the_upload(run: Path, runs: RemotePlace) -> None:
+def test_only_a_spool_is_removed_after_the_upload(
+    run: Path, tmp_path: Path, runs: RemotePlace
+) -> None:
     place = runs / run.name
     finish_upload(run, place.url, 0)
     assert run.is_dir()
     note_destination(run, place.url)
+    (run.parent / ".hidden").touch()
     finish_upload(run, place.url, 0)
-    assert not run.parent.exists()
+    assert [path.name for path in run.parent.iterdir()] == [".hidden"], "the user's folder stays"
+    spool = tmp_path / "dask-strata-x1y2"
+    run = small_run(spool / run.name)
+    note_destination(run, place.url)
+    finish_upload(run, place.url, 0)
+    assert not spool.exists()
+
+
+def test_the_current_folder_is_uploaded_by_its_name(
+    run: Path, runs: RemotePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run)
+    done = CliRunner().invoke(cli, ["upload", ".", runs.url])
+    assert done.exit_code == 0, done.output
+    assert "run.json" in (runs / run.name).objects()
 
 
 def test_the_list_of_finished_runs_is_read_without_their_tables(
@@ -134,6 +154,91 @@ def test_another_run_is_not_replaced(run: Path, tmp_path: Path, runs: RemotePlac
 def test_a_place_without_a_run_is_not_one(runs: RemotePlace) -> None:
     with pytest.raises(NotARunError, match="not a run"):
         open_run((runs / "nothing").url)
+
+
+def test_a_place_that_is_no_run_is_not_listed_whole(
+    runs: RemotePlace, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bucket can have millions of objects of something else."""
+    (runs / "data").write("a/b", b"x")
+    monkeypatch.setattr(RemotePlace, "objects", None)
+    assert list_runs(runs.url).num_rows == 0
+    with pytest.raises(NotARunError, match="not a run"):
+        open_run((runs / "data").url)
+    assert not list(cache.rglob("*"))
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(
+    run: Path, runs: RemotePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        finish_upload(run, (runs / name).url, 0)
+    read = RemotePlace.read
+
+    def refuse(place: RemotePlace, name: str, start: int, stop: int) -> bytes:
+        if place.url.endswith("/one"):
+            raise StrataError("Access denied.")
+        return read(place, name, start, stop)
+
+    monkeypatch.setattr(RemotePlace, "read", refuse)
+    rows = list_runs(runs.url).to_pylist()
+    assert [(row["run"], row["problem"]) for row in rows] == [
+        ("one", "Access denied."),
+        ("two", None),
+    ]
+
+
+def test_a_bundle_brings_no_more_bytes_than_its_listed_size(
+    run: Path, runs: RemotePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The free disk space is compared with the listed sizes."""
+    place = runs / run.name
+    segment = next((run / "segments").iterdir())
+    parts = [Part(f"segments/{segment.name}", 0, segment.read_bytes())]
+    place.write("run.json", (run / "run.json").read_bytes())
+    place.write(bundle_name(0), encode_bundle(parts))
+    listed = RemotePlace.objects
+
+    def small(place: RemotePlace) -> dict[str, Object]:
+        found = listed(place)
+        return found | {bundle_name(0): Object(30, found[bundle_name(0)].modified_ns)}
+
+    monkeypatch.setattr(RemotePlace, "objects", small)
+    assert not list(open_run(place.url).path.glob("segments/*"))
+
+
+def test_a_copy_in_use_is_not_removed(
+    run: Path, runs: RemotePlace, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish_upload(run, (runs / run.name).url, 0)
+    path = open_run((runs / run.name).url).path
+    monkeypatch.setattr(mirror, "_IN_USE_SECONDS", -60)
+    lock = path.with_name(f".{path.name}.lock")
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        remove_old_copies(cache, 0)
+        assert path.is_dir()
+    remove_old_copies(cache, 0)
+    assert not path.exists()
+    assert not lock.exists()
+
+
+def test_a_process_that_waits_for_a_copy_that_is_removed_makes_it_anew(
+    run: Path, runs: RemotePlace
+) -> None:
+    finish_upload(run, (runs / run.name).url, 0)
+    opened = open_run((runs / run.name).url)
+    lock = opened.path.with_name(f".{opened.path.name}.lock")
+    refreshing = threading.Thread(target=opened.refresh)
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        refreshing.start()
+        wait_until(lambda: "-> FLOCK" in Path("/proc/locks").read_text(), what="the thread waits")
+        shutil.rmtree(opened.path)
+        lock.unlink()
+    refreshing.join(30)
+    assert lock.exists()
+    assert_equal(open_run(run), opened)
 
 
 HOSTILE = ("../out", "/out", "segments/../../out", "segments/a/../../../out", "other/x", "parquet")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +11,18 @@ from typing import Any
 
 from dask_strata.config import read_settings
 from dask_strata.errors import RecordingError, StrataError, UsageError
+from dask_strata.recorder.copying.address import scheduler_address
 from dask_strata.recorder.copying.receiver import (
     Bringing,
     Connection,
     bring,
     copy_name,
     create_copy,
+    is_run_id,
 )
 from dask_strata.recorder.plugins import METADATA
 from dask_strata.store.copies.origin import Origin
 from dask_strata.store.manifest import Manifest
-
-_RUN_ID = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,8 @@ def fetch(
         No scheduler answers, or it has no such run, or the copy cannot be written.
     """
     if ":" in target:
-        return asyncio.run(_fetch(target, runs, only, received))
-    if not _RUN_ID.fullmatch(target):
+        return asyncio.run(_fetch(scheduler_address(target), runs, only, received))
+    if not is_run_id(target):
         raise UsageError(
             f"{target} is neither a scheduler's address nor the id of a run.",
             hint="Example: dask-strata fetch tcp://scheduler:8786 -o runs",
@@ -121,12 +120,12 @@ async def _fetch(
         try:
             found = await connection.runs()
             announced = found or await connection.announced(METADATA)
-        except (OSError, asyncio.TimeoutError, ValueError) as error:
+        except (OSError, asyncio.TimeoutError, ValueError, TypeError, RuntimeError) as error:
             hint = None
             if origin is not None:
                 hint = f"The rest of the run was in {origin.host}:{origin.folder}."
             raise RecordingError(
-                f"No scheduler answers at {address}: {error or 'timeout'}.", hint=hint
+                f"No scheduler answers at {address}: {_reason(error)}.", hint=hint
             ) from error
         if only is not None:
             found = {run: facts for run, facts in found.items() if run == only}
@@ -136,6 +135,11 @@ async def _fetch(
             await _fetch_run(connection, runs, Origin(run, address, *_place(facts)), received)
             for run, facts in found.items()
         ]
+
+
+def _reason(error: Exception) -> str:
+    text = str(getattr(error, "strerror", None) or error) or type(error).__name__
+    return text.rstrip(".")
 
 
 def _nothing(address: str, only: str | None, recorded: bool) -> str:  # noqa: FBT001
@@ -169,9 +173,8 @@ async def _fetch_run(
     try:
         ended = await bring(connection, Bringing(origin.run, folder, received=count))
     except (OSError, asyncio.TimeoutError) as error:
-        reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise RecordingError(
-            f"The copy of run {origin.run} in {folder} is incomplete: {reason}.",
+            f"The copy of run {origin.run} in {folder} is incomplete: {_reason(error)}.",
             hint="The same command continues it.",
         ) from error
     return Fetched(folder, origin.run, ended, total)

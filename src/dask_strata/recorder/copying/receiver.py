@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import shutil
 import threading
@@ -28,6 +29,7 @@ from dask_strata.store.manifest import MANIFEST, Manifest
 from dask_strata.store.safe_files import (
     RefusedError,
     create_run_folder,
+    is_file,
     is_folder,
     is_name,
     kind_of,
@@ -52,6 +54,18 @@ _DISCARD_TRIES = 50
 
 #: Attempts to get the rest of a run after its end.
 _LAST_TRIES = 3
+
+
+_RUN_ID = re.compile(r"[0-9a-f]{8}")
+
+
+def is_run_id(text: object) -> bool:
+    """Return whether a value is the id of a run.
+
+    >>> is_run_id("0a1b2c3d"), is_run_id("../0a1b2c3d"), is_run_id(None)
+    (True, False, False)
+    """
+    return isinstance(text, str) and _RUN_ID.fullmatch(text) is not None
 
 
 class NoSuchRunError(RecordingError):
@@ -92,7 +106,7 @@ class Connection:
         return {
             run: facts
             for run, facts in (found.items() if isinstance(found, dict) else ())
-            if isinstance(run, str) and isinstance(facts, dict)
+            if is_run_id(run) and isinstance(facts, dict)
         }
 
     async def read(self, run: str, stream: str, seen: Any) -> tuple[list[Part], bool]:
@@ -361,5 +375,5 @@ class Receiver:
 
     def _received(self, n_bytes: int) -> None:
         self._logged = False
-        if n_bytes == 0:
-            self._first.set()
+        if n_bytes == 0 or is_file(self.folder / MANIFEST):
+            self._first.set()  # a run that has been recorded for long takes longer than the wait

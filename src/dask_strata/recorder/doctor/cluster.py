@@ -35,6 +35,8 @@ _ANSWER_SECONDS = 10.0
 _PACKAGE = "dask_strata"
 _FROM_CLIENT = "`with dask_strata.record(client=client):`, or `dask-strata record SCRIPT`"
 _PRELOAD = "--preload dask_strata"
+_OTHER_VERSION = "its version of dask-strata cannot answer"
+_NO_IMPORT = "it cannot import dask_strata"
 
 
 async def diagnose_cluster(client: Any) -> Diagnosis:
@@ -114,7 +116,7 @@ class _Answers:
             role,
             address,
             self.hosts.get(address),
-            False if absent or not recording else None,
+            False if absent or why == _NO_IMPORT or not recording else None,
             seen,
             note="dask-strata is not installed there" if absent else why,
         )
@@ -169,9 +171,12 @@ async def _nothing() -> dict[str, Any]:
 
 def _compatible(facts: Any) -> Any:
     """Return the facts of a process, or a text for those of another version's form."""
-    if isinstance(facts, dict) and facts.get("form") != FORM:
-        return "its version of dask-strata answers in another form"
-    return facts
+    if isinstance(facts, dict):
+        return facts if facts.get("form") == FORM else _OTHER_VERSION
+    if f"No module named '{_PACKAGE}'" in str(facts):
+        return _NO_IMPORT
+    # Its package lacks a module or function of this one.
+    return _OTHER_VERSION if f"'{_PACKAGE}." in str(facts) else str(facts)
 
 
 async def _bounded(answer: Any) -> Any:
@@ -246,12 +251,15 @@ def _problems(
         if process.role in ("worker", "nanny") and not process.recorded:
             by_note.setdefault(process.note or "", []).append(process)
     for note, affected in by_note.items():
-        yield Problem(
-            f"{_named(affected)}: {note}.",
-            f"Install dask-strata {VERSION} in the environment of these workers."
-            if "installed" in note
-            else "Restart these workers, or record again.",
-        )
+        yield Problem(f"{_named(affected)}: {note.rstrip('.')}.", _remedy(note, affected))
+
+
+def _remedy(note: str, affected: list[ProcessState]) -> str:
+    if "installed" in note or note in {_OTHER_VERSION, _NO_IMPORT}:
+        return f"Install dask-strata {VERSION} in the environment of these workers."
+    if affected[0].recorded is None:
+        return "Repeat the command: a process that is busy answers late."
+    return "Restart these workers, or record again."
 
 
 def _named(processes: list[ProcessState]) -> str:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 import warnings
-from pathlib import Path
 from typing import Any
 
-from dask_strata.errors import StrataError, UsageError
+from dask_strata.errors import StrataError
+from dask_strata.recorder.copying.address import ADDRESS_HINT, scheduler_address
 from dask_strata.recorder.doctor.cluster import diagnose_cluster
 from dask_strata.recorder.doctor.diagnosis import Diagnosis
 
 #: Longest wait for the end of the client's connections.
 _CLOSE_SECONDS = 5.0
-
-_HINT = "ADDRESS is that of the scheduler, as tcp://HOST:8786, or its scheduler file."
 
 
 def diagnose_address(address: str, seconds: float) -> Diagnosis:
@@ -37,7 +34,7 @@ def diagnose_address(address: str, seconds: float) -> Diagnosis:
     StrataError
         No scheduler answers there.
     """
-    target = _address(address)
+    target = scheduler_address(address)
     _look(target, seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the answer shows versions that differ
@@ -45,7 +42,10 @@ def diagnose_address(address: str, seconds: float) -> Diagnosis:
 
 
 async def _diagnose(address: str, seconds: float) -> Diagnosis:
-    client = _client(address, seconds)
+    try:
+        client = _client(address, seconds)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # for example without keys
+        raise _unreachable(address, str(error) or type(error).__name__) from error
     try:
         # Dask's own limit does not hold where something else listens and sends nothing.
         await asyncio.wait_for(_started(client), seconds)
@@ -78,28 +78,6 @@ async def _started(client: Any) -> None:
     await client
 
 
-def _address(text: str) -> str:
-    """Return the address of a scheduler, which may be in a scheduler file."""
-    from distributed.comm.addressing import parse_address
-    from distributed.comm.registry import get_backend
-
-    path = Path(text)
-    if path.is_file():
-        try:
-            text = str(json.loads(path.read_text(encoding="utf-8"))["address"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{path} is not a scheduler file.", hint=_HINT) from error
-    try:
-        scheme, location = parse_address(text)
-        get_backend(scheme)
-        known = ":" in location or scheme == "inproc"
-    except (ValueError, TypeError):
-        known = False
-    if not known:
-        raise UsageError(f"No such scheduler file, and not an address: {text}", hint=_HINT)
-    return text
-
-
 def _look(address: str, seconds: float) -> None:
     """Fail at once where nothing listens: Dask would repeat its attempts until the time is up."""
     from distributed.comm.addressing import get_address_host_port, parse_address
@@ -114,4 +92,6 @@ def _look(address: str, seconds: float) -> None:
 
 
 def _unreachable(address: str, reason: str) -> StrataError:
-    return StrataError(f"No scheduler answers at {address}: {reason}.", hint=_HINT)
+    return StrataError(
+        f"No scheduler answers at {address}: {reason.rstrip('.')}.", hint=ADDRESS_HINT
+    )

@@ -84,11 +84,24 @@ def _verdict(found: Diagnosis) -> Text:
     if found.recorded:
         text = f"{subject} {verb} recorded."
     elif found.places and found.places[0].run_id is not None:
-        missing = "1 process is not" if len(without) == 1 else f"{len(without):,} processes are not"
-        text = f"{subject} {verb} recorded in part: {missing}."
+        text = f"{subject} {verb} recorded{_except_for(without)}."
     else:
         text = f"{subject} {verb.replace('be', 'NOT be').replace('is', 'is NOT')} recorded."
     return Text(visible(text), style=style)
+
+
+def _except_for(without: list[ProcessState]) -> str:
+    """Return how many processes are not recorded, or not known to be."""
+    missing = sum(p.recorded is False for p in without)
+    unknown = len(without) - missing
+    text = ""
+    if missing:
+        are = "1 process is" if missing == 1 else f"{missing:,} processes are"
+        text = f" in part: {are} not"
+    if unknown:
+        of = "1 process" if unknown == 1 else f"{unknown:,} processes"
+        text += f", but of {of} this is unknown"
+    return text
 
 
 def _place(place: Place) -> str:

@@ -75,6 +75,7 @@ class Mirror:
             The place cannot be read, or the disk has too little space.
         """
         try:
+            self._require_run()
             with self._locked():
                 new = self._fetch()
         except OSError as error:
@@ -86,6 +87,16 @@ class Mirror:
             remove_old_copies(self._cache, read_settings().cache_size)
         return self.folder
 
+    def _require_run(self) -> None:
+        """Raise NotARunError if the place has no manifest, without a list of all that it has."""
+        try:
+            self.place.read(MANIFEST, 0, 1)
+        except FileNotFoundError:
+            raise NotARunError(
+                f"{self.place.shown} is not a run: it has no {MANIFEST}.",
+                hint="List the runs of a place: dask-strata list URL",
+            ) from None
+
     def _fetch(self) -> bool:
         for _ in range(_TRIES):
             # The upload replaces bundles by files, and segments by Parquet, meanwhile.
@@ -96,19 +107,24 @@ class Mirror:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Let one process at a time change the copy; note its last use."""
-        self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._lock.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            os.utime(self._lock)
-            yield
+        while True:
+            self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._lock.open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if self._holds(file.fileno()):
+                    os.utime(self._lock)
+                    yield
+                    return
+
+    def _holds(self, lock: int) -> bool:
+        """Return whether a lock was not removed with an old copy meanwhile."""
+        try:
+            return os.path.samestat(os.fstat(lock), self._lock.stat())
+        except FileNotFoundError:
+            return False
 
     def _update(self, objects: Mapping[str, Object]) -> bool:
         """Make the copy equal to the place; return whether anything was new."""
-        if MANIFEST not in objects:
-            raise NotARunError(
-                f"{self.place.shown} is not a run: it has no {MANIFEST}.",
-                hint="List the runs of a place: dask-strata list URL",
-            )
         self.folder.mkdir(mode=0o700, exist_ok=True)
         files = {name: facts for name, facts in objects.items() if _is_wanted(name, objects)}
         bundles = sorted(
@@ -156,7 +172,7 @@ class Mirror:
         """Add the parts in a bundle to the copy."""
         parts: list[Part] = []
         with suppress(ValueError):  # not a bundle: `check` reports the missing rows
-            parts = decode_bundle(self.place.read(name, 0, BUNDLE_BYTES))
+            parts = decode_bundle(self.place.read(name, 0, min(facts.size, BUNDLE_BYTES)))
         for part in parts:
             # Earlier bundles are gone if the file is an object of its own by now.
             with suppress(RefusedError):
@@ -232,6 +248,16 @@ def remove_old_copies(cache: Path, limit_bytes: int) -> None:
     for used, size, folder, lock in sorted(copies):
         if total <= limit_bytes or used > time.time() - _IN_USE_SECONDS:
             break
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.unlink(missing_ok=True)
-        total -= size
+        if _removed(folder, lock):
+            total -= size
+
+
+def _removed(folder: Path, lock: Path) -> bool:
+    """Remove a copy and its lock, unless a process uses it now; return whether it was removed."""
+    with suppress(OSError), lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock.stat().st_mtime <= time.time() - _IN_USE_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.unlink()
+            return True
+    return False

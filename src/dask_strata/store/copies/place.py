@@ -11,14 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
 from dask_strata.errors import StrataError, UsageError
 
 #: A scheme of one letter is a drive. ``a::b://`` chains file systems.
-_URL = re.compile(r"(?P<chained>(?:[\w.+-]+::)*)(?P<scheme>[A-Za-z][A-Za-z0-9.+-]+)://")
+_URL = re.compile(r"(?:[\w.+-]+::)*(?P<scheme>[A-Za-z][A-Za-z0-9.+-]+)://")
 _FILE_SCHEMES = {"file", "local"}
+
+#: ``s3://`` names no bucket; ``s3:/bucket`` is what `pathlib.Path` makes of ``s3://bucket``.
+_INCOMPLETE = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9.+-]+):/(?:/+$|(?!/))")
 
 #: A user and a password; ``abfs://container@account`` has neither.
 _PASSWORD = re.compile(r"(?<=://)[^\s:/]*:\S*@")
@@ -61,10 +65,32 @@ def local_path(place: str | Path) -> Path:
 def absolute(place: str) -> str:
     """Return a place for runs that means the same in every folder.
 
-    >>> absolute("s3://bucket/runs/")
+    Raises
+    ------
+    UsageError
+        It would be a URL, but for a missing slash or a missing name behind its slashes.
+
+    Examples
+    --------
+    >>> absolute("S3://bucket/runs/")
     's3://bucket/runs'
     """
-    return place.rstrip("/") if is_url(place) else os.path.abspath(local_path(place))
+    _require_complete(place)
+    return _plain_url(place) if is_url(place) else os.path.abspath(local_path(place))
+
+
+def _plain_url(url: str) -> str:
+    scheme, separator, rest = url.rstrip("/").partition("://")
+    return f"{scheme.lower()}{separator}{rest}"
+
+
+def _require_complete(place: str) -> None:
+    found = _INCOMPLETE.match(place)
+    if found is not None and found["scheme"].lower() in {*_PACKAGES, "memory", "ftp"}:
+        raise UsageError(
+            f"{shown(place)} is no place for runs: it is neither a folder nor a whole URL.",
+            hint="Write the URL as a text, as in s3://bucket/runs.",
+        )
 
 
 def shown(place: str | Path) -> str:
@@ -119,34 +145,37 @@ class RemotePlace:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        _require_complete(url)
+        self.url = _plain_url(url)
         self.shown = shown(self.url)
         self._fs, self._root = self._open()
 
     def _open(self) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
 
-        found = _URL.match(self.url)
-        scheme = "" if found is None else found["scheme"].lower()
-        if found is not None and found["chained"]:
+        if "::" in self.url:
             raise UsageError(f"{self.shown} chains file systems: it is no place for runs.")
-        try:
-            with _failures(f"{self.shown} cannot be opened"):
+        with _failures(f"{self.shown} cannot be opened"):
+            try:
                 fs, root = url_to_fs(self.url, skip_instance_cache=True, use_listings_cache=False)
-        except ImportError as error:
+            except (ImportError, ValueError) as error:
+                raise self._refused(error) from None
+        return fs, str(root).rstrip("/")
+
+    def _refused(self, error: Exception) -> StrataError:
+        scheme = self.url.partition("://")[0]
+        if isinstance(error, ImportError):
             package = _PACKAGES.get(scheme)
-            raise UsageError(
+            return UsageError(
                 f"{self.shown} needs a library that is not installed: {error}.",
                 hint=f"Install it: pip install {package}" if package else None,
-            ) from None
-        except ValueError as error:
-            if "not known" not in str(error):
-                raise StrataError(f"{self.shown} is no place for runs: {error}.") from None
-            raise UsageError(
+            )
+        if "not known" in str(error):
+            return UsageError(
                 f"{self.shown} is no place for runs: fsspec knows no scheme {scheme!r}.",
                 hint="Use a folder, or a URL such as s3://bucket/runs.",
-            ) from None
-        return fs, str(root).rstrip("/")
+            )
+        return StrataError(f"{self.shown} is no place for runs: {_reason(error)}.")
 
     def __truediv__(self, name: str) -> RemotePlace:
         """Return a place below this one."""
@@ -225,7 +254,13 @@ class RemotePlace:
         """Remove objects."""
         if names:
             with _failures(f"objects of {self.shown} cannot be removed"):
-                self._fs.rm([f"{self._root}/{name}" for name in names])
+                # Of a name with such characters, `rm` makes a pattern that others match, too.
+                literal = [f"{self._root}/{name}" for name in names]
+                plain = [path for path in literal if not has_magic(path)]
+                if plain:
+                    self._fs.rm(plain)
+                for path in set(literal) - set(plain):
+                    self._fs.rm_file(path)
 
 
 @contextmanager
@@ -233,7 +268,7 @@ def _failures(what: str, *, missing: bool = False) -> Iterator[None]:
     """Raise StrataError for any exception; with ``missing``, not for FileNotFoundError."""
     try:
         yield
-    except (StrataError, ImportError, ValueError):
+    except StrataError:
         raise
     except FileNotFoundError as error:
         if missing:

@@ -25,6 +25,9 @@ from dask_strata.store.safe_files import read_inside
 #: Ending of the file beside a spooled run with the URL that the run is uploaded to.
 _DESTINATION = ".url"
 
+#: Begin of the name of a folder that is made for spooled runs.
+SPOOL_PREFIX = "dask-strata-"
+
 
 def begin_upload(folder: Path, place: RemotePlace) -> GrowingUpload:
     """Write `run.json` of a run that starts, so that its place is known to be writable.
@@ -229,10 +232,15 @@ def noted_destination(folder: Path) -> str | None:
 
 
 def remove_spool(folder: Path) -> None:
-    """Remove a spooled run after its upload, and the folder that was made for it."""
+    """Remove a spooled run after its upload, and the folder that was made for it.
+
+    The user may have moved the run: another folder, and the files in it, stay.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         folder.with_name(folder.name + _DESTINATION).unlink()
+    if not folder.parent.name.startswith(SPOOL_PREFIX):
+        return
     with suppress(OSError):
         if not any(path.is_dir() for path in folder.parent.iterdir()):
             for note in folder.parent.glob(".*"):  # of `dask-strata record`
