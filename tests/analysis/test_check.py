@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 
 from dask_strata import open_run
+from dask_strata.analysis.check import WHOLE_FOR_TASKS
 from dask_strata.analysis.check.check import Check, check
 from dask_strata.analysis.check.finding import Finding
 from tests.analysis.one_worker import W
-from tests.support.synthetic import T0, Process, life, new_run, small_run
+from tests.support.synthetic import SECOND, T0, Process, life, new_run, small_run
 
 
 def test_the_sentence_counts_the_processes_of_a_role() -> None:
@@ -53,6 +54,20 @@ def test_check_finds_each_kind_of_gap(tmp_path: Path) -> None:
         "8,999 of 9,000",
     ):
         assert part in text
+
+
+def test_a_worker_without_a_record_and_without_tasks(tmp_path: Path) -> None:
+    """Each task is complete, as long as it had none."""
+    folder = small_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-2", address="tcp://s:1")
+    event = {"time": T0 + 9 * SECOND, "worker": "tcp://w:2", "name": "x", "action": "add"}
+    scheduler.write("worker_events", [event])
+    scheduler.end()
+    found = check(open_run(folder))
+    assert found.grade == WHOLE_FOR_TASKS, found.missing
+    assert [f.text for f in found.cut] == [
+        "worker tcp://w:2 (x) has no record of its own; the scheduler recorded 0 attempts on it"
+    ]
 
 
 def test_without_the_schedulers_record_its_version_is_unknown(tmp_path: Path) -> None:

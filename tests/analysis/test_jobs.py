@@ -115,6 +115,22 @@ def test_absent(run):
     }
 
 
+def test_many_refused_workers_are_one_sentence(tmp_path):
+    """The reasons differ in the names of the workers only."""
+    scheduler = Process(new_run(tmp_path / "run"), "scheduler-1", address="tcp://10.0.0.1:1")
+    refused = [
+        {"time": at(1), "name": f"w-{i}", "action": "refused", "reason": f"name taken, w-{i}"}
+        for i in range(6)
+    ]
+    scheduler.write("worker_events", refused)
+    scheduler.end()
+    (found,) = absent_workers(open_run(tmp_path / "run"))
+    assert found.sentence == (
+        "6 workers never arrived (w-0, w-1, w-2, w-3 and 2 more): refused by the scheduler "
+        "(name taken)"
+    )
+
+
 def test_end_of_a_worker(run):
     """The time limit of a job explains the end of its worker."""
     (end,) = run.rows(EXPLAINED)

@@ -411,3 +411,37 @@ def test_ends_with_the_cluster(tmp_path: Path, case: tuple[Any, ...]) -> None:
     [end] = rows(open_run(folder), "select * from worker_ends")
     assert end["ended"] == ended
     assert (end["signal"] == "SIGTERM") == (reason == "SIGTERM")
+
+
+@pytest.mark.parametrize("client", [None, "Client-1"])
+def test_an_end_that_cost_another_clients_task(tmp_path: Path, client: str | None) -> None:
+    """A run that is read for one client has the same ends of workers."""
+    folder = new_run(tmp_path / "r")
+    worker, stop = "tcp://h:2", T0 + SECOND
+    scheduler = Process(folder, "scheduler-1", address="tcp://h:1")
+    scheduler.write("worker_events", [
+        {"time": T0, "worker": worker, "action": "add", "reason": "1 threads, 1 bytes, pid 7"},
+        {"time": stop, "worker": worker, "action": "remove", "stimulus_id": "cleanup",
+         "reason": "unexpected: cleanup"},
+    ])  # fmt: skip
+    scheduler.write("submissions", [
+        {"time": T0, "submission": f"s-{n}", "client": f"Client-{n}", "n_tasks": 1} for n in (1, 2)
+    ])  # fmt: skip
+    scheduler.write(
+        "graph_tasks",
+        [{"submission": f"s-{n}", "key": f"key-{n}", "prefix": "key"} for n in (1, 2)],
+    )
+    scheduler.write(
+        "scheduler_transitions",
+        [{"time": stop, "key": "key-2", "start_state": "processing", "finish_state": "released",
+          "worker": worker, "stimulus_id": "cleanup"}],
+    )  # fmt: skip
+    scheduler.end("closed", stop + SECOND)
+    process = Process(folder, "worker-1", address=worker)
+    process.write("worker_transitions", [
+        {"time": T0, "worker": worker, "key": "key-2", "start_state": "ready",
+         "finish_state": "executing", "stimulus_id": "compute-task-1"},
+    ])  # fmt: skip
+    process.end("SIGTERM", stop)
+    [end] = rows(open_run(folder, client=client), "select * from worker_ends")
+    assert end["ended"] == "unexpected"

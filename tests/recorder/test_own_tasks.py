@@ -187,6 +187,11 @@ def test_a_key_that_both_clients_submit_one_after_the_other(
         mine.id,
         other.id,
     ]
+    for client, n in ((mine, 2), (other, 3)):
+        selected = open_run(whole.path, client=client.id)
+        assert [row["client"] for row in rows(selected, lives)] == [client.id] * n
+        assert [row["client"] for row in rows(selected, "from attempts")] == [client.id] * n
+        assert_whole(selected)
 
 
 @pytest.mark.long

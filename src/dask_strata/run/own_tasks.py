@@ -26,6 +26,9 @@ TRANSITIONS = "worker_transitions"
 #: Tables whose rows are about own tasks: their keys are those of the run.
 OWN = ("scheduler_transitions", "graph_tasks", "present_tasks")
 
+#: The table that has the lives of keys.
+_LIVES = "scheduler_transitions"
+
 #: Tables of the state of a whole worker, whose rows are kept without the key.
 _WITHOUT_KEY = frozenset({"spills"})
 
@@ -51,10 +54,18 @@ class OwnKeys:
         Tables with the keys and their types.
     client : str, optional
         Id of the client, if the run has submissions of others.
+    other_lives : pyarrow.Table, optional
+        ``process`` and ``seq`` of the scheduler's transitions in lives of these keys that belong to
+        other clients.
     """
 
-    def __init__(self, tables: Iterable[pa.Table], client: str | None = None) -> None:
-        self._ids, self._client = KeyIds(), client
+    def __init__(
+        self,
+        tables: Iterable[pa.Table],
+        client: str | None = None,
+        other_lives: pa.Table | None = None,
+    ) -> None:
+        self._ids, self._client, self._other_lives = KeyIds(), client, other_lives
         self._own = np.unique(np.concatenate([self._numbers(table) for table in tables]))
 
     def _numbers(self, table: pa.Table) -> npt.NDArray[np.int64]:
@@ -78,6 +89,8 @@ class OwnKeys:
             return table, table.slice(0, 0)
         keys = self._numbers(table)
         others = (keys >= 0) & ~np.isin(keys, self._own)
+        if name == _LIVES and self._other_lives is not None:
+            others |= _contained(table, self._other_lives)
         if not others.any():
             return table, table.slice(0, 0)
         own = pa.array(~others)
@@ -91,3 +104,14 @@ class OwnKeys:
                 table = table.set_column(index, field, as_type(text, field.type))
             return table, table.slice(0, 0)
         return table.filter(own), table.filter(pa.array(others))
+
+
+def _contained(table: pa.Table, rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return whether the process and seq of each row are among others."""
+    found = np.zeros(len(table), bool)
+    seqs, processes = table["seq"].to_numpy(), table["process"].cast(pa.string())
+    for process in pc.unique(rows["process"].cast(pa.string())):
+        of_process = rows.filter(pc.equal(rows["process"].cast(pa.string()), process))
+        same = pc.fill_null(pc.equal(processes, process), False).to_numpy()  # noqa: FBT003
+        found |= same & np.isin(seqs, of_process["seq"].to_numpy())
+    return found

@@ -70,6 +70,14 @@ _FIRST_PROGRAM = """
     order by kind.value = 'interactive', p.start limit 1
 """
 
+#: Transitions of keys in lives that do not belong to a client.
+_OTHER_LIVES = """
+    select s.process, s.seq from _transitions t join scheduler_transitions s on s._row = t._row
+    left join _task_clients c on c._key = t._key and c.life = t.life
+    where t._key in (select _key from _transitions where life > 1)
+      and not coalesce(list_contains(string_split(c.clients, ', '), ?), false)
+"""
+
 
 class Run:
     """The record of one run.
@@ -232,14 +240,16 @@ class Run:
             columns = ("key", "key_type")
             self._own = OwnKeys(self.record.tables.columns(name, columns) for name in OWN)
         elif self._own is None:
-            keys = Run(self.path, align=self.align).arrow(
+            everything = Run(self.path, align=self.align)
+            keys = everything.arrow(
                 "select key, key_type from _task_clients join _keys using (_key) "
                 "where list_contains(string_split(clients, ', '), ?)",
                 self.client,
             )
             texts = pa.dictionary(pa.int32(), pa.string())
             own = [as_type(column, texts) for column in keys.columns]
-            self._own = OwnKeys([pa.table(own, keys.column_names)], self.client)
+            lives = everything.arrow(_OTHER_LIVES, self.client)
+            self._own = OwnKeys([pa.table(own, keys.column_names)], self.client, lives)
         return self._own
 
     def _others(self) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,13 @@ class NoLicence(Worker):
 
     async def start_unsafe(self) -> Any:
         raise RuntimeError("no licence on this host")
+
+
+class Dying(Worker):
+    """A worker whose process ends while it starts."""
+
+    async def start_unsafe(self) -> Any:
+        os._exit(3)
 
 
 class Waiting(ProcessInterface):
@@ -146,3 +154,30 @@ def test_a_worker_that_stays_keeps_no_recorder(cluster, runs):
         assert_nothing_left(client, runs)
         gc.collect()
         assert [each for each in gc.get_objects() if type(each) is Engine] == []
+
+
+@pytest.mark.long
+def test_a_process_that_ends_while_it_starts(cluster, runs):
+    """A worker whose process ends by itself is named, with its exit status."""
+    with Client(cluster) as client, dask_strata.record(runs, client=client) as run:
+        client.sync(fail_to_start, Nanny, cluster.scheduler.address, worker_class=Dying)
+    reason = "its process exited with status 3 before it connected"
+    (found,) = absent_workers(run)
+    assert (found.cause, found.reason) == ("start failed", reason)
+
+
+@pytest.mark.long
+def test_workers_that_are_closed_while_they_start(runs):
+    """A cluster that is scaled up and down again has no absent workers."""
+    started = "select count(*) as n from worker_events where action = 'process-start'"
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+        dask_strata.record(runs, client=client) as run,
+    ):
+        cluster.scale(3)
+        wait_until(lambda: rows(recorded(runs), started)[0]["n"] == 3, what="the processes")
+        cluster.scale(1)
+        wait_until(lambda: len(cluster.workers) == 1, what="the end of the others")
+    assert absent(run) == []
+    assert run.check().ok, run.check().missing

@@ -312,7 +312,6 @@ def _losses(run: Run) -> Iterator[Finding]:
     ):
         number = "" if row["n"] is None else f"{int(row['n']):,} "
         when = f" since {clock(row['time'])}" if row["time"] else ""
-        # An upload is repeated until it succeeds: the interruption itself is no loss.
         text = f"{number}{row['what']}: {row['reason']}{when}"
         # An upload is repeated until it succeeds: an interruption alone is no loss.
         repeated = row["what"] == INTERRUPTED_UPLOAD
@@ -323,14 +322,16 @@ def _unrecorded_workers(run: Run) -> Iterator[Finding]:
     if not run.rows("select 1 from _worker_connections where process is null limit 1"):
         return  # counting the attempts of each worker, as `workers` does, takes long
     for row in run.rows(
-        "select worker, any_value(name) as name, any_value(n_attempts) as n_attempts, "
+        "select worker, any_value(name) as name, max(n_attempts) as n_attempts, "
         'max(reason) as reason from workers left join losses on "where" = worker '
         "and what = ? where workers.process is null group by worker order by worker",
         LOST_WORKER,
     ):
         why = f"is not recorded: {row['reason']}" if row["reason"] else "has no record of its own"
+        # A worker that comes or leaves in a moment may have no record, and no task either.
+        idle = row["n_attempts"] == 0 and not row["reason"]
         yield Finding(
-            "missing",
+            "cut" if idle else "missing",
             "workers",
             f"worker {row['worker']} ({row['name']}) {why}; the scheduler recorded "
             f"{count(row['n_attempts'], 'attempt')} on it",

@@ -63,11 +63,17 @@ def absent_workers(run: Run) -> tuple[AbsentWorkers, ...]:
         The run.
     """
     rows = run.rows("""
-        select cause, case when count(distinct reason) = 1 then any_value(reason) end as reason,
+        with shortened as (
+            select *, case when reason = 'name taken, ' || name then 'name taken' else reason end
+                          as general
+            from absent_workers
+        )
+        select cause, case when count(distinct reason) = 1 then any_value(reason)
+                           when count(distinct general) = 1 then any_value(general) end as reason,
                count(*) as n_workers,
-               list(distinct coalesce(name, worker, '(unnamed)')
-                    order by coalesce(name, worker, '(unnamed)')) as names
-        from absent_workers group by cause, case when job is null then reason end
+               list(distinct coalesce(name, worker, 'unnamed')
+                    order by coalesce(name, worker, 'unnamed')) as names
+        from shortened group by cause, case when job is null then general end
         order by n_workers desc, cause, reason
     """)
     return tuple(AbsentWorkers(**{**row, "names": tuple(row["names"])}) for row in rows)

@@ -94,11 +94,17 @@ class NannyRecorder(Source):
 
     async def _start_process(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return await self.instantiate(*args, **kwargs)
+            status = await self.instantiate(*args, **kwargs)
         except Exception as error:
             if not self._engine.finished:
                 self._add(START_FAILED, _describe_error(error))
             raise
+        asked = self._nanny.status in _ENDING or self._nanny.status is Status.closing_gracefully
+        if status is not Status.running and not asked and not self._engine.finished:
+            code = getattr(self._watched, "exitcode", None)
+            how = "ended" if code is None else _describe(code)
+            self._add(START_FAILED, f"its process {how} before it connected")
+        return status
 
     def _watch(self) -> None:
         """Record a new process of the worker as a start, and one with an exit code as an exit."""

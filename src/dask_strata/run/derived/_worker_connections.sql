@@ -31,6 +31,6 @@ select coalesce(s.worker, k.address) as worker, coalesce(s.name, k.name) as name
        coalesce(k.memory_limit_bytes, s.memory_limit_bytes) as memory_limit_bytes,
        coalesce(s.pid, k.pid) as pid, coalesce(s.start, k.start) as start,
        coalesce(s.stop, k.stop) as stop, s.stop as removed, s.end_reason, s.end_stimulus_id,
-       s.next_start, k.exit_reason
+       s.next_start, k.stop as process_stop, k.exit_reason
 from connections s full outer join recorded_workers k
   on k.address = s.worker and k.connection_start = s.start

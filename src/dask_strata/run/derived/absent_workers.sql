@@ -4,12 +4,12 @@ with refused as (
     select e.time, e.worker, e.name, 'refused' as cause, e.reason
     from worker_events e where e.action = 'refused'
 ), started as (
-    select e.process, p.name, p.host, max(e.worker) as worker,
+    -- A nanny that is asked to close ends a process that starts: an exit alone is no failure.
+    select e.process, nullif(p.name, 'None') as name, p.host, max(e.worker) as worker,
            max(try_cast(regexp_extract(e.reason, '^pid ([0-9]+)', 1) as bigint))
                filter (e.action = 'process-start') as pid,
-           arg_max(e.time, e.seq) as time,
-           coalesce(max(e.reason) filter (e.action = 'start-failed'),
-                    max(e.reason) filter (e.action = 'process-exit')) as reason
+           arg_max(e.time, e.seq) filter (e.action = 'start-failed') as time,
+           arg_max(e.reason, e.seq) filter (e.action = 'start-failed') as reason
     from worker_events e join processes p on p.process = e.process and p.role = 'nanny'
     where e.action in ('process-start', 'process-exit', 'start-failed')
     group by e.process, p.name, p.host

@@ -6,7 +6,8 @@
 -- A batch system, MPI or SSH ends the processes of a cluster together. So the end of a worker is planned,
 -- too, if its process ended in an orderly way (by SIGTERM, or without a signal and with status 0)
 -- shortly before the scheduler did, and if no task was lost with it or the same signal ended both.
--- depends on: _worker_connections, processes, scheduler_transitions, worker_events, worker_samples
+-- depends on: _other_transitions, _worker_connections, processes, scheduler_transitions,
+-- worker_events, worker_samples
 with silences as (
     select worker, time from worker_events where action = 'no-heartbeat'
 ), last_samples as (
@@ -24,6 +25,12 @@ with silences as (
     select distinct stimulus_id from scheduler_transitions
     where start_state = 'processing'
       and stimulus_id in (select end_stimulus_id from removed)
+), losing_of_others as (
+    -- Of other clients' tasks, if they are left out, only the workers' rows are there.
+    select distinct worker from (
+        select worker, arg_max(finish_state, seq) as state from _other_transitions
+        group by worker, _key)
+    where state in ('waiting', 'ready', 'constrained', 'executing', 'long-running')
 ), numbered as (
     select row_number() over (order by removed, worker) as number, *,
            case when regexp_matches(end_reason, '^unexpected: client-restart') then 'planned'
@@ -66,14 +73,17 @@ with silences as (
          and starts_with(end_reason, 'unexpected')
          and (x.signal = 'SIGTERM' or x.exit_status = 0
               or (x.number is null and exit_reason in ('SIGTERM', 'closed', 'process exit')))
+         -- A process that lived on did not end the connection.
+         and epoch_ns(coalesce(x.time, process_stop)) - epoch_ns(removed) < 5000000000
          and s.reason in ('SIGTERM', 'closed')
          and epoch_ns(s.stop) - epoch_ns(removed) between 0 and 30000000000
-         and (l.stimulus_id is null
+         and ((l.stimulus_id is null and o.worker is null)
               or (s.reason = 'SIGTERM' and coalesce(exit_reason, x.signal) = 'SIGTERM'
                   and epoch_ns(s.stop) - epoch_ns(removed) < 10000000000))
         then 'planned' else stated end as ended
     from numbered n cross join schedulers s left join exited x on x.number = n.number
     left join kills k on k.number = n.number left join losing l on l.stimulus_id = n.end_stimulus_id
+    left join losing_of_others o on o.worker = n.worker
 )
 select n.worker, n.name, n.process, n.host, n.pid, n.start, n.removed as stop, n.ended,
        case when k.number is not null then 'memory limit'
