@@ -188,10 +188,18 @@ def _go_through(plan: Plan, cluster: Cluster, injector: Injector) -> str:
 
 
 def _own_errors(log: str) -> Iterator[str]:
-    """Find tracebacks of dask-strata in the logs: a plugin or a handler that raised."""
+    """Find tracebacks that end in dask-strata: a plugin or a handler that raised.
+
+    An error of Dask that only passes through one of its hooks is not the recorder's.
+    """
+    last = ""
     for line in log.splitlines():
-        if "/src/dask_strata/" in line and line.lstrip().startswith("File"):
-            yield f"a traceback of dask-strata: {line.strip()}"
+        if line.lstrip().startswith("File "):
+            last = line.strip()
+        elif line[:1].strip():  # the exception, or a line of the log
+            if "/src/dask_strata/" in last:
+                yield f"a traceback of dask-strata: {last}"
+            last = ""
             return
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,9 @@ async def teardown(server: Any) -> None:
     recorder, run_id, receiver = vars(server).pop(_RECORDER, (None, None, None))
     try:
         if recorder is not None and not _connected(server):
-            # Nothing can be sent, and Dask closes the client without waiting: its loop may end.
-            recorder.leave(wait=False)
+            # Nothing can be sent, and Dask closes the client without waiting: its loop may end. A
+            # client of the interpreter's last moments, as dask-mpi's, has to write its rows now.
+            recorder.leave(wait=not threading.main_thread().is_alive())
             if receiver is not None:
                 receiver.end()
             return

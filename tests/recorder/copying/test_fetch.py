@@ -54,12 +54,10 @@ def test_a_run_of_a_killed_client_is_fetched(client: Client, runs: Path, strata:
     ((run_id, facts),) = client.run_on_scheduler(announced).items()
     original = client.run_on_scheduler(files_in, folder=facts["folder"])
 
-    def fetched() -> bool:  # the scheduler may still wait for the killed client
-        done = strata("fetch", run_id, "-o", runs, check=True)
-        assert "complete" in done.stderr
-        return not client.run_on_scheduler(spooled)
-
-    wait_until(fetched, what="the scheduler to remove the run")
+    done = strata("fetch", run_id, "-o", runs, check=True)
+    assert "complete" in done.stderr
+    # The scheduler may still wait for the killed client.
+    wait_until(lambda: not client.run_on_scheduler(spooled), what="the removal of the run there")
     (copy,) = runs.iterdir()
     assert files_in(str(copy)) == original
     assert not list(copy.glob(".*"))

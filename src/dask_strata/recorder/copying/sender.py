@@ -176,9 +176,12 @@ class Senders:
         return found
 
     async def _done(self, run: str, stream: str) -> bool:
-        """Remove a spooled run that a client has in full, unless another client fetches it."""
+        """Remove a spooled run that a client has in full, when no other client fetches it."""
         sent = self._runs.get(run)
-        if sent is None or not sent.spooled or not sent.ended or sent.is_asked(but=stream):
+        if sent is None or not sent.spooled or not sent.ended:
+            return False
+        if sent.is_asked(but=stream):  # by a client that goes on, or that has just died
+            self._scheduler.loop.call_later(_SILENT_SECONDS, self._done, run, stream)
             return False
         await self.on_thread(sent.remove_spool)
         self.remove(run)

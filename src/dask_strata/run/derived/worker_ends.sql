@@ -5,7 +5,8 @@
 -- that it closes because of an error, or because the scheduler restarts it after missing heartbeats.
 -- A batch system, MPI or SSH ends the processes of a cluster together. So the end of a worker is planned,
 -- too, if its process ended in an orderly way (by SIGTERM, or without a signal and with status 0)
--- shortly before the scheduler did, and if no task was lost with it or the same signal ended both.
+-- shortly before the scheduler did, and if no task was lost with it or the same signal ended both and
+-- no worker arrived in between.
 -- depends on: _other_transitions, _worker_connections, processes, scheduler_transitions,
 -- worker_events, worker_samples
 with silences as (
@@ -21,6 +22,8 @@ with silences as (
 ), schedulers as (
     select max(stop) as stop, arg_max(exit_reason, stop) as reason
     from processes where role = 'scheduler'
+), arrivals as (
+    select max(time) as last_arrival from worker_events where action = 'add'
 ), losing as (
     select distinct stimulus_id from scheduler_transitions
     where start_state = 'processing'
@@ -79,9 +82,11 @@ with silences as (
          and epoch_ns(s.stop) - epoch_ns(removed) between 0 and 30000000000
          and ((l.stimulus_id is null and o.worker is null)
               or (s.reason = 'SIGTERM' and coalesce(exit_reason, x.signal) = 'SIGTERM'
-                  and epoch_ns(s.stop) - epoch_ns(removed) < 10000000000))
+                  and epoch_ns(s.stop) - epoch_ns(removed) < 10000000000
+                  and coalesce(removed > c.last_arrival, true)))
         then 'planned' else stated end as ended
-    from numbered n cross join schedulers s left join exited x on x.number = n.number
+    from numbered n cross join schedulers s cross join arrivals c
+    left join exited x on x.number = n.number
     left join kills k on k.number = n.number left join losing l on l.stimulus_id = n.end_stimulus_id
     left join losing_of_others o on o.worker = n.worker
 )
