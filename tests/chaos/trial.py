@@ -188,18 +188,10 @@ def _go_through(plan: Plan, cluster: Cluster, injector: Injector) -> str:
 
 
 def _own_errors(log: str) -> Iterator[str]:
-    """Find tracebacks that end in dask-strata: a plugin or a handler that raised.
-
-    An error of Dask that only passes through one of its hooks is not the recorder's.
-    """
-    last = ""
+    """Find tracebacks of dask-strata in the logs: a plugin or a handler that raised."""
     for line in log.splitlines():
-        if line.lstrip().startswith("File "):
-            last = line.strip()
-        elif line[:1].strip():  # the exception, or a line of the log
-            if "/src/dask_strata/" in last:
-                yield f"a traceback of dask-strata: {last}"
-            last = ""
+        if "/src/dask_strata/" in line and line.lstrip().startswith("File"):
+            yield f"a traceback of dask-strata: {line.strip()}"
             return
 
 

@@ -131,6 +131,7 @@ def test_cancelled_and_pending(slurm, tmp_path, strata):
     shown = strata("show", run.path, check=True).stdout
     assert "jobs     6 Slurm jobs on 2 nodes (partition normal): 6 CANCELLED, queue wait" in shown
     assert f"absent   1 worker never arrived ({waited['worker_name']}): its job never" in shown
+    assert "the batch job was cancelled" in shown  # the end of the worker that was not planned
     found = json.loads(strata("jobs", run.path, "--format", "json", check=True).stdout)
     assert [job["job"] for job in found] == [job["job"] for job in jobs]
 

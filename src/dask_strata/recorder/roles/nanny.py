@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -92,19 +93,23 @@ class NannyRecorder(Source):
                 return
             other = getattr(other.shadowed, "__self__", None)
 
-    async def _start_process(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            status = await self.instantiate(*args, **kwargs)
-        except Exception as error:
-            if not self._engine.finished:
-                self._add(START_FAILED, _describe_error(error))
-            raise
+    def _start_process(self, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        # A task, so that tracebacks of Dask's errors have no frame of the recorder.
+        starting: asyncio.Task[Any] = asyncio.ensure_future(self.instantiate(*args, **kwargs))
+        starting.add_done_callback(self._started)
+        return starting
+
+    def _started(self, starting: asyncio.Task[Any]) -> None:
+        if starting.cancelled() or self._engine.finished:
+            return
+        if (error := starting.exception()) is not None:
+            self._add(START_FAILED, _describe_error(error))
+            return
         asked = self._nanny.status in _ENDING or self._nanny.status is Status.closing_gracefully
-        if status is not Status.running and not asked and not self._engine.finished:
+        if starting.result() is not Status.running and not asked:
             code = getattr(self._watched, "exitcode", None)
             how = "ended" if code is None else _describe(code)
             self._add(START_FAILED, f"its process {how} before it connected")
-        return status
 
     def _watch(self) -> None:
         """Record a new process of the worker as a start, and one with an exit code as an exit."""

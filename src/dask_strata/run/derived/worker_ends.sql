@@ -5,8 +5,8 @@
 -- that it closes because of an error, or because the scheduler restarts it after missing heartbeats.
 -- A batch system, MPI or SSH ends the processes of a cluster together. So the end of a worker is planned,
 -- too, if its process ended in an orderly way (by SIGTERM, or without a signal and with status 0)
--- shortly before the scheduler did, and if no task was lost with it or the same signal ended both and
--- no worker arrived in between.
+-- shortly before the scheduler did, if no worker arrived in between, and if no task was lost with it or
+-- the same signal ended both.
 -- depends on: _other_transitions, _worker_connections, processes, scheduler_transitions,
 -- worker_events, worker_samples
 with silences as (
@@ -80,10 +80,10 @@ with silences as (
          and epoch_ns(coalesce(x.time, process_stop)) - epoch_ns(removed) < 5000000000
          and s.reason in ('SIGTERM', 'closed')
          and epoch_ns(s.stop) - epoch_ns(removed) between 0 and 30000000000
+         and coalesce(removed > c.last_arrival, true)
          and ((l.stimulus_id is null and o.worker is null)
               or (s.reason = 'SIGTERM' and coalesce(exit_reason, x.signal) = 'SIGTERM'
-                  and epoch_ns(s.stop) - epoch_ns(removed) < 10000000000
-                  and coalesce(removed > c.last_arrival, true)))
+                  and epoch_ns(s.stop) - epoch_ns(removed) < 10000000000))
         then 'planned' else stated end as ended
     from numbered n cross join schedulers s cross join arrivals c
     left join exited x on x.number = n.number
