@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +44,21 @@ def wait_until(
             pytest.fail(f"waited {seconds} s without success for {what}")
         time.sleep(0.05)
     return value
+
+
+def _gathers_facts() -> bool:
+    return any(
+        thread.name.startswith("dask-strata-") and thread.name.endswith("-facts")
+        for thread in threading.enumerate()
+    )
+
+
+def wait_for_facts(client: Any) -> None:
+    """Wait until the workers' recorders have gathered their facts.
+
+    Meanwhile the bytes of a task are unknown in the kernel's counts of its process.
+    """
+    wait_until(lambda: not any(client.run(_gathers_facts).values()), what="the workers' facts")
 
 
 @pytest.fixture(scope="module", autouse=True)

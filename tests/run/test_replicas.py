@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dask
 import distributed
 import pytest
 from distributed import Client, LocalCluster
@@ -46,6 +47,8 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> Moments:
     made = Moments()
     made.who_has, made.sizes = [], []
     with (
+        # Otherwise Dask drops replicas every two seconds, also between its answer and its time.
+        dask.config.set({"distributed.scheduler.active-memory-manager.start": False}),
         # Without a memory limit, Dask itself neither pauses nor resumes a worker.
         LocalCluster(
             n_workers=1, threads_per_worker=2, memory_limit=0, dashboard_address=":0"
@@ -66,7 +69,8 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> Moments:
             def wanted() -> set[str]:
                 return {str(future) for future in client.futures}
 
-            made.who_has.append((time.time(), wait_until(agreed, what="agreement")))
+            said = wait_until(agreed, what="agreement")
+            made.who_has.append((time.time(), said))
             statuses = [ws.status.name for ws in scheduler.workers.values()]
             threads = sum(ws.nthreads for ws in scheduler.workers.values())
             made.sizes.append((time.time(), (len(statuses), threads, statuses.count("paused"))))

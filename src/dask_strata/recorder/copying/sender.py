@@ -53,11 +53,18 @@ class SentRun:
         Name of that machine.
     spooled : bool
         Whether the folder exists only until the run has been fetched.
+
+    Attributes
+    ----------
+    outlives : bool
+        Whether the run can be fetched after its recording has ended: if it is spooled, or while
+        the scheduler closes.
     """
 
     def __init__(self, run_id: str, folder: Path, host: str, *, spooled: bool) -> None:
         self.run_id, self.folder, self.spooled = run_id, folder, spooled
         self.facts: dict[str, Any] = {"folder": str(folder), "host": host, "spooled": spooled}
+        self.outlives = spooled
         self.ended = False
         self._delivered = False
         self._streams: dict[str, dict[str, Position]] = {}

@@ -14,6 +14,7 @@ from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.profiling.source import profile
+from dask_strata.recorder.roles.last_clients import EndNotice
 
 
 class ClientRecorder(Source):
@@ -34,6 +35,9 @@ class ClientRecorder(Source):
         self._engine = Engine("client", spec["run"], Path(spec["folder"]), settings, send)
         submissions = SubmissionSource(client, code=settings.code)
         self._engine.start(self, submissions, address=client.id)
+        self._notice: EndNotice | None = None
+        if self._engine.uses_loop or spec.get("spooled") or "url" in spec:
+            self._notice = EndNotice(client, spec["run"], self._end_with_scheduler)
         profile(self._engine)
 
     def facts(self) -> Iterable[Callable[[], None]]:
@@ -45,6 +49,16 @@ class ClientRecorder(Source):
         # Last, because git may be slow.
         for name, value in script_facts(code=self._engine.settings.code):
             self._engine.add("script", name=name, value=value)
+
+    def _end_with_scheduler(self) -> None:
+        # `Client.shutdown` closes the client right after the scheduler.
+        closing = self._client.status in {"closing", "closed"}
+        self.leave("closed" if closing else "detached", wait=False)
+
+    def after_last_row(self) -> None:
+        """Tell the scheduler that this client writes no more rows."""
+        if self._notice is not None:
+            self._notice.ended()
 
     def end_reason(self) -> str | None:
         """Return ``"closed"`` if the client has closed."""

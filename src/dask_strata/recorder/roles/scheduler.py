@@ -44,6 +44,7 @@ from dask_strata.recorder.profiling.source import profile, warn_if_missing
 from dask_strata.recorder.roles.cluster_plan import ClusterPlan
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.detach import detach_all
+from dask_strata.recorder.roles.last_clients import LastClients, client_topic
 from dask_strata.recorder.roles.registrations import RegistrationHook
 from dask_strata.recorder.sources.dask_logs import MessageHook, UnexpectedLogError
 from dask_strata.recorder.sources.events import EventSource
@@ -81,8 +82,8 @@ _LAST_FRAMES_SECONDS = 3
 
 #: Attributes with the objects of a recording.
 _OF_RECORDING = frozenset({
-    "_events", "_graph", "_jobs", "_page", "_plan", "_registrations", "_relay", "_releases",
-    "_samples", "_transitions", "_upload",
+    "_events", "_graph", "_jobs", "_last_clients", "_page", "_plan", "_registrations", "_relay",
+    "_releases", "_samples", "_transitions", "_upload",
 })  # fmt: skip
 
 _ENDED = (Status.closed, Status.failed)
@@ -168,6 +169,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             self.folder = spool_folder(self.folder.name)
         self._sent = SentRun(self.run_id, self.folder, socket.gethostname(), spooled=spooled)
         self._scheduler = scheduler
+        self._last_clients = LastClients(scheduler, self.run_id)
         try:
             replace(self.manifest, scheduler=facts).write(self.folder, self.settings.access)
             if is_url(self.settings.runs):
@@ -359,6 +361,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         """Record that a client has disconnected; end the recording if it was started by it."""
         if self.recording:
             self._add("clients", client=client, action="disconnect")
+            self._last_clients.left(client)
             if client == self.owner and self._scheduler.status is Status.running:
                 self._scheduler.loop.add_callback(self.stop, "its client disconnected")
 
@@ -383,6 +386,9 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if topic == job_topic(self.run_id) and isinstance(msg, dict):
             self._jobs.add_job(msg.get("system"), msg.get("job"))
             return
+        if topic == client_topic(self.run_id) and isinstance(msg, dict):
+            self._last_clients.logged(msg)
+            return
         self._events.logged(topic, msg)
 
     async def before_close(self) -> None:
@@ -396,8 +402,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if self.recording and self._relayed:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._detach_all(), _LAST_FRAMES_SECONDS)
+        if self.recording:
+            await self._end_clients()
         self._engine.flush()
-        if self.recording and self._sent.spooled and self._sent.is_asked():
+        if self.recording and self._sent.is_asked():
+            self._sent.outlives = True
             until = time.monotonic() + CLOSE_SECONDS
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.stop("closed"), CLOSE_SECONDS)
@@ -426,10 +435,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             return
         scheduler = self._scheduler
         await self._detach_all()
+        await self._end_clients()
         await self._started_engine().finish_and_wait(reason)
         if self._upload is not None:
             await self._upload.ended()
-        if self._sent.spooled:
+        if self._sent.outlives:
             await Senders.of(scheduler).on_thread(self._relay.join, CLOSE_SECONDS)
             self._sent.end()
             scheduler.loop.call_later(_KEPT_SECONDS, self._report_kept)
@@ -457,6 +467,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             logger.warning("dask-strata: %s", loss)
             self._add("losses", what="recorders", reason=loss)
 
+    async def _end_clients(self) -> None:
+        """End the recordings of clients whose rows leave with this scheduler."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._last_clients.end(), _LAST_FRAMES_SECONDS)
+
     async def discard(self) -> None:
         """Remove a run that is spooled for a client, which does not want it any more."""
         if self._sent.spooled:
@@ -466,7 +481,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 
     def _report_kept(self) -> None:
         """Log where a spooled run is that its client has not fetched."""
-        if self._sent.folder.exists() and not self._sent.is_asked():
+        sent = self._sent
+        if sent.spooled and sent.folder.exists() and not sent.is_asked():
             logger.warning(
                 "dask-strata keeps run %s in %s: its client did not fetch it. While this scheduler "
                 "runs, fetch it with: dask-strata fetch %s -o RUNS",
@@ -503,7 +519,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             restored.callback(self._relay.close)
             restored.callback(self._page.remove)
             restored.callback(self._registrations.remove)
-            if not self._sent.spooled:
+            if not self._sent.outlives:
                 restored.callback(Senders.of(scheduler).remove, self.run_id)
             if self._releases is not None:
                 restored.callback(self._releases.remove)

@@ -1,0 +1,102 @@
+"""Clients whose rows leave with the scheduler: they end before it closes its connections.
+
+Rows that are sent to the scheduler, or written to a folder that it passes on, are lost after its
+end. Dask does not tell a client that its scheduler is about to close. So such a client subscribes
+to a topic of the run, and the scheduler's recorder logs an event there and waits for the last rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+_WAIT_SECONDS = 0.02
+
+
+def client_topic(run_id: str) -> str:
+    """Return the topic of the events between the scheduler and these clients.
+
+    >>> client_topic("0a1b2c3d")
+    'dask-strata-0a1b2c3d-client'
+    """
+    return f"dask-strata-{run_id}-client"
+
+
+class LastClients:
+    """The scheduler's side: which clients it has to end, and the event that ends them.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        The scheduler.
+    run_id : str
+        Id of the run.
+    """
+
+    def __init__(self, scheduler: Any, run_id: str) -> None:
+        self._scheduler, self._topic = scheduler, client_topic(run_id)
+        self._clients: set[str] = set()
+
+    def logged(self, msg: dict[str, Any]) -> None:
+        """Note that a client has begun or ended its recording."""
+        client = str(msg.get("client"))
+        if msg.get("records") is True:
+            self._clients.add(client)
+        else:
+            self.left(client)
+
+    def left(self, client: str) -> None:
+        """Note that a client has left."""
+        self._clients.discard(client)
+
+    async def end(self) -> None:
+        """End the recordings of these clients, and wait until each has written its last row."""
+        if self._clients:
+            self._scheduler.log_event(self._topic, {"end": True})
+        while self._clients:  # noqa: ASYNC110  clients also leave without an event
+            await asyncio.sleep(_WAIT_SECONDS)
+
+
+class EndNotice:
+    """The client's side: calls a function when the scheduler's recorder ends.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The client, on whose event loop this is created.
+    run_id : str
+        Id of the run.
+    end : callable
+        Called on the event loop.
+    """
+
+    def __init__(self, client: Any, run_id: str, end: Callable[[], None]) -> None:
+        self._client, self._topic, self._end = client, client_topic(run_id), end
+        client.subscribe_topic(self._topic, self._received)
+        self._tell(records=True)
+
+    def _received(self, event: Any) -> None:
+        _, msg = event
+        if msg.get("end"):
+            self._end()
+
+    def ended(self) -> None:
+        """Tell the scheduler that the last row is written. Thread-safe; never raises."""
+        with contextlib.suppress(Exception):  # the client or its connection is closed
+            self._client.unsubscribe_topic(self._topic)
+        self._tell(records=False)
+
+    def _tell(self, *, records: bool) -> None:
+        msg = {"client": self._client.id, "records": records}
+
+        async def log_event() -> None:
+            with contextlib.suppress(Exception):  # the scheduler has closed
+                await self._client.scheduler.log_event(topic=self._topic, msg=msg)
+
+        coroutine = log_event()
+        try:
+            asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
