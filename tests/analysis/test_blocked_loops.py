@@ -17,6 +17,8 @@ from dask_strata.analysis.critical_path import critical_path
 from dask_strata.analysis.insights import OVERLAPPING, Insight
 from dask_strata.analysis.summary import summarize
 
+pytestmark = pytest.mark.long
+
 #: Pause between two looks at a loop in seconds, with some margin.
 NEAR = 0.2
 

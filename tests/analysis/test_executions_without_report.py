@@ -24,6 +24,8 @@ from dask_strata.analysis.critical_path import critical_path
 from dask_strata.analysis.summary import summarize
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.long
+
 #: Seconds in which a scheduler notices that a worker died, on a loaded machine.
 NOTICED = 1.0
 

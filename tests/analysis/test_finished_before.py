@@ -12,6 +12,8 @@ from distributed import Client, Event, Scheduler, wait
 from dask_strata import record
 from tests.conftest import rows, runs_in, wait_until
 
+pytestmark = pytest.mark.long
+
 
 def _load(i: int) -> list[int]:
     return list(range(i))

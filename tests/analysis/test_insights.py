@@ -257,6 +257,7 @@ def nap(*_: Any) -> tuple[float, float]:
     return start, time.time()
 
 
+@pytest.mark.long
 def test_imbalance_of_a_cluster(client: Client, tmp_path: Path) -> None:
     """Tasks wait behind others on one of two workers; a chain of tasks has nothing that waits."""
     chosen = min(client.scheduler_info()["workers"])

@@ -25,6 +25,8 @@ from tests.conftest import rows, wait_until
 from tests.support.deployment import PRELOAD, Deployment, workers_of
 from tests.support.synthetic import T0, Process, life, new_run
 
+pytestmark = pytest.mark.long
+
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 

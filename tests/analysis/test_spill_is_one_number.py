@@ -19,6 +19,8 @@ from dask_strata.analysis.breakdown import breakdown
 from dask_strata.report.page.page import make_page
 from dask_strata.report.words import duration
 
+pytestmark = pytest.mark.long
+
 MB = 1_000_000
 
 

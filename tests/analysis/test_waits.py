@@ -29,6 +29,8 @@ from dask_strata.report.summary import summary_json
 from dask_strata.report.words import duration
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.long
+
 
 def note(folder: Path, name: str) -> None:
     """Write the time to a file that does not exist."""
@@ -280,7 +282,6 @@ def test_a_blocked_event_loop(recorded: dict[str, Any]) -> None:
     assert_adds_up(run)
 
 
-@pytest.mark.long
 def test_the_first_screen_and_the_page_have_the_same_words(recorded: dict[str, Any]) -> None:
     """`show`, its JSON and the page have the same causes with the same seconds."""
     for name, kind in KIND_OF_RUN.items():

@@ -201,6 +201,7 @@ def test_commands(recorded: Recorded, strata: Strata) -> None:
     }
 
 
+@pytest.mark.long
 def test_first_screen_and_page(recorded: Recorded, strata: Strata) -> None:
     """Under each kind of failure, how many workers ended how, and which."""
     lines = strata("show", recorded.run.path, check=True).stdout.splitlines()

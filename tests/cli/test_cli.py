@@ -221,7 +221,8 @@ def test_errors_contain_no_control_characters(tmp_path: Path) -> None:
     assert "\x1b" not in done.stderr
 
 
-@pytest.mark.parametrize("form", ["default", pytest.param("json", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["default", "json"])
 def test_arguments_that_are_not_utf8(
     tmp_path: Path, form: str, strata: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

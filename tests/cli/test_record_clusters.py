@@ -197,6 +197,7 @@ ELSEWHERE = """
 """
 
 
+@pytest.mark.long
 def test_a_scheduler_elsewhere_is_recorded_while_the_script_runs(
     strata: Strata, script: Script, runs: Path, elsewhere: Callable[..., Path]
 ) -> None:

@@ -21,6 +21,8 @@ from dask_strata.cli.commands import VERBS
 from tests.conftest import rows
 from tests.support.shared_fixtures import shared_fixture
 
+pytestmark = pytest.mark.long
+
 MIB = 2**20
 
 VERSION_0_1 = Path(__file__).parents[1] / "data" / "version_0_1" / "segments"
@@ -152,7 +154,6 @@ FILES = (
 )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("name", "logs"), FILES)
 def test_an_imported_run(tmp_path: Path, name: str, logs: str | None) -> None:
     """The same holds for runs of others, with Darshan's logs."""
@@ -165,7 +166,6 @@ def test_an_imported_run(tmp_path: Path, name: str, logs: str | None) -> None:
     assert wrong(texts) == {}
 
 
-@pytest.mark.long
 def test_a_run_of_version_0_1(tmp_path: Path) -> None:
     """The same holds for a run that an early version recorded."""
     run = Path(shutil.copytree(VERSION_0_1, tmp_path / "runs" / "old"))

@@ -168,6 +168,7 @@ def assert_no_trace(after: dict[str, Any]) -> None:
     assert "_graph_to_futures" not in after["client"]["attributes"]
 
 
+@pytest.mark.long
 def test_a_recording_leaves_no_trace(client: Client, runs: Path) -> None:
     """The cluster differs during the block, and is after it as before."""
     assert work(client, "before") == 55
@@ -220,6 +221,7 @@ def test_one_cluster_is_recorded_twice(client: Client, runs: Path) -> None:
     assert_no_trace(everywhere(client, runs))
 
 
+@pytest.mark.long
 def test_two_recordings_at_once(client: Client, runs: Path) -> None:
     """Recordings that overlap each contain the tasks of their own time."""
     outer = dask_strata.record(runs, client=client, name="outer")
@@ -483,6 +485,7 @@ def test_without_a_client_it_is_an_error(runs: Path) -> None:
     assert "client=" in str(caught.value.hint)
 
 
+@pytest.mark.long
 def test_a_folder_that_cannot_be_created(
     client: Client, runs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -525,6 +528,7 @@ def eventful(client: Client, runs: Path) -> None:
     forget_all(client)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("work_in", [eventful], ids=lambda f: f.__name__)
 def test_both_taps_record_the_same_transitions(
     client: Client, runs: Path, work_in: Callable[[Client, Path], None]

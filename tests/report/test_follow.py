@@ -15,6 +15,8 @@ from distributed import Client
 import dask_strata
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.long
+
 HOSTILE = "<img src=x>"
 
 

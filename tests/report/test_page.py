@@ -85,6 +85,7 @@ def test_two_pages_of_a_run_are_the_same(tmp_path: Path) -> None:
     assert make_page(run) == make_page(open_run(tmp_path / "r"))
 
 
+@pytest.mark.long
 def test_the_command_writes_the_page(tmp_path: Path, strata) -> None:
     """The page is written to the given file; a missing folder is an error in one sentence."""
     small_run(tmp_path / "r")
@@ -159,6 +160,7 @@ def test_notebooks_get_html(tmp_path: Path, what: str) -> None:
     assert [part for part in expected[what] if part not in html] == []
 
 
+@pytest.mark.long
 def test_a_notebook_shows_them(tmp_path: Path) -> None:
     """In a real kernel, the last value of a cell is shown as HTML."""
     nbformat = pytest.importorskip("nbformat")

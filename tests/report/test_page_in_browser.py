@@ -415,6 +415,7 @@ def test_its_policy_lets_nothing_else_run(page: Browser) -> None:
     assert any("Content Security Policy" in message for message in page.errors())
 
 
+@pytest.mark.long
 def test_without_scripts_verdict_and_tables_are_there(browser: Browser, tmp_path: Path) -> None:
     """Without scripts, the HTML has the verdict, the tables and a note about the timeline."""
     browser.show(pipeline(tmp_path / "r"))
@@ -491,6 +492,7 @@ def test_odd_runs_have_a_page(browser: Browser, tmp_path: Path) -> None:
     assert "b-3" in browser.text("#tip")
 
 
+@pytest.mark.long
 def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     """Above its limits the page leaves out edges, keys and bars, counts them, and still works."""
     folder = new_run(tmp_path / "r")
@@ -510,6 +512,7 @@ def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     assert browser.errors() == []
 
 
+@pytest.mark.long
 def test_the_verdict_has_the_numbers_of_the_command_line(
     browser: Browser, tmp_path: Path, strata
 ) -> None:

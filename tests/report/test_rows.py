@@ -18,6 +18,8 @@ import pytest
 from dask_strata.report.rows import FORMATS, write_rows
 from tests.support.synthetic import SECOND, T0, Process, life, new_run, small_run
 
+pytestmark = pytest.mark.long
+
 #: Texts that a spreadsheet runs as formulas, and the same with an apostrophe in front.
 FORMULAS = [
     "=1+1",
@@ -184,7 +186,6 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.long
 def test_no_command_lets_a_run_control_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,7 @@ def test_requests_of_other_sites_are_refused(server: Server, headers: dict[str, 
     assert server.get("/", Origin=server.url).status == 200
 
 
+@pytest.mark.long
 def test_options_for_the_token(
     folder: Path,
     serve: Callable[..., Server],
@@ -321,6 +322,7 @@ def test_a_unix_socket(
     wait_until(lambda: get(path)[0] == 200)
 
 
+@pytest.mark.long
 def test_wrong_paths_of_sockets(
     folder: Path, strata: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_from_a_run_to_a_task_and_back(browser: Browser, address: str) -> None:
     assert messages == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True])
 def test_pages_are_readable_in_both_themes(browser: Browser, address: str, *, dark: bool) -> None:
     """Contrast and labels suffice in light and dark, in the comparison too."""

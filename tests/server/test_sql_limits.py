@@ -19,6 +19,8 @@ from tests.conftest import wait_until
 from tests.server.test_serve import Server, serve
 from tests.support.synthetic import small_run
 
+pytestmark = pytest.mark.long
+
 __all__ = ["serve"]
 
 NAME = "run"
@@ -106,7 +108,6 @@ def test_memory_and_bytes(server: Server) -> None:
     assert server.ask(NAME, "select count(*) from tasks").status == 200
 
 
-@pytest.mark.long
 def test_slow_queries_do_not_delay_pages(folder: Path, serve: Callable[..., Server]) -> None:
     """While queries run and wait, pages are answered, too many have an answer, and all end."""
     server = serve(folder, "--sql-seconds", "20")

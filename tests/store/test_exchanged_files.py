@@ -22,6 +22,8 @@ from tests.conftest import assert_whole
 from tests.support.coupler_files import write
 from tests.support.coupler_runs import example_files, imported_run
 
+pytestmark = pytest.mark.long
+
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

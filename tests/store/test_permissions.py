@@ -21,6 +21,8 @@ from dask_strata.store.compact import compact
 from tests.support.coupler_files import write
 from tests.support.coupler_runs import example_files, imported_run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(params=[0, 0o022, 0o077, 0o027])
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:

@@ -25,6 +25,8 @@ from tests.support.darshan_runs import (
 )
 from tests.support.synthetic import T0
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("darshan", reason="PyDarshan has no wheel for this Python")
 
 

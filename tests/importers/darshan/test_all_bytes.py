@@ -20,6 +20,8 @@ from tests.support.darshan_runs import answers, logs, worker_of_tasks
 from tests.support.shared_fixtures import shared_fixture
 from tests.support.synthetic import T0, Process, new_run
 
+pytestmark = pytest.mark.long
+
 darshan = pytest.importorskip("darshan", reason="PyDarshan has no wheel for this Python")
 
 Sums = tuple[int, int]

@@ -20,6 +20,8 @@ from tests.support.darshan_runs import NAME, answers, log_of_tasks, ns, one, tru
 from tests.support.shared_fixtures import shared_fixture
 from tests.support.synthetic import small_run
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("darshan", reason="PyDarshan has no wheel for this Python")
 
 

@@ -19,6 +19,8 @@ from tests.conftest import rows, wait_until
 from tests.support import traced_io
 from tests.support.traced_io import Traced
 
+pytestmark = pytest.mark.long
+
 N_TASKS = 24
 
 

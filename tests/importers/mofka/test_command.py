@@ -79,6 +79,7 @@ def test_it_has_the_same_tables_as_a_recorded_run(folder: Path) -> None:
     assert run.check().ok
 
 
+@pytest.mark.long
 def test_every_command_works_on_it(folder: Path, tmp_path: Path) -> None:
     """show, map, tasks, story, query, check, compact and list accept an imported run."""
     run = imported_run(folder)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+import pytest
 
 from dask_strata import open_run
 from dask_strata.config import read_settings
@@ -15,9 +17,6 @@ from dask_strata.store.limits import FRAME_BYTES
 from dask_strata.store.manifest import Manifest
 from tests.conftest import wait_until
 from tests.support.synthetic import new_run
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_one_odd_row_costs_itself_only(tmp_path: Path) -> None:
@@ -53,6 +52,7 @@ def test_large_frames_are_split(tmp_path: Path) -> None:
     assert any("bytes in one frame" in r for r in run["losses"].to_arrow()["reason"].to_pylist())
 
 
+@pytest.mark.long
 def test_many_intervals_in_one_batch_can_be_read(tmp_path: Path) -> None:
     """A batch with more lists than a frame may have is split into several frames."""
     folder = new_run(tmp_path / "r")

@@ -21,6 +21,8 @@ from dask_strata.analysis.profile import summarize_profile
 from dask_strata.importers.profiles.yappi_files import read_profile
 from tests.conftest import assert_whole, rows, runs_in
 
+pytestmark = pytest.mark.long
+
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 Script = Callable[..., Path]
 
@@ -121,7 +123,6 @@ def test_idle_threads_of_the_recorder_count_as_waiting(client: Client, runs: Pat
         assert writer["waiting"] > 0.8 * writer["seconds"]
 
 
-@pytest.mark.long
 def test_other_tools_get_files_that_agree_with_the_record(
     strata: Strata, script: Script, runs: Path
 ) -> None:
@@ -152,7 +153,6 @@ def test_other_tools_get_files_that_agree_with_the_record(
     assert (check.ok, finding.process, gone.name in finding.text) == (True, gone.stem, True)
 
 
-@pytest.mark.long
 def test_the_profile_command_sums_up_by_kind(strata: Strata, script: Script, runs: Path) -> None:
     """`profile` sums up by function, module, owner and thread; `map` counts its cell."""
     strata("record", "--yappi", "cpu", "-o", runs, script(PIPELINE), check=True)
@@ -189,7 +189,6 @@ def test_without_a_profile_the_command_to_record_one_is_shown(
     assert not (only_run(runs).path / "profiles").exists()
 
 
-@pytest.mark.long
 def test_a_running_cluster_is_profiled_for_a_while_and_no_trace_is_left(
     client: Client, runs: Path
 ) -> None:
@@ -331,7 +330,6 @@ def test_a_missing_yappi_is_reported_before_the_script_runs(
     assert not (path.parent / "ran").exists()
 
 
-@pytest.mark.long
 def test_without_yappi_the_recording_continues_with_a_warning(
     script: Script, runs: Path, without_yappi: dict[str, str], strata: Strata
 ) -> None:

@@ -138,6 +138,7 @@ def totals(dask_worker: Any) -> tuple[int, int]:
     )
 
 
+@pytest.mark.long
 def test_transfers(tmp_path: Path) -> None:
     """If there are more transfers than Dask keeps in memory, both ends still record all."""
     n = 1_200

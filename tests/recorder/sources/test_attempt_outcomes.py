@@ -150,6 +150,7 @@ def die(folder: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_killed_attempt_has_no_measures(runs: Path, tmp_path: Path) -> None:
     """Measures are null, never 0, if the worker was killed; those of the next attempt are known."""
     with (

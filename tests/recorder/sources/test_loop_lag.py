@@ -23,6 +23,8 @@ from dask_strata import Run
 from dask_strata.recorder.sources.loop_lag import LoopMonitor
 from tests.conftest import assert_whole, rows
 
+pytestmark = pytest.mark.long
+
 SAMPLING = 0.2
 
 #: Start and stop of a block, and the CPU time of the process meanwhile.

@@ -16,6 +16,8 @@ import dask_strata
 from dask_strata import Run
 from tests.conftest import rows, wait_until
 
+pytestmark = pytest.mark.long
+
 SIZE = 20_000_000
 
 #: Dask's own monitor reads some files of /proc on the event loop's thread, about 10 kB a second.

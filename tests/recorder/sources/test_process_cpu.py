@@ -23,6 +23,8 @@ from dask_strata.analysis.story import LEAST_OTHER_CPU_SECONDS
 from tests.conftest import assert_whole, rows
 from tests.recorder.sources.measured_tasks import meet, nothing
 
+pytestmark = pytest.mark.long
+
 #: The kernel adds the time of another thread that runs to the process's clock once per tick, at
 #: least 100 times a second.
 TICK = 0.01

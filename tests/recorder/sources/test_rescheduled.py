@@ -23,6 +23,8 @@ from dask_strata.analysis.timeline.timeline import OUTCOMES, timeline
 from dask_strata.recorder.sources import executions
 from tests.conftest import rows
 
+pytestmark = pytest.mark.long
+
 #: Outcomes of the executions and attempts of a task that returns at its third attempt.
 RAN = ["rescheduled", "rescheduled", "finished"]
 ATTEMPTED = ["rescheduled", "rescheduled", "memory"]

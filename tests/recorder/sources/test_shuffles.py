@@ -25,6 +25,8 @@ from dask_strata.report.words import size
 from tests.conftest import rows, wait_until
 from tests.support.darshan_runs import log_of_tasks
 
+pytestmark = pytest.mark.long
+
 _ROWS, _PARTITIONS = 50_000, 8
 
 #: With larger chunks allowed, Dask would merge the array's small chunks before it moves them; a

@@ -286,6 +286,7 @@ def test_the_server_reads_runs_at_a_url(run: Path, runs: RemotePlace, cache: Pat
             served.path(name)
 
 
+@pytest.mark.long
 def test_commands_read_a_run_at_a_url(run: Path, runs: RemotePlace, tmp_path: Path) -> None:
     finish_upload(run, (runs / run.name).url, 0)
     url = (runs / run.name).url
