@@ -181,7 +181,8 @@ async def attach(scheduler: Any, variant: str, runs: str) -> Any:
     )
     await recorder.start(scheduler)
     scheduler.add_plugin(recorder)
-    transitions = recorder._transitions  # noqa: SLF001  its parts are taken off one at a time
+    # Its parts are taken off one at a time.
+    transitions = recorder._sources.transitions  # noqa: SLF001
     if variant == "no-plugin":
         del scheduler.plugins[recorder.name]
     if variant == "no-reports":

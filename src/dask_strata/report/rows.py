@@ -106,7 +106,10 @@ def _to_stdout(table: pa.Table, form: str, note: str) -> None:
 
 
 def print_rows(table: pa.Table, note: str = "") -> None:
-    """Print rows as a table, with control characters spelled out, and a note below it."""
+    """Print rows as a table, with control characters spelled out, and a note below it.
+
+    Without rows, only the note is printed, if there is one.
+    """
     out = console()
     shown = RichTable(box=None, pad_edge=False, header_style="bold")
     for field in table.schema:
@@ -119,7 +122,8 @@ def print_rows(table: pa.Table, note: str = "") -> None:
         )
     for row in plain_rows(table):
         shown.add_row(*(Text(_cell(value)) for value in row.values()))
-    out.print(shown)
+    if table.num_rows or not note:
+        out.print(shown)
     if note:
         out.print(Text(visible(note, keep_lines=True), style="dim"))
 

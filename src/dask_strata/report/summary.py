@@ -293,10 +293,14 @@ def next_commands(path: str, s: Summary) -> Text:
         commands.append(f"dask-strata profile {run}")
     commands += [
         f"dask-strata report {run}",
-        f"dask-strata tasks {run} --sort compute_seconds",
+        f"dask-strata tasks {run}{_client_option(s)} --sort compute_seconds",
         f"dask-strata map {run}",
     ]
     return Text.assemble(("next     ", "bold"), "\n         ".join(commands[:_COMMANDS]))
+
+
+def _client_option(s: Summary) -> str:
+    return f" --client {visible(shlex.quote(s.client))}" if s.client and s.client_selected else ""
 
 
 def _bars(s: Summary) -> RichTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -128,6 +129,31 @@ def test_a_broken_connection_is_resumed(
     assert_whole(run)
     assert rows(run, "select count(*) as n from tasks") == [{"n": 202}]
     assert traces(client, runs) == []
+
+
+def test_a_copy_without_a_file_that_cannot_be_read_is_incomplete(
+    client: Client, runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file is named, and the run is kept where it was recorded."""
+
+    def replace(dask_scheduler: Any, run_id: str) -> str:
+        plugin = dask_scheduler.plugins[f"dask-strata-{run_id}"]
+        manifest = plugin.folder / "run.json"
+        manifest.rename(plugin.folder.parent / "run.json")
+        manifest.symlink_to(plugin.folder.parent / "run.json")
+        return str(plugin.folder)
+
+    def remains(dask_scheduler: Any, folder: str) -> bool:
+        remaining = Path(folder).exists()
+        shutil.rmtree(Path(folder).parent)
+        return remaining
+
+    caplog.set_level(logging.WARNING, "dask_strata")
+    with dask_strata.record(runs, client=client) as run:
+        work(client)
+        folder = client.run_on_scheduler(replace, run_id=run.manifest.run_id)
+    assert "is incomplete: the scheduler cannot read run.json" in caplog.text
+    assert client.run_on_scheduler(remains, folder=folder)
 
 
 def test_the_cluster_is_shut_down_inside_the_block(tmp_path: Path) -> None:

@@ -147,6 +147,19 @@ def test_links_pipes_and_hidden_files_are_not_copied(tmp_path: Path) -> None:
     assert [part.name for part in read_growth(run.folder, {}, 1 << 20)] == ["run.json"]
 
 
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_copied(tmp_path: Path) -> None:
+    """A copy without it would seem to be complete."""
+    run = Growing(tmp_path, 0)
+    (run.folder / "run.json").rename(tmp_path / "run.json")
+    (run.folder / "run.json").symlink_to(tmp_path / "run.json")
+    (run.folder / "segments").mkdir()
+    (run.folder / SEGMENTS[0]).write_bytes(Encoder("x", {}).header())
+    unread: list[str] = []
+    parts = read_growth(run.folder, {}, 1 << 20, unreadable=unread.append)
+    assert [part.name for part in parts] == [SEGMENTS[0]]
+    assert unread == ["run.json"]
+
+
 BAD_NAMES = (
     "../outside", "/etc/passwd", "segments/../../outside", "segments//x.seg", "segments/./x.seg",
     "", ".", "segments", "other/x.seg", ".run.json", "segments/.x.seg", "segments/x\0.seg",

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask_strata.errors import RecordingError
 from dask_strata.recorder.copying.sender import ANSWER_BYTES, DONE, READ, RUNS
@@ -72,6 +72,24 @@ class NoSuchRunError(RecordingError):
     """The scheduler has no run with this id any more."""
 
 
+class Answer(NamedTuple):
+    """The next parts of a run.
+
+    Attributes
+    ----------
+    parts : list of Part
+        The parts; none if the copy has everything that can be read.
+    ended : bool
+        Whether the recording has ended.
+    unread : list of str
+        Some of the files that the scheduler cannot read.
+    """
+
+    parts: list[Part]
+    ended: bool
+    unread: list[str]
+
+
 class Connection:
     """A connection to a scheduler that may have runs; close it after use.
 
@@ -109,8 +127,8 @@ class Connection:
             if is_run_id(run) and isinstance(facts, dict)
         }
 
-    async def read(self, run: str, stream: str, seen: Any) -> tuple[list[Part], bool]:
-        """Return the next parts of a run, and whether its recording has ended.
+    async def read(self, run: str, stream: str, seen: Any) -> Answer:
+        """Return the next parts of a run.
 
         Raises
         ------
@@ -131,7 +149,8 @@ class Connection:
             raise RefusedError("the scheduler's answer is not of the expected form") from None
         if size > PAYLOAD_BYTES + 2 * ANSWER_BYTES:
             raise RefusedError("the scheduler sent more bytes than requested")
-        return parts, bool(answer.get("ended"))
+        unread = [str(name)[:NAME_CHARACTERS] for name in answer.get("unread") or ()]
+        return Answer(parts, bool(answer.get("ended")), unread)
 
     async def done(self, run: str, stream: str) -> None:
         """Report that the run was received in full; a spooled one is then removed there."""
@@ -180,14 +199,16 @@ async def bring(connection: Connection, bringing: Bringing) -> bool:
     seen: Any = {name: list(position) for name, position in positions(folder).items()}
     while True:
         wanted = bringing.wanted()  # before the request: its answer is then complete
-        parts, ended = await connection.read(run, stream, seen)
+        answer = await connection.read(run, stream, seen)
         seen = None
-        for part in parts:
+        for part in answer.parts:
             write_part(folder, part)
-        bringing.received(sum(len(part.data) for part in parts))
-        if parts:
+        bringing.received(sum(len(part.data) for part in answer.parts))
+        if answer.parts:
             continue
-        if ended:
+        if answer.ended:
+            if answer.unread:
+                raise RefusedError(f"the scheduler cannot read {', '.join(answer.unread)}")
             mark_complete(folder)
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await connection.done(run, stream)

@@ -31,6 +31,9 @@ ANSWER_BYTES = 2 << 20
 #: Streams of one run whose positions are remembered; an older one has to send its own again.
 _STREAMS = 16
 
+#: Files that cannot be read, of which an answer has the names.
+_NAMED = 10
+
 #: A client that sent no request for this long, in seconds, has stopped.
 _SILENT_SECONDS = 3
 
@@ -85,10 +88,16 @@ class SentRun:
         if known is None:
             return {"error": "unknown stream"}
         ended = self.ended  # before reading: later parts belong to the next answer
-        parts = read_growth(self.folder, known, ANSWER_BYTES, ended=ended)
+        unread: list[str] = []
+        parts = read_growth(self.folder, known, ANSWER_BYTES, ended=ended, unreadable=unread.append)
         known.update({part.name: part.after for part in parts})
-        self._delivered = self._delivered or (ended and not parts)
-        return {"version": VERSION, "parts": [list(part) for part in parts], "ended": ended}
+        self._delivered = self._delivered or (ended and not parts and not unread)
+        return {
+            "version": VERSION,
+            "parts": [list(part) for part in parts],
+            "ended": ended,
+            "unread": unread[:_NAMED],
+        }
 
     def is_asked(self, *, but: str | None = None) -> bool:
         """Return whether a client fetches this run now, other than the stream ``but``."""

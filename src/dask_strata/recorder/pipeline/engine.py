@@ -38,6 +38,9 @@ from dask_strata.store.manifest import new_run_id, process_identity
 #: Longest wait for the last write at the end of a recording.
 _LAST_WRITE_SECONDS = 5
 
+#: Pause between two looks whether the recorder's thread has ended.
+_END_PAUSE_SECONDS = 0.005
+
 #: Longest wait for unfinished background tasks at the end of a recording.
 _LAST_FACTS_SECONDS = 3
 
@@ -145,7 +148,6 @@ class Engine:
         self._ending = False
         self._end_reason = ""
         self._finished = False
-        self._when_finished: Callable[[], None] = lambda: None
         self._cpu_at_start = time.process_time()
         self._own_cpu = 0.0
         origin = {"role": role, "run": run_id, "sample_interval_seconds": settings.sample_interval}
@@ -425,7 +427,6 @@ class Engine:
         flushing.unregister(self.process)
         self._errors.call(termination.release)
         atexit.unregister(self.finish)
-        self._when_finished()
 
     def _add_overhead(self) -> None:
         of_sources = sum(source.cpu_seconds for source in self.sources)
@@ -452,19 +453,10 @@ class Engine:
         reason : str
             Recorded as the process's ``exit_reason``.
         """
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
-
-        def notify() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits
-                loop.call_soon_threadsafe(done.set)
-
-        self._when_finished = notify
         self.finish(reason, wait=False)
-        if self._thread.is_alive():
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(done.wait(), _LAST_WRITE_SECONDS)
-            if done.is_set():
-                self._thread.join()  # it ends right after `notify`
+        until = time.monotonic() + _LAST_WRITE_SECONDS
+        while self._thread.is_alive() and time.monotonic() < until:  # noqa: ASYNC110  a thread
+            await asyncio.sleep(_END_PAUSE_SECONDS)
 
     def finish(self, reason: str, *, wait: bool = True) -> None:
         """Detach from Dask's objects and make the recorder's thread write the last rows.

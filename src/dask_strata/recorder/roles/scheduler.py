@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,10 @@ from dask_strata.config import VERSION, Settings, read_settings, understood
 from dask_strata.recorder.copying.place import sees, spool_folder
 from dask_strata.recorder.copying.sender import CLOSE_SECONDS, Senders, SentRun
 from dask_strata.recorder.environment.static_facts import add_static_facts
-from dask_strata.recorder.graphs.own_tasks import OwnTasks
-from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
-from dask_strata.recorder.jobs import job_topic
-from dask_strata.recorder.jobs.source import JobSource
 from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.pipeline.text import clip
 from dask_strata.recorder.pipeline.writer_thread import WriterThread
 from dask_strata.recorder.plugins import (
     METADATA,
@@ -40,19 +34,8 @@ from dask_strata.recorder.plugins import (
     dumps_worker_plugin,
     plugin_name,
 )
-from dask_strata.recorder.profiling.source import profile, warn_if_missing
-from dask_strata.recorder.roles.cluster_plan import ClusterPlan
-from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.detach import detach_all
-from dask_strata.recorder.roles.last_clients import LastClients, client_topic
-from dask_strata.recorder.roles.registrations import RegistrationHook
-from dask_strata.recorder.sources.dask_logs import MessageHook, UnexpectedLogError
-from dask_strata.recorder.sources.events import EventSource
-from dask_strata.recorder.sources.graph import GraphSource
-from dask_strata.recorder.sources.loop_lag import LoopMonitor
-from dask_strata.recorder.sources.scheduler_samples import SchedulerSamples
-from dask_strata.recorder.sources.segment_names import SegmentNames
-from dask_strata.recorder.sources.transitions import PluginSource, TransitionSource
+from dask_strata.recorder.roles.scheduler_sources import SchedulerSources
 from dask_strata.recorder.upload import UploadThread
 from dask_strata.recorder.upload import spool_folder as upload_folder
 from dask_strata.schema.values import INTERRUPTED_UPLOAD
@@ -70,21 +53,11 @@ from dask_strata.store.sinks import RelaySink
 
 logger = logging.getLogger("dask_strata")
 
-#: Number and duration of waits for the last transitions of a closed scheduler.
-_SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
-
-
 #: Delay in seconds after which a run that nobody fetches is reported.
 _KEPT_SECONDS = 10
 
 #: Longest delay of a scheduler's close, for the last rows of processes that send them to it.
 _LAST_FRAMES_SECONDS = 3
-
-#: Attributes with the objects of a recording.
-_OF_RECORDING = frozenset({
-    "_events", "_graph", "_jobs", "_last_clients", "_page", "_plan", "_registrations", "_relay",
-    "_releases", "_samples", "_transitions", "_upload",
-})  # fmt: skip
 
 _ENDED = (Status.closed, Status.failed)
 _CLOSING = (Status.closing, Status.closed)
@@ -137,6 +110,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             only_client=owner if settings.clients == "own" else None,
         )
         self._engine: Engine | None = None
+        self._sources: SchedulerSources | None = None
+        self._relay: WriterThread | None = None
         self._upload: UploadThread | None = None
         self._relayed = False  # whether a process has sent rows to this one
 
@@ -169,7 +144,6 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             self.folder = spool_folder(self.folder.name)
         self._sent = SentRun(self.run_id, self.folder, socket.gethostname(), spooled=spooled)
         self._scheduler = scheduler
-        self._last_clients = LastClients(scheduler, self.run_id)
         try:
             replace(self.manifest, scheduler=facts).write(self.folder, self.settings.access)
             if is_url(self.settings.runs):
@@ -208,51 +182,22 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         interval = self.settings.fsync_interval
         self._relay = WriterThread(relay, f"{self.name}-relay", lambda: None, interval)
         self._relay.start()
-        client = self.manifest.only_client
-        own = None if client is None else OwnTasks(scheduler, client)
-        self._graph = GraphSource(
-            self.run_id, code=self.settings.code, inputs=self.settings.inputs, own=own
-        )
-        self._events = EventSource(engine)
-        self._plan = ClusterPlan(scheduler)
-        self._transitions = self._tap(scheduler, own)
-        self._releases = None
-        if own is not None:
-            handlers = scheduler.stream_handlers
-            self._releases = MessageHook(handlers, "client-releases-keys", own.released)
-        loop = LoopMonitor(scheduler, engine.process)
-        self._samples = SchedulerSamples(scheduler, engine, self._transitions, loop)
         scheduler.handlers[self.name] = self._receive_frame
-        self._jobs = JobSource(engine, scheduler)
-        self._registrations = RegistrationHook(scheduler, engine)
-        engine.start(
-            self,
-            self._samples,
-            loop,
-            SegmentNames(self.folder, engine),
-            self._transitions,
-            self._events,
-            self._graph,
-            self._jobs,
-            address=scheduler.address,
-            name=getattr(scheduler, "name", None),
-            tap=self._transitions.name,
-        )
-        loop.start()
-        warn_if_missing(self.settings)
-        profile(engine)
+        self._sources = SchedulerSources(scheduler, engine, self.manifest)
+        if (transition := self._sources.called_per_transition) is not None:
+            # This instance attribute shadows the class's method, which does nothing.
+            self.__dict__["transition"] = transition
+        self._sources.start(self)
         engine.stop_cluster = self.stop
-        self._page = DashboardPage(scheduler, engine, self.manifest.name)
         # Add the plugin before the others are sent, so that it misses no worker or client.
         scheduler.add_plugin(self, name=self.name, idempotent=True)
-        self._add_present(scheduler)
-        engine.call(partial(self._add_present_tasks, scheduler), "tasks before the recording")
+        self._sources.add_present()
         self._spec = {
             "run": self.run_id,
             **self._sent.facts,
             "settings": replace(self.settings, runs=shown(self.settings.runs)).chosen(),
             "owner": self.owner,
-            "only_client": client,
+            "only_client": self.manifest.only_client,
         }
         if self._upload is not None:
             self._spec["url"] = shown(self._upload.url)
@@ -270,44 +215,8 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if not runs:
             self._scheduler.task_metadata.pop(METADATA, None)
 
-    def _tap(self, scheduler: Any, own: OwnTasks | None) -> TransitionSource | PluginSource:
-        if self.settings.tap == "auto":
-            try:
-                return TransitionSource(scheduler, code=self.settings.code, own=own)
-            except UnexpectedLogError as error:
-                logger.warning("dask-strata uses plugin calls on this version of Dask: %s", error)
-        source = PluginSource(scheduler, time.time, code=self.settings.code, own=own)
-        # This instance attribute shadows the class's method, which does nothing.
-        self.__dict__["transition"] = source.transition
-        return source
-
-    def _add_present(self, scheduler: Any) -> None:
-        """Add rows for the workers and clients that are present at the start."""
-        for address, ws in scheduler.workers.items():
-            self._worker_row(address, ws, "present", None)
-        for client in scheduler.clients:
-            if client != "fire-and-forget":
-                self._add("clients", client=client, action="connected")
-
-    def _add_present_tasks(self, scheduler: Any) -> None:
-        more = self._graph.present(scheduler)
-        if more:
-            reason = f"of the tasks before the recording, {MAX_PRESENT:,} are described"
-            self._add("losses", what="present_tasks", count=more, reason=reason)
-
-    def _worker_row(self, address: str, ws: Any, action: str, stimulus_id: str | None) -> None:
-        with contextlib.suppress(Exception):  # a cluster object may be of any class
-            self._plan.added(address, ws.name)
-        self._add(
-            "worker_events",
-            worker=address,
-            name=str(ws.name),
-            action=action,
-            stimulus_id=stimulus_id,
-            nthreads=ws.nthreads,
-            memory_limit_bytes=ws.memory_limit or None,
-            reason=f"{ws.nthreads} threads, {ws.memory_limit} bytes, pid {ws.pid}",
-        )
+    def _recording_sources(self) -> SchedulerSources | None:
+        return self._sources if self.recording else None
 
     def _started_engine(self) -> Engine:
         if self._engine is None:
@@ -322,74 +231,50 @@ class SchedulerRecorder(SchedulerPlugin, Source):
     # Dask calls these methods on the event loop.
 
     def update_graph(
-        self, scheduler: Any, *, client: str, tasks: Any, keys: Any, **kwargs: Any
+        self,
+        scheduler: Any,  # noqa: ARG002  Dask passes it by name
+        *,
+        client: str,
+        tasks: Any,
+        keys: Any,
+        **kwargs: Any,
     ) -> None:
         """Record a submission."""
-        if self.recording:
-            self._graph.submitted(scheduler, client, tasks, keys, kwargs.get("stimulus_id"))
+        if (sources := self._recording_sources()) is not None:
+            sources.submitted(client, tasks, keys, kwargs.get("stimulus_id"))
 
-    def add_worker(self, scheduler: Any, worker: str) -> None:
+    def add_worker(self, scheduler: Any, worker: str) -> None:  # noqa: ARG002  as above
         """Record that a worker has connected."""
-        if self.recording:
-            self._events.worker_added(worker)
-            self._registrations.accepted(scheduler.workers[worker])
-            self._worker_row(worker, scheduler.workers[worker], "add", None)
+        if (sources := self._recording_sources()) is not None:
+            sources.worker_added(worker)
 
     def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **_: Any) -> None:
-        """Record that a worker is removed, before Dask forgets the tasks that failed with it."""
-        if self.recording:
-            self._transitions.worker_removed(worker, stimulus_id)
-            # A scheduler that closes ends its connections before workers could announce anything.
-            asked = "scheduler-close" if scheduler.status in _CLOSING else self._asked(worker)
-            self._events.worker_removed(worker, stimulus_id, asked)
-            self._jobs.worker_left()
+        """Record that a worker is removed."""
+        if (sources := self._recording_sources()) is not None:
+            sources.worker_removed(worker, stimulus_id, closing=scheduler.status in _CLOSING)
 
-    def _asked(self, worker: str) -> str | None:
-        """Return why the cluster object ended a worker, if it did; never raises."""
-        try:
-            return self._plan.removed(worker)
-        except Exception as error:  # noqa: BLE001  a cluster object may be of any class
-            logger.debug("dask-strata could not ask the cluster object: %s", error)
-            return None
-
-    def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  Dask passes it by name
+    def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  as above
         """Record that a client has connected."""
-        if self.recording:
-            self._add("clients", client=client, action="connect")
+        if (sources := self._recording_sources()) is not None:
+            sources.client_added(client)
 
-    def remove_client(self, scheduler: Any, client: str) -> None:  # noqa: ARG002  Dask passes it by name
+    def remove_client(self, scheduler: Any, client: str) -> None:
         """Record that a client has disconnected; end the recording if it was started by it."""
-        if self.recording:
-            self._add("clients", client=client, action="disconnect")
-            self._last_clients.left(client)
-            if client == self.owner and self._scheduler.status is Status.running:
-                self._scheduler.loop.add_callback(self.stop, "its client disconnected")
+        if (sources := self._recording_sources()) is not None:
+            sources.client_removed(client)
+            if client == self.owner and scheduler.status is Status.running:
+                scheduler.loop.add_callback(self.stop, "its client disconnected")
 
-    def restart(self, scheduler: Any) -> None:  # noqa: ARG002  Dask passes it by name
+    def restart(self, scheduler: Any) -> None:  # noqa: ARG002  as above
         """Record a restart of the cluster; announce the run again, as Dask cleared its metadata."""
-        if self.recording:
+        if (sources := self._recording_sources()) is not None:
             self._announce()
-            self._add("worker_events", action="restart-cluster")
+            sources.restarted()
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Record a logged event, or a worker's message that it is not recorded."""
-        if not self.recording:
-            return
-        if topic == self.name and isinstance(msg, dict):
-            self._add(
-                "losses",
-                what="worker",
-                reason=redact_text(clip(str(msg.get("not-recorded")), 1000)),
-                where=clip(str(msg.get("worker")), 1000),
-            )
-            return
-        if topic == job_topic(self.run_id) and isinstance(msg, dict):
-            self._jobs.add_job(msg.get("system"), msg.get("job"))
-            return
-        if topic == client_topic(self.run_id) and isinstance(msg, dict):
-            self._last_clients.logged(msg)
-            return
-        self._events.logged(topic, msg)
+        """Record a logged event."""
+        if (sources := self._recording_sources()) is not None:
+            sources.logged(topic, msg)
 
     async def before_close(self) -> None:
         """Flush: the process may exit right after the scheduler has closed.
@@ -402,8 +287,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if self.recording and self._relayed:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._detach_all(), _LAST_FRAMES_SECONDS)
-        if self.recording:
-            await self._end_clients()
+        await self._end_clients()
         self._engine.flush()
         if self.recording and self._sent.is_asked():
             self._sent.outlives = True
@@ -418,9 +302,12 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 
     async def _receive_frame(self, process: str, frame: bytes) -> None:
         self._relayed = True
+        if self._relay is None:
+            logger.warning("dask-strata rejected a frame of %a: its run has ended", process)
+            return
         try:
             self._relay.put(RelaySink.label(process, bytes(frame)), 0)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError) as error:
             logger.warning("dask-strata rejected a frame: %s", error)
 
     async def stop(self, reason: str = "detached") -> None:
@@ -439,7 +326,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         await self._started_engine().finish_and_wait(reason)
         if self._upload is not None:
             await self._upload.ended()
-        if self._sent.outlives:
+        if self._sent.outlives and self._relay is not None:
             await Senders.of(scheduler).on_thread(self._relay.join, CLOSE_SECONDS)
             self._sent.end()
             scheduler.loop.call_later(_KEPT_SECONDS, self._report_kept)
@@ -454,9 +341,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         """
         if not self._started_engine().ended:
             return
-        self._engine = None
-        for name in _OF_RECORDING & vars(self).keys():
-            delattr(self, name)
+        self._engine = self._sources = self._relay = self._upload = None
 
     async def _detach_all(self) -> None:
         """End the recordings of workers and nannies."""
@@ -469,8 +354,10 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 
     async def _end_clients(self) -> None:
         """End the recordings of clients whose rows leave with this scheduler."""
+        if (sources := self._recording_sources()) is None:
+            return
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._last_clients.end(), _LAST_FRAMES_SECONDS)
+            await asyncio.wait_for(sources.clients.end(), _LAST_FRAMES_SECONDS)
 
     async def discard(self) -> None:
         """Remove a run that is spooled for a client, which does not want it any more."""
@@ -510,36 +397,18 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 
     def detach(self) -> None:
         """Record the last log entries and counts, and restore the scheduler's own objects."""
-        engine, scheduler = self._started_engine(), self._scheduler
+        scheduler = self._scheduler
         # The stack calls the others, too, if one raises.
         with contextlib.ExitStack() as restored:
             restored.callback(self._revoke)
             restored.callback(scheduler.handlers.pop, self.name, None)
             restored.callback(self.__dict__.pop, "transition", None)
-            restored.callback(self._relay.close)
-            restored.callback(self._page.remove)
-            restored.callback(self._registrations.remove)
+            if self._relay is not None:
+                restored.callback(self._relay.close)
             if not self._sent.outlives:
                 restored.callback(Senders.of(scheduler).remove, self.run_id)
-            if self._releases is not None:
-                restored.callback(self._releases.remove)
-            self._settle(engine)
-            self._transitions.remove()
-            engine.flush()
-            self._graph.end()  # the recorder's thread describes the remaining tasks
-            self._samples.count(final=True)
-
-    def _settle(self, engine: Engine) -> None:
-        """Wait up to 0.5 s until all transitions are recorded: a closed scheduler still makes some.
-
-        On the event loop's own thread no transition can happen meanwhile, so this does not wait.
-        """
-        for _ in range(_SETTLE_TRIES):
-            before = self._transitions.counter()
-            engine.flush()
-            if before == self._transitions.counter() == self._transitions.recorded:
-                return
-            time.sleep(_SETTLE_SECONDS)
+            if self._sources is not None:
+                self._sources.detach()
 
 
 def _restore(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -101,11 +101,16 @@ def is_segment(name: str) -> bool:
 
 
 def read_growth(
-    folder: Path, seen: Mapping[str, Position], limit_bytes: int, *, ended: bool = False
+    folder: Path,
+    seen: Mapping[str, Position],
+    limit_bytes: int,
+    *,
+    ended: bool = False,
+    unreadable: Callable[[str], None] = lambda _: None,
 ) -> list[Part]:
     """Return the next parts of a run that a copy lacks; none if it has everything.
 
-    Files that cannot be read are skipped, as are links, pipes and hidden files.
+    Links, pipes and hidden files are skipped, as are files that cannot be read.
 
     Parameters
     ----------
@@ -117,6 +122,8 @@ def read_growth(
         Bytes after which no further part is added. One frame may exceed it.
     ended : bool, optional
         Whether no process writes to the run any more: then an incomplete last frame is included.
+    unreadable : callable, optional
+        Called with the name of each file that exists and cannot be read.
 
     Returns
     -------
@@ -126,10 +133,14 @@ def read_growth(
     parts: list[Part] = []
     left = limit_bytes
     for name in run_files(folder):
-        with suppress(OSError):
+        try:
             for part in _of_file(folder, name, seen.get(name), left, ended=ended):
                 parts.append(part)
                 left -= len(part.data)
+        except FileNotFoundError:
+            pass  # it was removed meanwhile
+        except OSError:
+            unreadable(name)
         if left <= 0:
             break
     return parts
