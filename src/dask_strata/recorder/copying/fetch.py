@@ -132,7 +132,8 @@ async def _fetch(
         if not found:
             raise RecordingError(_nothing(address, only, bool(announced)))
         return [
-            await _fetch_run(connection, runs, Origin(run, address, *_place(facts)), received)
+            _already_there(runs, run, facts)
+            or await _fetch_run(connection, runs, Origin(run, address, *_place(facts)), received)
             for run, facts in found.items()
         ]
 
@@ -154,14 +155,20 @@ def _place(facts: dict[str, Any]) -> tuple[str, str]:
     return str(facts.get("host")), str(facts.get("folder"))
 
 
+def _already_there(runs: Path, run: str, facts: dict[str, Any]) -> Fetched | None:
+    """Return a run that is recorded into this folder of runs, which needs no copy."""
+    folder = runs / copy_name(Path(str(facts.get("folder"))).name)
+    if folder.exists() and folder.resolve() == Path(str(facts.get("folder"))):
+        with contextlib.suppress(StrataError):
+            if Manifest.read(folder).run_id == run:
+                return Fetched(folder, run, complete=bool(facts.get("ended")), n_bytes=0)
+    return None
+
+
 async def _fetch_run(
     connection: Connection, runs: Path, origin: Origin, received: Callable[[str, int], None]
 ) -> Fetched:
     folder = runs / copy_name(Path(origin.folder).name)
-    if folder.exists() and folder.resolve() == Path(origin.folder):
-        with contextlib.suppress(StrataError):
-            if Manifest.read(folder).run_id == origin.run:
-                return Fetched(folder, origin.run, complete=True, n_bytes=0)
     create_copy(folder, origin, read_settings().access)
     total = 0
 
