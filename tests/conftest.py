@@ -46,6 +46,11 @@ def wait_until(
     return value
 
 
+def pytest_collection_finish() -> None:
+    """Restore the handler of Ctrl-C, which the import of dask_jobqueue replaces."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _gathers_facts() -> bool:
     return any(
         thread.name.startswith("dask-strata-") and thread.name.endswith("-facts")

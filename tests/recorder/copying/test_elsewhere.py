@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 import dask_strata
 from dask_strata.errors import RecordingError
+from dask_strata.recorder.copying.fetch import fetch
 from dask_strata.recorder.copying.sender import READ
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.deployment import Deployment
@@ -134,26 +134,27 @@ def test_a_broken_connection_is_resumed(
 def test_a_copy_without_a_file_that_cannot_be_read_is_incomplete(
     client: Client, runs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The file is named, and the run is kept where it was recorded."""
+    """The file is named, and the run is kept where it was recorded, for `fetch`."""
 
-    def replace(dask_scheduler: Any, run_id: str) -> str:
-        plugin = dask_scheduler.plugins[f"dask-strata-{run_id}"]
-        manifest = plugin.folder / "run.json"
-        manifest.rename(plugin.folder.parent / "run.json")
-        manifest.symlink_to(plugin.folder.parent / "run.json")
-        return str(plugin.folder)
+    def hide(dask_scheduler: Any, run_id: str) -> str:
+        folder = dask_scheduler.plugins[f"dask-strata-{run_id}"].folder
+        (folder / "run.json").rename(folder.parent / "run.json")
+        (folder / "run.json").symlink_to(folder.parent / "run.json")
+        return str(folder)
 
-    def remains(dask_scheduler: Any, folder: str) -> bool:
-        remaining = Path(folder).exists()
-        shutil.rmtree(Path(folder).parent)
-        return remaining
+    def restore(dask_scheduler: Any, folder: str) -> None:
+        (Path(folder).parent / "run.json").replace(Path(folder) / "run.json")
 
     caplog.set_level(logging.WARNING, "dask_strata")
     with dask_strata.record(runs, client=client) as run:
         work(client)
-        folder = client.run_on_scheduler(replace, run_id=run.manifest.run_id)
+        folder = client.run_on_scheduler(hide, run_id=run.manifest.run_id)
     assert "is incomplete: the scheduler cannot read run.json" in caplog.text
-    assert client.run_on_scheduler(remains, folder=folder)
+    client.run_on_scheduler(restore, folder=folder)
+    [copy] = fetch(run.manifest.run_id, runs)
+    assert copy.complete
+    assert_whole(run)
+    wait_until(lambda: traces(client, runs) == [], what="the removal of the run there")
 
 
 def test_the_cluster_is_shut_down_inside_the_block(tmp_path: Path) -> None:

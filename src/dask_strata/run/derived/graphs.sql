@@ -23,3 +23,4 @@ left join client_submissions c
   on c.client = sent.client and c._first_key = sent._first_key and c.time = sent.time
 left join client_graphs g
   on g.client = sent.client and g._first_key = sent._first_key and g.time = sent.time
+order by s.time, s.submission
