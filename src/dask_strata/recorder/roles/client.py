@@ -56,7 +56,7 @@ class ClientRecorder(Source):
         self.leave("closed" if closing else "detached", wait=False)
 
     def after_last_row(self) -> None:
-        """Tell the scheduler that this client writes no more rows."""
+        """Report to the scheduler that this client writes no more rows."""
         if self._notice is not None:
             self._notice.ended()
 

@@ -1,8 +1,8 @@
 """Clients whose rows leave with the scheduler: they end before it closes its connections.
 
 Rows that are sent to the scheduler, or written to a folder that it passes on, are lost after its
-end. Dask does not tell a client that its scheduler is about to close. So such a client subscribes
-to a topic of the run, and the scheduler's recorder logs an event there and waits for the last rows.
+end, and Dask does not announce this end to clients. So such a client subscribes to a topic of the
+run, where the scheduler's recorder logs an event; then it waits for the last rows.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class EndNotice:
     def __init__(self, client: Any, run_id: str, end: Callable[[], None]) -> None:
         self._client, self._topic, self._end = client, client_topic(run_id), end
         client.subscribe_topic(self._topic, self._received)
-        self._tell(records=True)
+        self._report(records=True)
 
     def _received(self, event: Any) -> None:
         _, msg = event
@@ -83,12 +83,12 @@ class EndNotice:
             self._end()
 
     def ended(self) -> None:
-        """Tell the scheduler that the last row is written. Thread-safe; never raises."""
+        """Report that the last row is written. Thread-safe; never raises."""
         with contextlib.suppress(Exception):  # the client or its connection is closed
             self._client.unsubscribe_topic(self._topic)
-        self._tell(records=False)
+        self._report(records=False)
 
-    def _tell(self, *, records: bool) -> None:
+    def _report(self, *, records: bool) -> None:
         msg = {"client": self._client.id, "records": records}
 
         async def log_event() -> None:

@@ -1,4 +1,4 @@
-"""The sources of a scheduler's rows during one recording, and what they take from Dask's calls."""
+"""The sources of a scheduler's rows during one recording, and the rows of Dask's calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
 
 
 class SchedulerSources:
-    """What records one scheduler. Create and start it on the scheduler's event loop.
+    """The recording of one scheduler's state. Create and start it on the scheduler's event loop.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class SchedulerSources:
 
     @property
     def called_per_transition(self) -> Callable[..., None] | None:
-        """What a plugin has to call for each transition, if Dask's log cannot be read."""
+        """The function that a plugin has to call for each transition, if Dask's log cannot be read."""
         transitions = self.transitions
         return transitions.transition if isinstance(transitions, PluginSource) else None
 
