@@ -91,7 +91,7 @@ class SchedulerSources:
 
     @property
     def called_per_transition(self) -> Callable[..., None] | None:
-        """The function that a plugin has to call for each transition, if Dask's log cannot be read."""
+        """The function to call for each transition, if Dask's log cannot be read."""
         transitions = self.transitions
         return transitions.transition if isinstance(transitions, PluginSource) else None
 
