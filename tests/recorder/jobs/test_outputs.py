@@ -186,12 +186,16 @@ def test_pbs():
 
 
 def test_torque():
-    """Torque prints text, and a job that a signal ended failed with that signal."""
+    """Torque prints text; SIGTERM is sent for `qdel` and at the time limit."""
     (row,) = parse_text(QSTAT_TEXT)
     assert picked(row, "job", "state", "signal", "exit_code", "account", "nodes") == [
-        "12", "FAILED", 15, None, "physics", "node1",
+        "12", "CANCELLED", 15, None, "physics", "node1",
     ]  # fmt: skip
     assert row["stop"] == seconds("2016-11-11 17:59:05")
+    (late,) = parse_text(QSTAT_TEXT.replace("walltime = 00:01:00", "walltime = 00:10:02"))
+    assert picked(late, "state", "signal") == ["TIMEOUT", 15]
+    (killed,) = parse_text(QSTAT_TEXT.replace("271", "265"))
+    assert picked(killed, "state", "signal") == ["FAILED", 9]
 
 
 def test_lsf():

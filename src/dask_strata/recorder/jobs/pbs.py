@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import signal
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -86,11 +88,19 @@ def _row(job: str, facts: dict[str, Any]) -> dict[str, Any]:
     hosts = [part.partition("/")[0] for part in str(facts.get("exec_host") or "").split("+")]
     nodes = list(dict.fromkeys(filter(None, hosts)))
     plain = status is not None and 0 <= status < _SIGNALS
+    used_seconds, limit_seconds = (
+        to_seconds(used.get("walltime")),
+        to_seconds(asked.get("walltime")),
+    )
+    state = _STATES.get(letter)
+    if ended:
+        late = (used_seconds or 0) >= (limit_seconds or math.inf)
+        state = _ended_as(status, started, late=late)
     return {
         "job": short_id(job),
         "system": "pbs",
         "name": facts.get("Job_Name"),
-        "state": _ended_as(status, started) if ended else _STATES.get(letter),
+        "state": state,
         "ended": ended,
         "reason": facts.get("comment"),
         "exit_code": status if plain else None,
@@ -104,8 +114,8 @@ def _row(job: str, facts: dict[str, Any]) -> dict[str, Any]:
         "stop": to_ns(facts.get("obittime") or facts.get("comp_time") or facts.get("mtime"), _TIME)
         if ended
         else None,
-        "used_seconds": to_seconds(used.get("walltime")),
-        "time_limit_seconds": to_seconds(asked.get("walltime")),
+        "used_seconds": used_seconds,
+        "time_limit_seconds": limit_seconds,
         "memory_limit_bytes": to_bytes(asked.get("mem")),
         "memory_used_bytes": to_bytes(used.get("mem")),
         "cpus": _number(asked.get("ncpus")),
@@ -122,11 +132,13 @@ def short_id(job: str) -> str:
     return job.partition(".")[0]
 
 
-def _ended_as(status: int | None, started: int | None) -> str | None:
+def _ended_as(status: int | None, started: int | None, *, late: bool) -> str | None:
     if status is None:
         return None if started else "CANCELLED"  # removed from the queue
     if status < 0:
         return _LIMITS.get(status, "FAILED")
+    if status == _SIGNALS + signal.SIGTERM:  # PBS sends it at the time limit and for ``qdel``
+        return "TIMEOUT" if late else "CANCELLED"
     return "FAILED" if status else "COMPLETED"
 
 
