@@ -118,7 +118,7 @@ class _Answers:
             self.hosts.get(address),
             False if absent or why == _NO_IMPORT or not recording else None,
             seen,
-            note="dask-strata is not installed there" if absent else why,
+            note=_NO_IMPORT if absent else why,
         )
 
 
@@ -135,7 +135,7 @@ async def _answers(client: Any, folders: Mapping[str, str]) -> _Answers:
     answer = await _bounded(client.get_versions(check=False, packages=[_PACKAGE]))
     found.versions = answer if isinstance(answer, dict) else {}
     if found.package_versions(None).dask_strata is None and found.versions:
-        found.scheduler = "dask-strata is not installed there"
+        found.scheduler = _NO_IMPORT
     else:
         found.scheduler = _compatible(
             await _bounded(client.run_on_scheduler(partial(scheduler_facts, dict(folders))))
