@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import dask
@@ -9,14 +10,39 @@ from distributed import Client, LocalCluster
 
 from dask_strata import open_run, record
 from dask_strata.recorder.roles.client import ClientRecorder
+from dask_strata.recorder.roles.last_clients import EndNotice, client_topic
 from dask_strata.recorder.session import announced
-from tests.conftest import assert_whole, rows
+from tests.conftest import assert_whole, rows, wait_until
 
 
 async def join_from_afar(client: Client) -> None:
     """Record a client as if it did not see the run's folder."""
     [spec] = (await announced(client)).values()
     ClientRecorder(client, spec | {"folder": "/no such folder"})
+
+
+def test_nothing_is_left_in_a_client_that_stays(runs: Path) -> None:
+    """Neither a subscription nor an object of the recording."""
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster.scheduler_address) as mine,
+        Client(cluster.scheduler_address, set_as_default=False) as other,
+    ):
+        before = dict(other._event_handlers)
+        with record(runs, client=mine, clients="all") as run:
+            other.sync(join_from_afar, other)
+            assert other.submit(abs, -5).result() == 5
+            assert other._event_handlers.keys() - before.keys()
+        wait_until(lambda: other._event_handlers == before, what="the removal of the handler")
+        wait_until(lambda: not ours(), what="the end of the recorders")
+        topic = cluster.scheduler._broker._topics[client_topic(run.manifest.run_id)]
+        assert not topic.subscribers
+        assert_whole(run)
+
+
+def ours() -> list[object]:
+    gc.collect()
+    return [found for found in gc.get_objects() if isinstance(found, (ClientRecorder, EndNotice))]
 
 
 def test_a_shutdown_by_another_client_loses_no_row(runs: Path) -> None:

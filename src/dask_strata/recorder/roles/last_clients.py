@@ -10,9 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 _WAIT_SECONDS = 0.02
+
+#: Delay after which no event of an ended subscription is on its way.
+_FORGET_SECONDS = 2
 
 
 def client_topic(run_id: str) -> str:
@@ -73,20 +77,30 @@ class EndNotice:
     """
 
     def __init__(self, client: Any, run_id: str, end: Callable[[], None]) -> None:
-        self._client, self._topic, self._end = client, client_topic(run_id), end
+        self._client, self._topic = client, client_topic(run_id)
+        self._end: Callable[[], None] | None = end
         client.subscribe_topic(self._topic, self._received)
         self._report(records=True)
 
     def _received(self, event: Any) -> None:
+        if self._end is None:
+            return
         _, msg = event
         if msg.get("end"):
             self._end()
 
     def ended(self) -> None:
         """Report that the last row is written. Thread-safe; never raises."""
-        with contextlib.suppress(Exception):  # the client or its connection is closed
+        self._end = None  # Dask's client refers to this object for some time
+        with contextlib.suppress(Exception):  # the client, its connection or its loop is closed
             self._client.unsubscribe_topic(self._topic)
+            self._client.loop.add_callback(self._forget_later)
         self._report(records=False)
+
+    def _forget_later(self) -> None:
+        """Remove the handler, which Dask keeps; an event that is on its way needs it."""
+        forget = partial(self._client._event_handlers.pop, self._topic, None)  # noqa: SLF001
+        self._client.loop.call_later(_FORGET_SECONDS, forget)
 
     def _report(self, *, records: bool) -> None:
         msg = {"client": self._client.id, "records": records}

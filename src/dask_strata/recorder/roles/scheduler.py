@@ -282,13 +282,12 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         Processes that send their rows to the scheduler have to send the last of them before. If a
         client fetches the run, wait until it has everything: the connections close next.
         """
-        if self._engine is None:
-            return
         if self.recording and self._relayed:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._detach_all(), _LAST_FRAMES_SECONDS)
         await self._end_clients()
-        self._engine.flush()
+        if self._engine is not None:
+            self._engine.flush()
         if self.recording and self._sent.is_asked():
             self._sent.outlives = True
             until = time.monotonic() + CLOSE_SECONDS
@@ -318,12 +317,12 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         reason : str, optional
             Recorded as the scheduler's ``exit_reason``.
         """
-        if not self.recording:
+        if self._engine is None or self._engine.finished:
             return
-        scheduler = self._scheduler
+        scheduler, engine = self._scheduler, self._engine
         await self._detach_all()
         await self._end_clients()
-        await self._started_engine().finish_and_wait(reason)
+        await engine.finish_and_wait(reason)
         if self._upload is not None:
             await self._upload.ended()
         if self._sent.outlives and self._relay is not None:
@@ -339,7 +338,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 
         Dask's registration of a worker refers to the plugin until the worker leaves.
         """
-        if not self._started_engine().ended:
+        if self._engine is None or not self._engine.ended:
             return
         self._engine = self._sources = self._relay = self._upload = None
 
