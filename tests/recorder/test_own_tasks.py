@@ -221,6 +221,8 @@ def test_a_run_of_all_can_be_read_by_client(
     assert other.id in caught.value.hint
     listed = strata("tasks", whole.path, "--client", other.id, "--format", "json", check=True)
     assert listed.stdout.count('"key"') == 5
+    shown = strata("show", whole.path, "--client", other.id, check=True).stdout
+    assert f"dask-strata tasks {whole.path} --client {other.id} --sort" in shown
     ambiguous = strata("show", whole.path, "--client", "Client-")
     assert ambiguous.returncode == 2
     assert "2 clients match Client-." in ambiguous.stderr

@@ -75,8 +75,8 @@ class Summary:
     absent_workers: tuple[AbsentWorkers, ...] = ()
     #: Name of the client whose tasks alone the run shows; None if it has those of all clients.
     client: str | None = None
-    #: Whether the reader selected this client; the run itself may have those of all clients.
-    client_selected: bool = False
+    #: Id of the client that the reader selected; the run itself may have those of all clients.
+    selected_client: str | None = None
 
     @property
     def overhead(self) -> float | None:
@@ -156,7 +156,7 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         jobs=summarize_jobs(run),
         absent_workers=absent_workers(run),
         client=_client(run),
-        client_selected=run.client is not None,
+        selected_client=run.client,
     )
 
 

@@ -300,7 +300,7 @@ def next_commands(path: str, s: Summary) -> Text:
 
 
 def _client_option(s: Summary) -> str:
-    return f" --client {visible(shlex.quote(s.client))}" if s.client and s.client_selected else ""
+    return f" --client {visible(shlex.quote(s.selected_client))}" if s.selected_client else ""
 
 
 def _bars(s: Summary) -> RichTable:

@@ -194,6 +194,8 @@ def test_torque():
     assert row["stop"] == seconds("2016-11-11 17:59:05")
     (late,) = parse_text(QSTAT_TEXT.replace("walltime = 00:01:00", "walltime = 00:10:02"))
     assert picked(late, "state", "signal") == ["TIMEOUT", 15]
+    (large,) = parse_text(QSTAT_TEXT.replace("mem = 1024kb", "mem = 4200mb"))
+    assert picked(large, "state", "signal") == ["OUT_OF_MEMORY", 15]
     (killed,) = parse_text(QSTAT_TEXT.replace("271", "265"))
     assert picked(killed, "state", "signal") == ["FAILED", 9]
 

@@ -35,9 +35,30 @@ def test_nothing_is_left_in_a_client_that_stays(runs: Path) -> None:
             assert other._event_handlers.keys() - before.keys()
         wait_until(lambda: other._event_handlers == before, what="the removal of the handler")
         wait_until(lambda: not ours(), what="the end of the recorders")
-        topic = cluster.scheduler._broker._topics[client_topic(run.manifest.run_id)]
-        assert not topic.subscribers
+        topics = cluster.scheduler._broker._topics
+        wait_until(
+            lambda: client_topic(run.manifest.run_id) not in topics,
+            what="the removal of the events",
+        )
         assert_whole(run)
+
+
+def test_a_client_that_does_not_answer_is_a_loss(runs: Path) -> None:
+    """The recording ends without it, and the others are whole."""
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster.scheduler_address) as mine,
+        Client(cluster.scheduler_address, set_as_default=False) as silent,
+    ):
+        with record(runs, client=mine, clients="all") as run:
+            begun = {"client": silent.id, "records": True}
+            silent.log_event(client_topic(run.manifest.run_id), begun)
+            assert mine.submit(abs, -5).result() == 5
+        lost = rows(run, 'select what, "where" from losses')
+        assert lost == [{"what": "client", "where": silent.id}]
+        assert rows(run, "select * from log_events where topic like 'dask-strata-%'") == []
+        [finding] = run.check().missing
+        assert silent.id in finding.text
 
 
 def ours() -> list[object]:

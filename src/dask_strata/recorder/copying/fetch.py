@@ -131,11 +131,19 @@ async def _fetch(
             found = {run: facts for run, facts in found.items() if run == only}
         if not found:
             raise RecordingError(_nothing(address, only, bool(announced)))
-        return [
-            _already_there(runs, run, facts)
-            or await _fetch_run(connection, runs, Origin(run, address, *_place(facts)), received)
-            for run, facts in found.items()
-        ]
+        copies, problem = [], None
+        for run, facts in found.items():
+            copy = _already_there(runs, run, facts)
+            try:
+                if copy is None:
+                    origin = Origin(run, address, *_place(facts))
+                    copy = await _fetch_run(connection, runs, origin, received)
+                copies.append(copy)
+            except RecordingError as error:
+                problem = error  # the others are copied
+        if problem is not None:
+            raise problem
+        return copies
 
 
 def _reason(error: Exception) -> str:
@@ -157,11 +165,13 @@ def _place(facts: dict[str, Any]) -> tuple[str, str]:
 
 def _already_there(runs: Path, run: str, facts: dict[str, Any]) -> Fetched | None:
     """Return a run that is recorded into this folder of runs, which needs no copy."""
-    folder = runs / copy_name(Path(str(facts.get("folder"))).name)
-    if folder.exists() and folder.resolve() == Path(str(facts.get("folder"))):
-        with contextlib.suppress(StrataError):
-            if Manifest.read(folder).run_id == run:
-                return Fetched(folder, run, complete=bool(facts.get("ended")), n_bytes=0)
+    original = Path(str(facts.get("folder")))
+    folder = runs / copy_name(original.name)
+    with contextlib.suppress(StrataError, OSError):
+        # Another machine may have a copy at the same path.
+        here = Origin.read(folder) is None and folder.samefile(original)
+        if here and Manifest.read(folder).run_id == run:
+            return Fetched(folder, run, complete=bool(facts.get("ended")), n_bytes=0)
     return None
 
 

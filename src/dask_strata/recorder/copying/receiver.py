@@ -72,6 +72,10 @@ class NoSuchRunError(RecordingError):
     """The scheduler has no run with this id any more."""
 
 
+class UnreadError(OSError):
+    """The scheduler cannot read some files of a run; perhaps only now."""
+
+
 class Answer(NamedTuple):
     """The next parts of a run.
 
@@ -192,6 +196,8 @@ async def bring(connection: Connection, bringing: Bringing) -> bool:
 
     Raises
     ------
+    UnreadError
+        The scheduler has sent everything but some files, which it cannot read.
     NoSuchRunError, RefusedError, OSError
         As `Connection.read` and `write_part` raise them.
     """
@@ -208,7 +214,7 @@ async def bring(connection: Connection, bringing: Bringing) -> bool:
             continue
         if answer.ended:
             if answer.unread:
-                raise RefusedError(f"the scheduler cannot read {', '.join(answer.unread)}")
+                raise UnreadError(f"the scheduler cannot read {', '.join(answer.unread)}")
             mark_complete(folder)
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await connection.done(run, stream)
@@ -381,7 +387,8 @@ class Receiver:
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _failed(self, error: Exception) -> None:
-        self.problem = f"{type(error).__name__}: {error}".rstrip(": .")
+        kind = "" if isinstance(error, UnreadError) else f"{type(error).__name__}: "
+        self.problem = f"{kind}{error}".rstrip(": .")
         if not self._logged and not self._ending:
             self._logged = True
             logger.warning(

@@ -56,20 +56,13 @@ class SentRun:
         Name of that machine.
     spooled : bool
         Whether the folder exists only until the run has been fetched.
-
-    Attributes
-    ----------
-    outlives : bool
-        Whether the run can be fetched after its recording has ended: if it is spooled, or while
-        the scheduler closes.
     """
 
     def __init__(self, run_id: str, folder: Path, host: str, *, spooled: bool) -> None:
         self.run_id, self.folder, self.spooled = run_id, folder, spooled
         self.facts: dict[str, Any] = {"folder": str(folder), "host": host, "spooled": spooled}
-        self.outlives = spooled
         self.ended = False
-        self._delivered = False
+        self.all_sent = False
         self._streams: dict[str, dict[str, Position]] = {}
         self._asked: dict[str, float] = {}
 
@@ -91,7 +84,7 @@ class SentRun:
         unread: list[str] = []
         parts = read_growth(self.folder, known, ANSWER_BYTES, ended=ended, unreadable=unread.append)
         known.update({part.name: part.after for part in parts})
-        self._delivered = self._delivered or (ended and not parts and not unread)
+        self.all_sent = self.all_sent or (ended and not parts and not unread)
         return {
             "version": VERSION,
             "parts": [list(part) for part in parts],
@@ -107,7 +100,7 @@ class SentRun:
     async def delivered(self, seconds: float) -> bool:
         """Wait until a client has all of the ended run; return whether one has."""
         until = time.monotonic() + seconds
-        while not self._delivered:
+        while not self.all_sent:
             if not self.is_asked() or time.monotonic() > until:
                 return False
             await asyncio.sleep(0.02)
@@ -194,7 +187,7 @@ class Senders:
     async def _done(self, run: str, stream: str) -> bool:
         """Remove a spooled run that a client has in full, when no other client fetches it."""
         sent = self._runs.get(run)
-        if sent is None or not sent.spooled or not sent.ended:
+        if sent is None or not sent.spooled or not sent.all_sent:
             return False
         if sent.is_asked(but=stream):  # by a client that goes on, or that has just died
             self._scheduler.loop.call_later(_SILENT_SECONDS, self._done, run, stream)

@@ -92,10 +92,15 @@ def _row(job: str, facts: dict[str, Any]) -> dict[str, Any]:
         to_seconds(used.get("walltime")),
         to_seconds(asked.get("walltime")),
     )
+    used_bytes, limit_bytes = to_bytes(used.get("mem")), to_bytes(asked.get("mem"))
     state = _STATES.get(letter)
     if ended:
-        late = (used_seconds or 0) >= (limit_seconds or math.inf)
-        state = _ended_as(status, started, late=late)
+        reached = None
+        if (used_seconds or 0) >= (limit_seconds or math.inf):
+            reached = "TIMEOUT"
+        elif (used_bytes or 0) >= (limit_bytes or math.inf):
+            reached = "OUT_OF_MEMORY"
+        state = _ended_as(status, started, reached)
     return {
         "job": short_id(job),
         "system": "pbs",
@@ -116,8 +121,8 @@ def _row(job: str, facts: dict[str, Any]) -> dict[str, Any]:
         else None,
         "used_seconds": used_seconds,
         "time_limit_seconds": limit_seconds,
-        "memory_limit_bytes": to_bytes(asked.get("mem")),
-        "memory_used_bytes": to_bytes(used.get("mem")),
+        "memory_limit_bytes": limit_bytes,
+        "memory_used_bytes": used_bytes,
         "cpus": _number(asked.get("ncpus")),
         "source": "qstat",
     }
@@ -132,13 +137,13 @@ def short_id(job: str) -> str:
     return job.partition(".")[0]
 
 
-def _ended_as(status: int | None, started: int | None, *, late: bool) -> str | None:
+def _ended_as(status: int | None, started: int | None, reached: str | None) -> str | None:
     if status is None:
         return None if started else "CANCELLED"  # removed from the queue
     if status < 0:
         return _LIMITS.get(status, "FAILED")
-    if status == _SIGNALS + signal.SIGTERM:  # PBS sends it at the time limit and for ``qdel``
-        return "TIMEOUT" if late else "CANCELLED"
+    if status == _SIGNALS + signal.SIGTERM:  # PBS sends it at a limit and for ``qdel``
+        return reached or "CANCELLED"
     return "FAILED" if status else "COMPLETED"
 
 

@@ -35,10 +35,10 @@ class ClientRecorder(Source):
         self._engine = Engine("client", spec["run"], Path(spec["folder"]), settings, send)
         submissions = SubmissionSource(client, code=settings.code)
         self._engine.start(self, submissions, address=client.id)
-        self._notice: EndNotice | None = None
-        if self._engine.uses_loop or spec.get("spooled") or "url" in spec:
-            self._notice = EndNotice(client, spec["run"], self._end_with_scheduler)
         profile(self._engine)
+        if self._engine.uses_loop or spec.get("spooled") or "url" in spec:
+            notice = EndNotice(client, spec["run"], self._end_with_scheduler)
+            self._engine.sources.append(notice)
 
     def facts(self) -> Iterable[Callable[[], None]]:
         """Return the action that gathers facts of the client's process and script."""
@@ -54,11 +54,6 @@ class ClientRecorder(Source):
         # `Client.shutdown` closes the client right after the scheduler.
         closing = self._client.status in {"closing", "closed"}
         self.leave("closed" if closing else "detached", wait=False)
-
-    def after_last_row(self) -> None:
-        """Report to the scheduler that this client writes no more rows."""
-        if self._notice is not None:
-            self._notice.ended()
 
     def end_reason(self) -> str | None:
         """Return ``"closed"`` if the client has closed."""

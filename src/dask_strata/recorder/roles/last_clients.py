@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from dask_strata.recorder.pipeline.source import Source
+
 _WAIT_SECONDS = 0.02
+
+#: Pause between two events that ask clients to end.
+_AGAIN_SECONDS = 0.5
 
 #: Delay after which no event of an ended subscription is on its way.
 _FORGET_SECONDS = 2
@@ -48,23 +54,45 @@ class LastClients:
         client = str(msg.get("client"))
         if msg.get("records") is True:
             self._clients.add(client)
-        else:
-            self.left(client)
+        elif msg.get("records") is False:
+            self._clients.discard(client)
 
-    def left(self, client: str) -> None:
-        """Note that a client has left."""
-        self._clients.discard(client)
+    def _present(self) -> set[str]:
+        # A client that has lost its connection may be back, with the same id.
+        return self._clients.intersection(self._scheduler.clients)
 
-    async def end(self) -> None:
-        """End the recordings of these clients, and wait until each has written its last row."""
-        if self._clients:
-            self._scheduler.log_event(self._topic, {"end": True})
-        while self._clients:  # noqa: ASYNC110  clients also leave without an event
+    async def end(self, seconds: float) -> set[str]:
+        """End the recordings of these clients; return those that did not answer in time.
+
+        They are not waited for a second time.
+
+        Parameters
+        ----------
+        seconds : float
+            Longest time to wait.
+        """
+        until = time.monotonic() + seconds
+        next_event = 0.0
+        while self._present() and time.monotonic() < until:
+            if time.monotonic() >= next_event:  # a subscription may arrive after the first event
+                self._scheduler.log_event(self._topic, {"end": True})
+                next_event = time.monotonic() + _AGAIN_SECONDS
             await asyncio.sleep(_WAIT_SECONDS)
+        silent = self._present()
+        self._clients.clear()
+        return silent
+
+    def remove(self) -> None:
+        """Remove the events from the scheduler, when no client sends one any more."""
+        topics = getattr(getattr(self._scheduler, "_broker", None), "_topics", None)
+        if isinstance(topics, dict):
+            self._scheduler.loop.call_later(_FORGET_SECONDS, topics.pop, self._topic, None)
 
 
-class EndNotice:
+class EndNotice(Source):
     """The client's side: calls a function when the scheduler's recorder ends.
+
+    It is the last source of its engine, as other sources may write files after the last row.
 
     Parameters
     ----------
@@ -83,14 +111,13 @@ class EndNotice:
         self._report(records=True)
 
     def _received(self, event: Any) -> None:
-        if self._end is None:
-            return
         _, msg = event
-        if msg.get("end"):
-            self._end()
+        end = self._end
+        if end is not None and msg.get("end"):
+            end()
 
-    def ended(self) -> None:
-        """Report that the last row is written. Thread-safe; never raises."""
+    def after_last_row(self) -> None:
+        """Report that the last row is written."""
         self._end = None  # Dask's client refers to this object for some time
         with contextlib.suppress(Exception):  # the client, its connection or its loop is closed
             self._client.unsubscribe_topic(self._topic)

@@ -56,8 +56,11 @@ logger = logging.getLogger("dask_strata")
 #: Delay in seconds after which a run that nobody fetches is reported.
 _KEPT_SECONDS = 10
 
-#: Longest delay of a scheduler's close, for the last rows of processes that send them to it.
+#: Longest wait of a closing scheduler for workers and nannies that send their last rows to it.
 _LAST_FRAMES_SECONDS = 3
+
+#: Longest wait for clients, of which each may gather facts for 3 s at its end.
+_LAST_CLIENTS_SECONDS = 4
 
 _ENDED = (Status.closed, Status.failed)
 _CLOSING = (Status.closing, Status.closed)
@@ -288,8 +291,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         await self._end_clients()
         if self._engine is not None:
             self._engine.flush()
-        if self.recording and self._sent.is_asked():
-            self._sent.outlives = True
+        if self.recording and self._sent.spooled and self._sent.is_asked():
             until = time.monotonic() + CLOSE_SECONDS
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.stop("closed"), CLOSE_SECONDS)
@@ -319,13 +321,15 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         """
         if self._engine is None or self._engine.finished:
             return
-        scheduler, engine = self._scheduler, self._engine
+        scheduler, engine, sources = self._scheduler, self._engine, self._sources
         await self._detach_all()
         await self._end_clients()
         await engine.finish_and_wait(reason)
+        if sources is not None:
+            sources.clients.remove()
         if self._upload is not None:
             await self._upload.ended()
-        if self._sent.outlives and self._relay is not None:
+        if self._sent.spooled and self._relay is not None:
             await Senders.of(scheduler).on_thread(self._relay.join, CLOSE_SECONDS)
             self._sent.end()
             scheduler.loop.call_later(_KEPT_SECONDS, self._report_kept)
@@ -355,8 +359,10 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         """End the recordings of clients whose rows leave with this scheduler."""
         if (sources := self._recording_sources()) is None:
             return
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(sources.clients.end(), _LAST_FRAMES_SECONDS)
+        for client in await sources.clients.end(_LAST_CLIENTS_SECONDS):
+            loss = f"the last rows of {client} did not arrive within {_LAST_CLIENTS_SECONDS} s"
+            logger.warning("dask-strata: %s", loss)
+            self._add("losses", what="client", reason=loss, where=client)
 
     async def discard(self) -> None:
         """Remove a run that is spooled for a client, which does not want it any more."""
@@ -367,8 +373,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
 
     def _report_kept(self) -> None:
         """Log where a spooled run is that its client has not fetched."""
-        sent = self._sent
-        if sent.spooled and sent.folder.exists() and not sent.is_asked():
+        if self._sent.folder.exists() and not self._sent.is_asked():
             logger.warning(
                 "dask-strata keeps run %s in %s: its client did not fetch it. While this scheduler "
                 "runs, fetch it with: dask-strata fetch %s -o RUNS",
@@ -404,7 +409,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
             restored.callback(self.__dict__.pop, "transition", None)
             if self._relay is not None:
                 restored.callback(self._relay.close)
-            if not self._sent.outlives:
+            if not self._sent.spooled:
                 restored.callback(Senders.of(scheduler).remove, self.run_id)
             if self._sources is not None:
                 self._sources.detach()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,9 @@ logger = logging.getLogger("dask_strata")
 
 #: Number and duration of waits for the last transitions of a closed scheduler.
 _SETTLE_TRIES, _SETTLE_SECONDS = 25, 0.02
+
+#: Topics of the events between recorders.
+_OWN_TOPIC = re.compile(r"dask-strata-[0-9a-f]{8}(-job|-client)?")
 
 
 class SchedulerSources:
@@ -195,7 +199,6 @@ class SchedulerSources:
     def client_removed(self, client: str) -> None:
         """Record that a client has disconnected."""
         self.add("clients", client=client, action="disconnect")
-        self.clients.left(client)
 
     def restarted(self) -> None:
         """Record a restart of the cluster."""
@@ -217,7 +220,7 @@ class SchedulerSources:
             self._jobs.add_job(msg.get("system"), msg.get("job"))
         elif topic == client_topic(run_id):
             self.clients.logged(msg)
-        else:
+        elif not _OWN_TOPIC.fullmatch(str(topic)):  # those of another recording are no events
             self._events.logged(topic, msg)
 
     def detach(self) -> None:

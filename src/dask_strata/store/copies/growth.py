@@ -132,7 +132,7 @@ def read_growth(
     """
     parts: list[Part] = []
     left = limit_bytes
-    for name in run_files(folder):
+    for name in run_files(folder, unreadable):
         try:
             for part in _of_file(folder, name, seen.get(name), left, ended=ended):
                 parts.append(part)
@@ -146,12 +146,20 @@ def read_growth(
     return parts
 
 
-def run_files(folder: Path) -> Iterator[str]:
-    """Yield the names of a run's files; indexes after the tables that they describe."""
+def run_files(folder: Path, unreadable: Callable[[str], None] = lambda _: None) -> Iterator[str]:
+    """Yield the names of a run's files; indexes after the tables that they describe.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
+    unreadable : callable, optional
+        Called with the name of each folder that exists and cannot be listed.
+    """
     yield MANIFEST
     indexes = []
     for top in FOLDERS:
-        for name in _below(folder, top):
+        for name in _below(folder, unreadable, top):
             if name.endswith(f"/{INDEX}"):
                 indexes.append(name)
             else:
@@ -159,15 +167,19 @@ def run_files(folder: Path) -> Iterator[str]:
     yield from indexes
 
 
-def _below(folder: Path, *names: str) -> Iterator[str]:
-    with suppress(OSError):
+def _below(folder: Path, unreadable: Callable[[str], None], *names: str) -> Iterator[str]:
+    try:
         for name, kind in entries(folder, *names):
             if not _may_copy(name):
                 continue
             if kind == FILE:
                 yield "/".join((*names, name))
             elif kind == FOLDER and len(names) < _DEPTH:
-                yield from _below(folder, *names, name)
+                yield from _below(folder, unreadable, *names, name)
+    except (FileNotFoundError, RefusedError):
+        pass  # it was removed meanwhile, or is a link
+    except OSError:
+        unreadable("/".join(names))
 
 
 def _may_copy(name: str) -> bool:
