@@ -11,6 +11,7 @@ from dask_strata.cli.local import require_folder
 from dask_strata.config import read_settings
 from dask_strata.recorder.copying.fetch import fetch
 from dask_strata.report.words import size, visible
+from dask_strata.run import open_run
 
 #: Time between two lines of progress, in seconds.
 _PROGRESS_SECONDS = 2.0
@@ -45,7 +46,9 @@ def command(target: str, runs: str | None, only: str | None) -> None:
 
     for copy in fetch(target, folder, only=only, received=progress):
         click.echo(visible(str(copy.folder)))
-        if copy.complete:
+        if copy.was_there and open_run(copy.folder).state == "recording":
+            state = "it is being recorded into this folder"
+        elif copy.complete:
             state = "complete"
         else:
             again = f"dask-strata fetch {copy.run} -o {shlex.quote(str(folder))}"

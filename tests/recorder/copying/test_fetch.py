@@ -7,16 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from distributed import Client, LocalCluster
 
 import dask_strata
 from tests.conftest import rows, wait_until
 from tests.support.elsewhere import deployed, files_in, spooled
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 pytestmark = pytest.mark.long
 
@@ -107,6 +105,25 @@ def test_record_names_and_copies_the_run_that_the_script_joined(
         wrong = strata("fetch", address, "--run", "00000000", "-o", other)
         assert (wrong.returncode, wrong.stdout) == (1, "")
         assert "has no run 00000000" in wrong.stderr
+
+
+def test_a_run_that_is_recorded_into_this_folder(tmp_path: Path, strata: Command) -> None:
+    """Nothing is copied, and it is not called complete before it has ended."""
+    with (
+        LocalCluster(
+            n_workers=1, processes=False, protocol="tcp", dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        with dask_strata.record(tmp_path, client=client) as run:
+            files = files_in(str(run.path))
+            for target in (run.manifest.run_id, cluster.scheduler_address):
+                done = strata("fetch", target, "-o", tmp_path, check=True)
+                assert "it is being recorded into this folder" in done.stderr
+                assert done.stdout.strip() == str(run.path)
+            assert files_in(str(run.path)).keys() == files.keys()
+        done = strata("fetch", run.manifest.run_id, "-o", tmp_path, check=True)
+        assert "0 B fetched, complete" in done.stderr
 
 
 def test_errors_of_fetch(client: Client, runs: Path, strata: Command) -> None:

@@ -39,12 +39,15 @@ class Fetched:
         Whether the run has ended and the copy has all of it.
     n_bytes : int
         Bytes that were received now.
+    was_there : bool
+        Whether the folder was the run itself or a whole copy, so that nothing was requested.
     """
 
     folder: Path
     run: str
     complete: bool
     n_bytes: int
+    was_there: bool = False
 
 
 def fetch(
@@ -87,7 +90,7 @@ def fetch(
         )
     origin = _incomplete(runs, target)
     if isinstance(origin, Path):
-        return [Fetched(origin, target, complete=True, n_bytes=0)]
+        return [Fetched(origin, target, complete=True, n_bytes=0, was_there=True)]
     return asyncio.run(_fetch(origin.address, runs, target, received, origin))
 
 
@@ -171,7 +174,7 @@ def _already_there(runs: Path, run: str, facts: dict[str, Any]) -> Fetched | Non
         # Another machine may have a copy at the same path.
         here = Origin.read(folder) is None and folder.samefile(original)
         if here and Manifest.read(folder).run_id == run:
-            return Fetched(folder, run, complete=bool(facts.get("ended")), n_bytes=0)
+            return Fetched(folder, run, bool(facts.get("ended")), 0, was_there=True)
     return None
 
 
