@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -10,8 +11,10 @@ import subprocess
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from distributed.diagnostics.plugin import WorkerPlugin
 
 from dask_strata import Run, open_run
 from dask_strata.analysis.check import MISSING, WHOLE, WHOLE_FOR_TASKS
@@ -101,6 +104,36 @@ def test_a_whole_run(deployment: Deployment, strata: Strata) -> None:
         client.wait_for_workers(1)
         client.submit(abs, -1).result()
         client.shutdown()
+    deployment.processes[0].wait(30)
+    run = deployment.run()
+    assert run.check().grade == WHOLE, run.check().findings
+    assert status(strata, run, "--strict") == 0
+
+
+def test_a_worker_that_hangs_while_it_closes(deployment: Deployment, strata: Strata) -> None:
+    """Its end is on record before it is killed."""
+
+    class Hangs(WorkerPlugin):
+        async def teardown(self, worker: Any) -> None:
+            await asyncio.sleep(600)
+
+    deployment.scheduler(*PRELOAD)
+    deployment.worker("--no-nanny")
+    with deployment.client() as client:
+        client.wait_for_workers(1)
+        client.register_plugin(Hangs())
+        client.submit(abs, -1).result()
+        [pid] = client.run(os.getpid).values()
+        client.run(lambda dask_worker: dask_worker.loop.add_callback(dask_worker.close) and None)
+        [path] = [p for p in deployment.runs.iterdir() if not p.name.startswith(".")]
+        reason = f"select exit_reason from processes where pid = {pid}"
+        wait_until(
+            lambda: rows(open_run(path), reason) == [{"exit_reason": "closed"}], what="the end"
+        )
+        os.kill(pid, signal.SIGKILL)
+        deployment.processes[1].wait(30)
+        client.shutdown()
+    deployment.processes[0].wait(30)
     run = deployment.run()
     assert run.check().grade == WHOLE, run.check().findings
     assert status(strata, run, "--strict") == 0

@@ -242,7 +242,7 @@ import sys, time
 from distributed import Client, LocalCluster, as_completed
 
 def work(i):
-    time.sleep(0.05)
+    time.sleep(0.1)
     return i
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ from dask_strata.recorder.sources.transfers import ShuffleSource, TransferSource
 from dask_strata.recorder.sources.worker_log import MAX_HELD, WorkerLogSource
 
 _ENDED = (Status.closed, Status.failed)
+
+#: Time that a worker without running tasks needs at most to close, if nothing hangs.
+_CLOSING_SECONDS = 1.0
 
 
 class WorkerRecorder(Source):
@@ -58,6 +62,7 @@ class WorkerRecorder(Source):
         self._first_delay = worker.scheduler_delay
         self._address = worker.address
         self._spec = spec
+        self._hangs_from: float | None = None
         settings = read_settings(understood(spec["settings"])[0])
         logs = follow(
             (worker.state, "log"),
@@ -143,8 +148,21 @@ class WorkerRecorder(Source):
             self._worker.loop.add_callback(self._worker.log_event, topic, job)
 
     def end_reason(self) -> str | None:
-        """Return ``"closed"`` if the worker has closed."""
-        return "closed" if self._worker.status in _ENDED else None
+        """Return ``"closed"`` if the worker has closed, or hangs while it closes.
+
+        A worker and its nanny that close at the same time may wait for each other, until the nanny
+        kills the process.
+        """
+        status, state = self._worker.status, self._worker.state
+        if status in _ENDED:
+            return "closed"
+        if status is not Status.closing or state.executing or state.long_running:
+            self._hangs_from = None
+            return None
+        now = time.monotonic()
+        if self._hangs_from is None:
+            self._hangs_from = now + _CLOSING_SECONDS
+        return "closed" if now >= self._hangs_from else None
 
     def detach(self) -> None:
         """Record the last log entries and counts, and restore the worker's own objects."""
