@@ -149,13 +149,25 @@ def everywhere(client: Client, folder: Path) -> dict[str, Any]:
     }
 
 
+#: Objects in this process that Dask has kept since the tests of other files.
+_earlier: Counter[str] = Counter()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _objects_of_other_files() -> None:
+    _earlier.clear()
+    _earlier.update(traces("")["objects"])
+
+
 def assert_no_trace(after: dict[str, Any]) -> None:
     """Assert that no name or object of the recorder is in any process, and logs are Dask's."""
-    every = [after["scheduler"], after["client"], *after["workers"].values()]
-    every += after["nannies"].values()
-    for state in every:
-        for name in ("threads", "files", "objects"):
+    here = [after["scheduler"], after["client"], *after["nannies"].values()]
+    for state in [*here, *after["workers"].values()]:
+        for name in ("threads", "files"):
             assert state[name] == []
+    for state in here:
+        assert Counter(state["objects"]) - _earlier == Counter()
+    assert [state["objects"] for state in after["workers"].values()] == [[]] * len(after["workers"])
     assert not re.findall(r".{0,200}strata.{0,100}", repr(after))
     assert after["scheduler"]["log"][0] == "collections.deque"
     assert after["scheduler"]["log"][1] == dask.config.get("distributed.admin.low-level-log-length")
