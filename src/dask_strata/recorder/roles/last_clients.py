@@ -107,6 +107,7 @@ class EndNotice(Source):
     def __init__(self, client: Any, run_id: str, end: Callable[[], None]) -> None:
         self._client, self._topic = client, client_topic(run_id)
         self._end: Callable[[], None] | None = end
+        self._in_order = asyncio.Lock()  # two calls may use two connections
         client.subscribe_topic(self._topic, self._received)
         self._report(records=True)
 
@@ -134,7 +135,8 @@ class EndNotice(Source):
 
         async def log_event() -> None:
             with contextlib.suppress(Exception):  # the scheduler has closed
-                await self._client.scheduler.log_event(topic=self._topic, msg=msg)
+                async with self._in_order:
+                    await self._client.scheduler.log_event(topic=self._topic, msg=msg)
 
         coroutine = log_event()
         try:
