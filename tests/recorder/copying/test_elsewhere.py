@@ -149,7 +149,7 @@ def test_a_copy_without_a_file_that_cannot_be_read_is_incomplete(
     with dask_strata.record(runs, client=client) as run:
         work(client)
         folder = client.run_on_scheduler(hide, run_id=run.manifest.run_id)
-    assert "is incomplete: the scheduler cannot read run.json" in caplog.text
+    assert "is incomplete: the scheduler cannot read 'run.json'" in caplog.text
     client.run_on_scheduler(restore, folder=folder)
     [copy] = fetch(run.manifest.run_id, runs)
     assert copy.complete

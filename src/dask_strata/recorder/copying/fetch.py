@@ -134,7 +134,8 @@ async def _fetch(
             found = {run: facts for run, facts in found.items() if run == only}
         if not found:
             raise RecordingError(_nothing(address, only, bool(announced)))
-        copies, problem = [], None
+        copies = list[Fetched]()
+        problem: RecordingError | None = None
         for run, facts in found.items():
             copy = _already_there(runs, run, facts)
             try:
@@ -143,9 +144,11 @@ async def _fetch(
                     copy = await _fetch_run(connection, runs, origin, received)
                 copies.append(copy)
             except RecordingError as error:
-                problem = error  # the others are copied
+                problem = problem or error
         if problem is not None:
-            raise problem
+            copied = ", ".join(copy.run for copy in copies)
+            others = f" The scheduler's other runs are here: {copied}." if copied else ""
+            raise RecordingError(problem.message, hint=f"{problem.hint or ''}{others}".strip())
         return copies
 
 

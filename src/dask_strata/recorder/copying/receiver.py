@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dask_strata.errors import RecordingError
-from dask_strata.recorder.copying.sender import ANSWER_BYTES, DONE, READ, RUNS
+from dask_strata.recorder.copying.sender import ANSWER_BYTES, DONE, MAX_NAMED, READ, RUNS
 from dask_strata.store.copies.growth import Part, positions, write_part
 from dask_strata.store.copies.origin import Origin, mark_complete
 from dask_strata.store.limits import NAME_CHARACTERS, PAYLOAD_BYTES
@@ -86,7 +86,7 @@ class Answer(NamedTuple):
     ended : bool
         Whether the recording has ended.
     unread : list of str
-        Some of the files that the scheduler cannot read.
+        Some of the files that the scheduler cannot read, printable.
     """
 
     parts: list[Part]
@@ -149,12 +149,13 @@ class Connection:
         try:
             parts = [Part(*fields) for fields in answer.get("parts") or ()]
             size = sum(len(part.data) for part in parts)
+            # The names are printed, and may contain anything.
+            unread = [ascii(name)[:NAME_CHARACTERS] for name in list(answer.get("unread") or ())]
         except TypeError:
             raise RefusedError("the scheduler's answer is not of the expected form") from None
         if size > PAYLOAD_BYTES + 2 * ANSWER_BYTES:
             raise RefusedError("the scheduler sent more bytes than requested")
-        unread = [str(name)[:NAME_CHARACTERS] for name in answer.get("unread") or ()]
-        return Answer(parts, bool(answer.get("ended")), unread)
+        return Answer(parts, bool(answer.get("ended")), unread[:MAX_NAMED])
 
     async def done(self, run: str, stream: str) -> None:
         """Report that the run was received in full; a spooled one is then removed there."""

@@ -31,8 +31,8 @@ ANSWER_BYTES = 2 << 20
 #: Streams of one run whose positions are remembered; an older one has to send its own again.
 _STREAMS = 16
 
-#: Files that cannot be read, of which an answer has the names.
-_NAMED = 10
+#: Files that cannot be read of which an answer has the names.
+MAX_NAMED = 10
 
 #: A client that sent no request for this long, in seconds, has stopped.
 _SILENT_SECONDS = 3
@@ -89,7 +89,7 @@ class SentRun:
             "version": VERSION,
             "parts": [list(part) for part in parts],
             "ended": ended,
-            "unread": unread[:_NAMED],
+            "unread": unread[:MAX_NAMED],
         }
 
     def is_asked(self, *, but: str | None = None) -> bool:
