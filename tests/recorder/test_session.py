@@ -149,7 +149,7 @@ def everywhere(client: Client, folder: Path) -> dict[str, Any]:
     }
 
 
-#: Objects in this process that Dask has kept since the tests of other files.
+#: Objects in this process that are left of the tests of other files.
 _earlier: Counter[str] = Counter()
 
 

@@ -88,10 +88,8 @@ def _row(job: str, facts: dict[str, Any]) -> dict[str, Any]:
     hosts = [part.partition("/")[0] for part in str(facts.get("exec_host") or "").split("+")]
     nodes = list(dict.fromkeys(filter(None, hosts)))
     plain = status is not None and 0 <= status < _SIGNALS
-    used_seconds, limit_seconds = (
-        to_seconds(used.get("walltime")),
-        to_seconds(asked.get("walltime")),
-    )
+    used_seconds = to_seconds(used.get("walltime"))
+    limit_seconds = to_seconds(asked.get("walltime"))
     used_bytes, limit_bytes = to_bytes(used.get("mem")), to_bytes(asked.get("mem"))
     state = _STATES.get(letter)
     if ended:

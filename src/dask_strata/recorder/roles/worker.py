@@ -32,7 +32,7 @@ from dask_strata.recorder.sources.worker_log import MAX_HELD, WorkerLogSource
 
 _ENDED = (Status.closed, Status.failed)
 
-#: Time that a worker without running tasks needs at most to close, if nothing hangs.
+#: A worker without running tasks that has been closing for so many seconds is taken to hang.
 _CLOSING_SECONDS = 1.0
 
 
