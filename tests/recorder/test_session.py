@@ -149,7 +149,8 @@ def everywhere(client: Client, folder: Path) -> dict[str, Any]:
     }
 
 
-#: Objects in this process that are left of the tests of other files.
+#: Recorders of closed schedulers of other files' tests: Dask keeps schedulers in this process, also
+#: without a recording.
 _earlier: Counter[str] = Counter()
 
 
