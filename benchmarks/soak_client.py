@@ -85,7 +85,7 @@ def main() -> None:
 
     with Client(options.scheduler) as client:
         client.wait_for_workers(options.workers, timeout=120)
-        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        workers = sorted(client.nthreads())
         processes = {
             "scheduler": [client.run_on_scheduler(os.getpid)],
             "worker": [client.run(os.getpid)[w] for w in workers],

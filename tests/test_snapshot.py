@@ -104,7 +104,7 @@ def test_tasks_and_workers_while_tasks_run(client: Client) -> None:
     assert tasks["after-1"].n_dependencies == 2
 
     workers = {worker.address: worker for worker in snapshot.workers}
-    assert set(workers) == set(client.scheduler_info()["workers"])
+    assert set(workers) == set(client.nthreads())
     on = workers[running.worker or ""]
     assert (on.processing, on.n_processing) == (("held-1",), 1)
     assert (on.nthreads, on.status) == (1, "running")
@@ -219,7 +219,7 @@ def test_a_snapshot_is_bounded_with_a_warning(client: Client) -> None:
 def test_keys_of_workers_are_within_the_limit_too(client: Client) -> None:
     """The limit bounds the listed keys that workers process, but not their counts."""
     blocked = [client.submit(hold, "one began", "all go on", i, key=f"h-{i}") for i in range(2)]
-    address = next(iter(client.scheduler_info()["workers"]))
+    address = next(iter(client.nthreads()))
     more = [client.submit(after, i, key=f"m-{i}", workers=address) for i in range(20)]
     wait_until(lambda: dask_strata.live(client).states == {"processing": 22}, what="all to begin")
     with pytest.warns(UserWarning, match="Only the first 5"):

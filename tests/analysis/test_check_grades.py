@@ -46,7 +46,7 @@ def killed(deployment: Deployment, *, idle: bool) -> Run:
             [path] = [p for p in deployment.runs.iterdir() if not p.name.startswith(".")]
             wait_until(lambda: rows(open_run(path), DONE)[0]["n"] == N, what="the rows")
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not client.scheduler_info()["workers"], what="the removal")
+        wait_until(lambda: not client.nthreads(), what="the removal")
     deployment.processes[1].wait(30)
     return deployment.run()
 

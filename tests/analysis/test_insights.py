@@ -260,7 +260,7 @@ def nap(*_: Any) -> tuple[float, float]:
 @pytest.mark.long
 def test_imbalance_of_a_cluster(client: Client, tmp_path: Path) -> None:
     """Tasks wait behind others on one of two workers; a chain of tasks has nothing that waits."""
-    chosen = min(client.scheduler_info()["workers"])
+    chosen = min(client.nthreads())
     with dask_strata.record(tmp_path / "crowd", client=client) as run:
         tasks = [client.submit(nap, n, pure=False, workers=[chosen]) for n in range(10)]
         times = client.gather(tasks)
@@ -268,7 +268,7 @@ def test_imbalance_of_a_cluster(client: Client, tmp_path: Path) -> None:
     last = max(stop for _, stop in times)
     # Both threads of the other worker are idle: they count while as many tasks have not begun.
     truth = (starts[-2] - starts[1]) * 2 + starts[-1] - starts[-2]
-    name = client.scheduler_info()["workers"][chosen]["name"]
+    name = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.workers[chosen].name)
     summary = summarize(run)
     found = one(summary, f"mostly on worker {name}")
     assert found.seconds == pytest.approx(truth / 4, abs=0.3)

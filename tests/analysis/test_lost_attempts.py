@@ -107,7 +107,7 @@ def test_only_unexpected_ends_are_faults(
     with dask_strata.record(runs, client=client) as run:
         tasks = [client.submit(work, folder, f"t{n}", pure=False) for n in range(N_TASKS)]
         wait_until(lambda: len(began(folder)) == N_TASKS, what="all tasks to begin")
-        end(client, cluster, min(client.scheduler_info()["workers"]))
+        end(client, cluster, min(client.nthreads()))
         client.gather(tasks)
     again = sum(n > 1 for n in began(folder).values())
     assert again

@@ -61,9 +61,7 @@ def test_the_path_waits_for_the_removal_of_a_silent_worker(runs: Path, tmp_path:
         [address] = [worker for worker, pid in workers.items() if pid == first]
         os.kill(first, signal.SIGSTOP)
         stopped = time.time()
-        wait_until(
-            lambda: address not in client.scheduler_info()["workers"], what="Dask to remove it"
-        )
+        wait_until(lambda: address not in client.nthreads(), what="Dask to remove it")
         removed = time.time()
         (tmp_path / "go").touch()
         task.result(timeout=60)

@@ -217,7 +217,7 @@ def _compared(folder: Path) -> str:
 
 def test_a_recorded_phase_that_did_not_occur_is_zero(client: Client, runs: Path) -> None:
     """Tasks without dependencies fetched for 0 s; the others as long as Dask's startstops show."""
-    first, second = sorted(client.scheduler_info()["workers"])
+    first, second = sorted(client.nthreads())
     with record(runs=runs):
         made = client.submit(bytes, 20_000_000, workers=[first], key="made-1")
         alone = client.submit(sum, [1, 2], workers=[first], key="alone-1")

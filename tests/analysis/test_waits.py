@@ -121,7 +121,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ) as cluster,
         Client(cluster) as client,
     ):
-        a, b = sorted(client.scheduler_info()["workers"])
+        a, b = sorted(client.nthreads())
         with dask_strata.record(folder / "fetch", client=client) as run:
             results = [
                 client.submit(Slow, folder, n, key=n, workers=[a], pure=False) for n in ("x", "y")
@@ -180,7 +180,7 @@ def queued(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        a, b = sorted(client.scheduler_info()["workers"])
+        a, b = sorted(client.nthreads())
         with dask_strata.record(folder / "run", client=client) as run:
             result = client.submit(Slow, folder, "x", key="x", workers=[a], pure=False)
             wait(result)

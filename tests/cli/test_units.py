@@ -85,7 +85,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Client(cluster) as client,
         dask_strata.record(folder / "runs", client=client) as run,
     ):
-        workers = list(client.scheduler_info()["workers"])
+        workers = list(client.nthreads())
         blocks = [
             client.submit(make_block, n, key=f"block-{n}", workers=[workers[0]], pure=False)
             for n in (1, 20, 90)

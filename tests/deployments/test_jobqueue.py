@@ -70,7 +70,7 @@ _TIME_LIMIT = (
             client.wait_for_workers(1, timeout=60)
             total = client.submit(sum, client.map(double, range(40))).result()
             unending = client.submit(time.sleep, 600)
-            while client.scheduler_info()["workers"]:
+            while client.nthreads():
                 time.sleep(0.1)
             made.scale(0)
             del unending

@@ -201,7 +201,7 @@ if __name__ == "__main__":
         client.log_event("notes", [["password", "@event-pair@"], ["n", 1]])
         client.log_event("notes", {"text": hidden["event-hidden"]})
         client.log_event("https://me:@event-topic@@host/", {"n": 1})
-        (worker,) = client.scheduler_info()["workers"]
+        (worker,) = client.nthreads()
         client.log_event(worker, {
             "action": "closing-worker", "reason": "lost https://me:@event-reason@@host/",
         })

@@ -182,7 +182,7 @@ def workflow(client: Client, folder: Path) -> dict[str, Any]:
     """Do odd work, and return the results and exceptions that a user sees."""
     folder.mkdir()
     results: dict[str, Any] = {}
-    a, b = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    a, b = sorted(client.nthreads())
     futures = [client.submit(inc, i, key=key, workers=[a]) for i, key in enumerate(KEYS)]
     results["keys"] = client.gather(futures)
     results["consumer"] = client.submit(total, *futures, key="consumer", workers=[b]).result()

@@ -296,14 +296,12 @@ def test_a_nanny_whose_worker_restarts_at_the_end_detaches(
 ) -> None:
     """The scheduler cannot reach a nanny without a worker: the nanny checks the announcement."""
     monkeypatch.setattr("dask_strata.recorder.plugins._REMOVAL_SECONDS", 1)
-    victim = next(iter(client.scheduler_info()["workers"]))
+    victim = next(iter(client.nthreads()))
     pid = client.run(os.getpid, workers=[victim])[victim]
     with record(runs, client=client) as run:
         compute(client, "one")
         os.kill(pid, 9)
-        wait_until(
-            lambda: victim not in client.scheduler_info()["workers"], what="the end of the worker"
-        )
+        wait_until(lambda: victim not in client.nthreads(), what="the end of the worker")
     client.wait_for_workers(2)
     assert_nothing_left(client, runs)
     compute(client, "two")

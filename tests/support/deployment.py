@@ -118,5 +118,6 @@ class Deployment:
 
 def workers_of(client: Client) -> dict[str, str]:
     """Return the addresses of the connected workers by name."""
-    info = client.scheduler_info()
-    return {worker["name"]: address for address, worker in info["workers"].items()}
+    return client.run_on_scheduler(
+        lambda dask_scheduler: {ws.name: ws.address for ws in dask_scheduler.workers.values()}
+    )

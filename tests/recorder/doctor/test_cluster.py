@@ -27,7 +27,7 @@ _OTHER = "def dask_setup(server):\n    pass\n"
 def diagnose(strata: Strata, deployment: Deployment, status: int, workers: int) -> dict[str, Any]:
     """Return the diagnosis of a cluster with so many workers, through its scheduler file."""
     with deployment.client() as client:
-        wait_until(lambda: len(client.scheduler_info()["workers"]) == workers, what="the workers")
+        wait_until(lambda: len(client.nthreads()) == workers, what="the workers")
     done = strata("doctor", deployment.file, "--format", "json")
     assert done.returncode == status, done.stdout + done.stderr
     return dict(json.loads(done.stdout))
