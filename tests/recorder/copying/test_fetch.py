@@ -158,35 +158,36 @@ def hostile(dask_scheduler: Any, name: str) -> None:
     dask_scheduler.task_metadata["dask-strata-runs"] = {"0a1b2c3d": facts}
 
 
-def two_runs(dask_scheduler: Any) -> None:
-    """Announce two runs: the first is hostile, the second one file long."""
+def three_runs(dask_scheduler: Any) -> None:
+    """Announce three runs: the second is one file long, the others are hostile."""
     asked = []
 
     async def read(run: str, **_: Any) -> dict[str, Any]:
         asked.append(run)
-        name = "../planted" if run == "0a1b2c3d" else "segments/worker-00000000.seg"
+        name = "segments/worker-00000000.seg" if run == "1a1b2c3d" else "../planted"
         parts = [] if asked.count(run) > 1 else [[name, 0, b"", 0, 0]]
         return {"parts": parts, "ended": True}
 
     dask_scheduler.handlers["dask-strata-read"] = read
     dask_scheduler.task_metadata["dask-strata-runs"] = {
         run: {"folder": f"/x/2026-{run}", "host": "x", "spooled": False}
-        for run in ("0a1b2c3d", "1a1b2c3d")
+        for run in ("0a1b2c3d", "1a1b2c3d", "2a1b2c3d")
     }
 
 
 def test_a_run_that_cannot_be_fetched_does_not_stop_the_others(
     client: Client, runs: Path, strata: Command
 ) -> None:
-    """The error is that of the first, and names the others."""
-    client.run_on_scheduler(two_runs)
+    """The error is that of the first, and names the other incomplete run and the whole one."""
+    client.run_on_scheduler(three_runs)
     try:
         done = strata("fetch", client.scheduler.address, "-o", runs)
     finally:
         client.run_on_scheduler(harmless)
     assert done.returncode == 1
     assert "The copy of run 0a1b2c3d" in done.stderr
-    assert "other runs are here: 1a1b2c3d" in done.stderr
+    assert "Also not copied in full: 2a1b2c3d." in done.stderr
+    assert "other runs are here: 1a1b2c3d." in done.stderr
     assert (runs / "2026-1a1b2c3d" / "segments" / "worker-00000000.seg").is_file()
     assert not list(runs.parent.rglob("planted"))
 

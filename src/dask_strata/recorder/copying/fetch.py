@@ -135,7 +135,7 @@ async def _fetch(
         if not found:
             raise RecordingError(_nothing(address, only, bool(announced)))
         copies = list[Fetched]()
-        problem: RecordingError | None = None
+        problems = dict[str, RecordingError]()
         for run, facts in found.items():
             copy = _already_there(runs, run, facts)
             try:
@@ -144,12 +144,21 @@ async def _fetch(
                     copy = await _fetch_run(connection, runs, origin, received)
                 copies.append(copy)
             except RecordingError as error:
-                problem = problem or error
-        if problem is not None:
-            copied = ", ".join(copy.run for copy in copies)
-            others = f" The scheduler's other runs are here: {copied}." if copied else ""
-            raise RecordingError(problem.message, hint=f"{problem.hint or ''}{others}".strip())
+                problems[run] = error
+        if problems:
+            raise _failed(problems, copies)
         return copies
+
+
+def _failed(problems: dict[str, RecordingError], copies: list[Fetched]) -> RecordingError:
+    """Return the first problem, with the names of the scheduler's other runs in its hint."""
+    first, *others = problems
+    hints = [problems[first].hint or ""]
+    if others:
+        hints.append(f"Also not copied in full: {', '.join(others)}.")
+    if copies:
+        hints.append(f"The scheduler's other runs are here: {', '.join(c.run for c in copies)}.")
+    return RecordingError(problems[first].message, hint=" ".join(filter(None, hints)))
 
 
 def _reason(error: Exception) -> str:

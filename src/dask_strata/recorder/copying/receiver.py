@@ -149,13 +149,14 @@ class Connection:
         try:
             parts = [Part(*fields) for fields in answer.get("parts") or ()]
             size = sum(len(part.data) for part in parts)
-            # The names are printed, and may contain anything.
-            unread = [ascii(name)[:NAME_CHARACTERS] for name in list(answer.get("unread") or ())]
+            names = list(answer.get("unread") or ())[:MAX_NAMED]
         except TypeError:
             raise RefusedError("the scheduler's answer is not of the expected form") from None
         if size > PAYLOAD_BYTES + 2 * ANSWER_BYTES:
             raise RefusedError("the scheduler sent more bytes than requested")
-        return Answer(parts, bool(answer.get("ended")), unread[:MAX_NAMED])
+        # The names are printed, and may contain anything.
+        unread = [ascii(name)[:NAME_CHARACTERS] for name in names]
+        return Answer(parts, bool(answer.get("ended")), unread)
 
     async def done(self, run: str, stream: str) -> None:
         """Report that the run was received in full; a spooled one is then removed there."""
