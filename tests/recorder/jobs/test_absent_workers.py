@@ -58,6 +58,15 @@ def recorded(runs: Path) -> Run:
     return run
 
 
+def ended(runs: Path) -> Run:
+    """Return the run once all processes have written their ends.
+
+    The end of a recording does not wait for a nanny that failed: the scheduler does not know it.
+    """
+    wait_until(lambda: recorded(runs).state == "complete", what="the end of the run")
+    return recorded(runs)
+
+
 async def fail_to_start(cls: type, address: str, **options: Any) -> None:
     """Start a worker or nanny, which must fail."""
     with pytest.raises(RuntimeError, match="failed to start"):
@@ -119,10 +128,11 @@ def test_requested(cluster, runs):
 @pytest.mark.long
 def test_not_started(cluster, runs, strata):
     """A nanny that cannot start its worker reports the error, and the first screen shows it."""
-    with Client(cluster) as client, dask_strata.record(runs, client=client) as run:
+    with Client(cluster) as client, dask_strata.record(runs, client=client):
         client.sync(
             fail_to_start, Nanny, cluster.scheduler.address, name="b", worker_class=NoLicence
         )
+    run = ended(runs)
     assert absent(run) == [("start failed", "b", "RuntimeError: no licence on this host")]
     shown = strata("show", run.path, check=True).stdout
     assert (
@@ -160,10 +170,10 @@ def test_a_worker_that_stays_keeps_no_recorder(cluster, runs):
 @pytest.mark.long
 def test_a_process_that_ends_while_it_starts(cluster, runs):
     """A worker whose process ends by itself is named, with its exit status."""
-    with Client(cluster) as client, dask_strata.record(runs, client=client) as run:
+    with Client(cluster) as client, dask_strata.record(runs, client=client):
         client.sync(fail_to_start, Nanny, cluster.scheduler.address, worker_class=Dying)
     reason = "its process exited with status 3 before it connected"
-    (found,) = absent_workers(run)
+    (found,) = absent_workers(ended(runs))
     assert (found.cause, found.reason) == ("start failed", reason)
 
 
