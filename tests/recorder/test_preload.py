@@ -168,6 +168,21 @@ def test_workers_come_late_leave_and_are_retired(deployment: Deployment) -> None
     assert [(r["prefix"], r["worker"]) for r in lost] == [("slow", addresses["first"])]
 
 
+def test_a_worker_without_a_name_has_its_address_and_its_nanny_none(
+    deployment: Deployment,
+) -> None:
+    """Dask names such a worker by its address; its nanny has no name."""
+    deployment.scheduler(*PRELOAD)
+    deployment.worker()
+    with deployment.client() as client:
+        client.wait_for_workers(1)
+        [address] = client.nthreads()
+    run = deployment.run()
+    found = rows(run, "select name from processes where role in ('nanny', 'worker') order by role")
+    assert [row["name"] for row in found] == [None, address]
+    assert rows(run, "select count(*) as n from worker_events where name = 'None'") == [{"n": 0}]
+
+
 def test_a_worker_that_is_killed_is_restarted_by_its_nanny(deployment: Deployment) -> None:
     """SIGKILL, the lost attempts and the new process are recorded, and the result is right."""
     deployment.scheduler(*PRELOAD)

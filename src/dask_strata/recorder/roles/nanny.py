@@ -50,7 +50,7 @@ class NannyRecorder(Source):
         self._spec = spec
         # Without waiting for the first sample: the process may have ended by then.
         self._watch()
-        engine.start(self, address=nanny.address, name=str(nanny.name))
+        engine.start(self, address=nanny.address, name=_name(nanny))
         self._darshan = DarshanEnvironment(nanny, engine)
         # An instance attribute shadows the nanny's method, which starts a process of the worker.
         self.shadowed = vars(nanny).get("instantiate")
@@ -152,7 +152,7 @@ class NannyRecorder(Source):
             "worker_events",
             time=now_ns(),
             worker=self._address,
-            name=str(self._nanny.name),
+            name=_name(self._nanny),
             action=action,
             reason=reason,
         )
@@ -166,6 +166,11 @@ class NannyRecorder(Source):
             await self._engine.finish_and_wait("detached")
         elif self._engine.sink.transport == "comm":
             await self._engine.finish_and_wait("closed")
+
+
+def _name(nanny: Any) -> str | None:
+    """Return the name of a nanny; None if it has none, as its worker is named by its address."""
+    return None if nanny.name is None else str(nanny.name)
 
 
 def _describe_error(error: BaseException) -> str:
