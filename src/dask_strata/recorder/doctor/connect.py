@@ -55,6 +55,7 @@ async def _diagnose(address: str, seconds: float) -> Diagnosis:
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         raise _unreachable(address, str(error) or type(error).__name__) from error
     finally:
+        # The diagnosis counts: a client that cannot be closed changes nothing of it.
         with contextlib.suppress(Exception):
             await asyncio.wait_for(client.close(), _CLOSE_SECONDS)
 

@@ -105,6 +105,7 @@ def _update() -> None:
 
 
 def _pending_update(_: Any) -> int:
+    # Python calls this between two lines of Dask, where nothing may be raised.
     with contextlib.suppress(Exception):
         _update()
     return 0
