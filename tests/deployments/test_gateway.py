@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -91,12 +93,21 @@ def gateway(
             stderr=out,
         )
     try:
-        wait_until(
-            lambda: b"started" in log.read_bytes() or server.poll() is not None, what="the gateway"
-        )
-        yield place, f"http://127.0.0.1:{names['proxy']}", server
+        address = f"http://127.0.0.1:{names['proxy']}"
+        wait_until(lambda: _answers(address) or server.poll() is not None, what="the gateway")
+        assert server.poll() is None, log.read_text()
+        yield place, address, server
     finally:
         terminate(server)
+
+
+def _answers(address: str) -> bool:
+    """Whether the proxy listens and already knows the way to the gateway's server."""
+    try:
+        with urlopen(f"{address}/api/health", timeout=5) as response:
+            return bool(response.status == HTTPStatus.OK)
+    except OSError:
+        return False
 
 
 def test_the_ignored_preload_is_diagnosed_and_the_recipe_records(
