@@ -233,8 +233,7 @@ def test_scheduler_is_killed(outside: Cluster) -> None:
     else:
         assert (tasks["n"], reported) == (4_000, [])
     for worker in outside.workers:
-        worker.terminate()
-        worker.wait(timeout=30)
+        terminate(worker)
 
 
 GROUP = """

@@ -33,6 +33,7 @@ from tests.recorder.sources.measured_tasks import (
     write_and_wait,
     write_pieces,
 )
+from tests.support.processes import terminate
 
 pytestmark = needs_accounting
 
@@ -240,8 +241,7 @@ def test_a_kernel_without_accounting_of_threads(runs: Path, tmp_path: Path) -> N
                 client.submit(write_pieces, str(tmp_path / "new"), 5, key="writes").result()
                 client.submit(nothing, key="rests").result()
         finally:
-            process.terminate()
-            process.wait()
+            terminate(process)
     (found,) = attempts(run, "writes")
     assert [found[name] for name in MEASURES[1:7]] == [None] * 6
     assert found["cpu_seconds"] is not None
