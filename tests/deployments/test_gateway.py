@@ -102,7 +102,7 @@ def gateway(
 
 
 def _answers(address: str) -> bool:
-    """Whether the proxy listens and already knows the way to the gateway's server."""
+    """Return whether the proxy listens and knows the way to the gateway's server."""
     try:
         with urlopen(f"{address}/api/health", timeout=5) as response:
             return bool(response.status == HTTPStatus.OK)

@@ -18,7 +18,6 @@ import pytest
 from dask_strata import Run
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.support.deployment import PRELOAD, Deployment, workers_of
-from tests.support.processes import ends
 
 pytestmark = pytest.mark.long
 
@@ -118,6 +117,7 @@ def test_a_deployment_by_hand_is_recorded_with_an_unchanged_client(
 
 def test_workers_come_late_leave_and_are_retired(deployment: Deployment) -> None:
     """Starts and ends of workers are recorded with reasons, and the result is right."""
+    deployment.environment["PYTHONFAULTHANDLER"] = "1"
     deployment.scheduler(*PRELOAD)
     first = deployment.worker("--name", "first", "--no-nanny")
     go = deployment.folder / "go"
@@ -138,8 +138,7 @@ def test_workers_come_late_leave_and_are_retired(deployment: Deployment) -> None
         first.terminate()  # it executes a task, which moves to the other worker
         wait_until(lambda: set(workers_of(client)) == {"late"}, what="the end of the first worker")
         go.touch()
-        # Dask itself hangs now and then after the signal (see `Deployment.end`).
-        assert not ends(first) or first.returncode == 0
+        assert not deployment.ended_by_signal(first) or first.returncode == 0
         assert sum(client.gather(slow)) == 1
         assert sum(client.gather(held)) == 190
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from distributed import Client
 from distributed.core import rpc
 
+import dask_strata
 from dask_strata import Run
 from tests.conftest import runs_in, wait_until
 from tests.support.processes import ends
@@ -84,9 +86,28 @@ class Deployment:
             if not ends(process):
                 pytest.fail(f"{process.args} did not end:\n{self.output()}")
 
+    def ended_by_signal(self, worker: Process, seconds: float = 30) -> bool:
+        """Wait for the end of a worker that got SIGTERM; return whether it ended by itself.
+
+        Without a nanny it may hang in Dask (see `end`). It is then aborted, and no thread of it may
+        be in the recorder: needs ``PYTHONFAULTHANDLER`` in its environment.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.wait(seconds)
+            return True
+        worker.send_signal(signal.SIGABRT)
+        worker.wait(30)
+        stacks = self._log(worker).read_text(errors="replace").rpartition("Fatal Python error")[2]
+        assert "File " in stacks, self.output()
+        assert str(Path(dask_strata.__file__).parent) not in stacks, stacks
+        return False
+
+    def _log(self, process: Process) -> Path:
+        return self.folder / f"process-{self.processes.index(process)}.log"
+
     async def _terminate(self, process: Process) -> None:
-        log = self.folder / f"process-{self.processes.index(process)}.log"
-        address = re.search(r"Start worker at: +(\S+)", log.read_text(errors="replace"))
+        log = self._log(process).read_text(errors="replace")
+        address = re.search(r"Start worker at: +(\S+)", log)
         assert address is not None, self.output()
         async with rpc(address[1]) as worker:
             with contextlib.suppress(OSError):  # it may close before it replies

@@ -233,7 +233,8 @@ def test_scheduler_is_killed(outside: Cluster) -> None:
     else:
         assert (tasks["n"], reported) == (4_000, [])
     for worker in outside.workers:
-        terminate(worker)
+        worker.terminate()
+        worker.wait(timeout=30)
 
 
 GROUP = """

@@ -41,6 +41,7 @@ def children(client: Client) -> list[int]:
 @pytest.mark.parametrize("kind", ["--nanny", "--no-nanny"])
 def test_processes_of_a_job(deployment: Deployment, kind: str) -> None:
     """Workers and nannies that all get the signal end whole, and so does the scheduler."""
+    deployment.environment["PYTHONFAULTHANDLER"] = "1"
     scheduler = deployment.scheduler(*PRELOAD)
     worker = deployment.worker(kind)
     with deployment.client() as client:
@@ -49,13 +50,11 @@ def test_processes_of_a_job(deployment: Deployment, kind: str) -> None:
         [pid] = children(client)
         for process in {pid, worker.pid}:
             os.kill(process, signal.SIGTERM)
-        # Without a nanny, Dask itself hangs now and then after the signal (see `Deployment.end`):
-        # the record is whole before that.
-        ended = ends(worker, 30 if kind == "--nanny" else 10)
+        ended = deployment.ended_by_signal(worker, 30 if kind == "--nanny" else 10)
         assert ended or kind == "--no-nanny"
         scheduler.terminate()
         assert ends(scheduler)
-    assert (worker.returncode, scheduler.returncode) == (0 if ended else -signal.SIGKILL, 0)
+    assert (worker.returncode, scheduler.returncode) == (0 if ended else -signal.SIGABRT, 0)
     [run] = runs_in(deployment.runs)
     assert_whole(run)
     roles = {"scheduler", "worker", "nanny"} - ({"nanny"} if kind == "--no-nanny" else set())
