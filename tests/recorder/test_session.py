@@ -467,8 +467,8 @@ def test_code_is_recorded_by_default(client: Client, runs: Path) -> None:
 
 def _unpacked(segment: Path) -> bytes:
     """Return the content of a segment without its compression."""
-    from dask_strata.store.decode import unpack
-    from dask_strata.store.frames import payloads
+    from dask_strata.store.segments.decode import unpack
+    from dask_strata.store.segments.frames import payloads
 
     return b"".join(repr(unpack(p)).encode() for p in payloads(segment.read_bytes()))
 

@@ -29,16 +29,16 @@ from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.session import joined_note
 from dask_strata.recorder.upload import session_spool
 from dask_strata.store.copies.place import absolute, is_url
-from dask_strata.store.frames import Batch
 from dask_strata.store.manifest import (
     MANIFEST,
     SEGMENTS,
     SUFFIX,
     Manifest,
+    find_runs,
     new_run_id,
     process_identity,
 )
-from dask_strata.store.reader import find_runs
+from dask_strata.store.segments.frames import Batch
 from dask_strata.store.sinks import FileSink
 
 logger = logging.getLogger("dask_strata")

@@ -13,7 +13,8 @@ from dask_strata.config import LEAVE_OUT, read_settings
 from dask_strata.errors import SettingError
 from dask_strata.recorder.pipeline.anonymize import Replacing, encoder_for, left_out, with_secret
 from dask_strata.schema import LEFT_OUT, RECORDED, TABLES
-from dask_strata.store.frames import Batch, Encoder, Sparse
+from dask_strata.store.segments.encode import Sparse
+from dask_strata.store.segments.frames import Batch, Encoder
 
 HOST = socket.gethostname()
 USER = getpass.getuser()

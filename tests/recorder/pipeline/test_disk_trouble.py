@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from dask_strata import open_run
-from dask_strata.store.frames import MAGIC
+from dask_strata.store.segments.frames import MAGIC
 from dask_strata.store.sinks import FileSink, RelaySink, Sink
 from tests.conftest import assert_whole, rows, wait_until
 

@@ -12,9 +12,9 @@ from dask_strata import open_run
 from dask_strata.config import read_settings
 from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.store.frames import Batch
 from dask_strata.store.limits import FRAME_BYTES
 from dask_strata.store.manifest import Manifest
+from dask_strata.store.segments.frames import Batch
 from tests.conftest import wait_until
 from tests.support.synthetic import new_run
 

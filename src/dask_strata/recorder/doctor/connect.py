@@ -35,7 +35,7 @@ def diagnose_address(address: str, seconds: float) -> Diagnosis:
         No scheduler answers there.
     """
     target = scheduler_address(address)
-    _look(target, seconds)
+    look(target, seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the answer shows versions that differ
         return asyncio.run(_diagnose(target, seconds))
@@ -45,15 +45,15 @@ async def _diagnose(address: str, seconds: float) -> Diagnosis:
     try:
         client = _client(address, seconds)
     except (OSError, ValueError, TypeError, RuntimeError) as error:  # for example without keys
-        raise _unreachable(address, str(error) or type(error).__name__) from error
+        raise unreachable(address, str(error) or type(error).__name__) from error
     try:
         # Dask's own limit does not hold where something else listens and sends nothing.
         await asyncio.wait_for(_started(client), seconds)
         return await diagnose_cluster(client)
     except asyncio.TimeoutError:
-        raise _unreachable(address, f"no answer of Dask within {seconds:g} s") from None
+        raise unreachable(address, f"no answer of Dask within {seconds:g} s") from None
     except (OSError, ValueError, TypeError, RuntimeError) as error:
-        raise _unreachable(address, str(error) or type(error).__name__) from error
+        raise unreachable(address, str(error) or type(error).__name__) from error
     finally:
         # The diagnosis counts: a client that cannot be closed changes nothing of it.
         with contextlib.suppress(Exception):
@@ -79,8 +79,21 @@ async def _started(client: Any) -> None:
     await client
 
 
-def _look(address: str, seconds: float) -> None:
-    """Fail at once where nothing listens: Dask would repeat its attempts until the time is up."""
+def look(address: str, seconds: float) -> None:
+    """Fail at once where nothing listens: Dask would repeat its attempts until the time is up.
+
+    Parameters
+    ----------
+    address : str
+        Address of the scheduler.
+    seconds : float
+        Longest time to wait for a connection.
+
+    Raises
+    ------
+    StrataError
+        Nothing listens there.
+    """
     from distributed.comm.addressing import get_address_host_port, parse_address
 
     if parse_address(address)[0] != "tcp":
@@ -89,10 +102,11 @@ def _look(address: str, seconds: float) -> None:
         host, port = get_address_host_port(address)
         socket.create_connection((host, port), seconds).close()
     except (OSError, ValueError) as error:
-        raise _unreachable(address, getattr(error, "strerror", None) or str(error)) from error
+        raise unreachable(address, getattr(error, "strerror", None) or str(error)) from error
 
 
-def _unreachable(address: str, reason: str) -> StrataError:
+def unreachable(address: str, reason: str) -> StrataError:
+    """Return the error that no scheduler answers at an address, for a reason."""
     return StrataError(
         f"No scheduler answers at {address}: {reason.rstrip('.')}.", hint=ADDRESS_HINT
     )

@@ -78,6 +78,7 @@ class FunctionNames:
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[str, ...]] = {}
+        self._single: dict[int, TaskFunctions] = {}
         self._shared: dict[int, TaskFunctions] = {}
         self._alike: dict[tuple[Any, ...], TaskFunctions] = {}
         self._texts: dict[tuple[str, ...], str] = {}
@@ -89,8 +90,14 @@ class FunctionNames:
             return _DATA
         inner = _inner(spec)
         if inner is None:
-            names = self._called(spec)
-            return TaskFunctions(names[0], self._text(names) if len(names) > 1 else None)
+            given = _given(spec)
+            if given:
+                return self._of_names(self._with_given(function, given))
+            found = self._single.get(id(function))
+            if found is None:
+                found = self._of_names(self._with_given(function, []))
+                _remember(self._single, id(function), found)
+            return found
         found = self._shared.get(id(inner))
         if found is None:
             try:
@@ -138,11 +145,17 @@ class FunctionNames:
             self._text(tuple(layers)),
         )
 
+    def _of_names(self, names: tuple[str, ...]) -> TaskFunctions:
+        return TaskFunctions(names[0], self._text(names) if len(names) > 1 else None)
+
     def _called(self, node: Any) -> tuple[str, ...]:
         """Return the names of a call: its function, and functions among its arguments."""
-        names = self._name(node.func)
-        for function in _given(node):
-            names = (*names, *self._name(function))
+        return self._with_given(node.func, _given(node))
+
+    def _with_given(self, function: Any, given: list[Any]) -> tuple[str, ...]:
+        names = self._name(function)
+        for argument in given:
+            names = (*names, *self._name(argument))
         return names[:_MOST]
 
     def _name(self, function: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.schema import wire_key
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 #: Begin of the ids of clients that Dask creates within workers, for tasks that submit tasks.
 _WITHIN_WORKER = "Client-worker-"

@@ -15,7 +15,7 @@ from typing import Any
 from dask_strata.recorder.graphs.own_tasks import OwnTasks, add_with_dependencies
 from dask_strata.recorder.pipeline.engine import now_ns, to_ns
 from dask_strata.recorder.pipeline.text import wire_keys
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 #: Bound on the tasks that are described: copying their references takes the event loop 0.3 µs each
 #: at most.

@@ -24,7 +24,7 @@ from dask_strata.recorder.pipeline.redact import redact_path, redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip
 from dask_strata.schema import wire_key
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 
 def _folder_of(file: str, levels: int) -> str:

@@ -18,7 +18,8 @@ from dask_strata.recorder.inputs.graph_walker import GraphWalker
 from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.schema import wire_key
-from dask_strata.store.frames import Batch, Sparse
+from dask_strata.store.segments.encode import Sparse
+from dask_strata.store.segments.frames import Batch
 
 __all__ = ["InputSource", "register"]
 

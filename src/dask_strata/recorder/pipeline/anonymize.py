@@ -20,7 +20,8 @@ from typing import Any
 
 from dask_strata.config import Settings
 from dask_strata.schema import LEFT_OUT, RECORDED
-from dask_strata.store.frames import Batch, Encoder, Sparse
+from dask_strata.store.segments.encode import Sparse
+from dask_strata.store.segments.frames import Batch, Encoder
 
 #: Classes of facts that any text may contain; texts are searched for them.
 _NAMES = frozenset({"hosts", "paths", "users"})

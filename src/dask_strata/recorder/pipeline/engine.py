@@ -32,8 +32,8 @@ from dask_strata.recorder.pipeline.errors import RecorderErrors
 from dask_strata.recorder.pipeline.resource_usage import own_io, process_usage, thread_read_bytes
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.writer_thread import WriterThread
-from dask_strata.store.frames import Batch
 from dask_strata.store.manifest import new_run_id, process_identity
+from dask_strata.store.segments.frames import Batch
 
 #: Longest wait for the last write at the end of a recording.
 _LAST_WRITE_SECONDS = 5
@@ -79,6 +79,15 @@ def to_ns(seconds: float) -> int:
     1500000000
     """
     return int(seconds * 1e9)
+
+
+def times_ns(times: Iterable[float]) -> list[int]:
+    """Return times in nanoseconds, as `to_ns` does for each of them.
+
+    >>> times_ns([1.5, 2])
+    [1500000000, 2000000000]
+    """
+    return [int(seconds * 1e9) for seconds in times]
 
 
 def _one_batch(table: str, rows: list[dict[str, Any]]) -> tuple[Batch]:

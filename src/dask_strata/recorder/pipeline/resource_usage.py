@@ -11,7 +11,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from operator import attrgetter, sub
 from pathlib import Path
 from time import time_ns
@@ -175,14 +176,15 @@ def used(before: Sample, after: Sample) -> tuple[Any, ...]:
     tuple
         A value for each of `MEASURES`; None if one of its readings is missing.
     """
-    first, last = _rss(before.statm), _rss(after.statm)
+    first = _rss(before.statm)
+    last = first if after.statm == before.statm else _rss(after.statm)
     peak = None if first is None or last is None else max(first, last, _new_peak(before, after))
     a, b = before.usage, after.usage
     io = _io_used(before.io, after.io)
     return (
         before.time_ns,
         after.time_ns,
-        *((None,) * len(_USAGE) if a is None or b is None else map(sub, _counts(b), _counts(a))),
+        *(_NO_USAGE if a is None or b is None else map(sub, _counts(b), _counts(a))),
         *io,
         first,
         last,
@@ -191,10 +193,9 @@ def used(before: Sample, after: Sample) -> tuple[Any, ...]:
     )
 
 
-def reading_bytes(sample: Sample) -> int:
-    """Return the bytes that a sample itself read from files."""
-    raws = (sample.io, sample.statm, sample.status, sample.process_io)
-    return sum(len(raw) for raw in raws if raw is not None)
+def reading_bytes(samples: Iterable[Sample]) -> int:
+    """Return the bytes that samples themselves read from files."""
+    return sum(map(len, filter(None, chain.from_iterable(map(_raws, samples)))))
 
 
 def thread_read_bytes() -> int:
@@ -230,7 +231,9 @@ def process_usage() -> dict[str, Any]:
 
 
 _USAGE = ("minor_faults", "major_faults", "voluntary_switches", "involuntary_switches")
+_NO_USAGE = (None,) * len(_USAGE)
 _counts = attrgetter("ru_minflt", "ru_majflt", "ru_nvcsw", "ru_nivcsw")
+_raws = attrgetter("io", "statm", "status", "process_io")
 
 #: In the order of the lines of /proc/thread-self/io.
 _IO_COLUMNS = (
@@ -241,6 +244,7 @@ _IO_COLUMNS = (
     "storage_read_bytes",
     "storage_write_bytes",
 )
+_NO_IO = (None,) * len(_IO_COLUMNS)
 _NAMES = [b"rchar:", b"wchar:", b"syscr:", b"syscw:", b"read_bytes:", b"write_bytes:"]
 
 #: Columns of ``executions`` that `used` returns.
@@ -258,28 +262,51 @@ MEASURES = (
 
 
 def _io_used(before: bytes | None, after: bytes | None) -> tuple[int | None, ...]:
-    first, last = _io_counts(before), _io_counts(after)
+    first, last = _io_words(before, 8), _io_words(after, 8)
     if before is None or first is None or last is None:
-        return (None,) * len(_IO_COLUMNS)
-    read, written, reads, *rest = map(sub, last, first)
-    # Subtract the first reading of the file, which the second one counts as a read.
-    return read - len(before), written, reads - 1, *rest
+        return _NO_IO
+    _, read_0, _, written_0, _, reads_0, _, writes_0, storage_0 = first
+    _, read, _, written, _, reads, _, writes, storage = last
+    # Most tasks use no storage, and comparing two texts is faster than parsing them.
+    used = (0, 0) if storage == storage_0 else map(sub, _storage(storage), _storage(storage_0))
+    return (
+        # Subtract the first reading of the file, which the second one counts as a read.
+        int(read) - int(read_0) - len(before),
+        int(written) - int(written_0),
+        int(reads) - int(reads_0) - 1,
+        int(writes) - int(writes_0),
+        *used,
+    )
 
 
 def _other_io(
     before: Sample, after: Sample, own: tuple[int | None, ...]
 ) -> tuple[int | None, int | None]:
     """Return the bytes that other threads of the process read and wrote between two samples."""
-    first, last = _io_counts(before.process_io), _io_counts(after.process_io)
-    if first is None or last is None or before.foreign is None or after.foreign is None:
+    if before.foreign is None or after.foreign is None or None in own:
         return None, None
+    first, last = _io_words(before.process_io, 4), _io_words(after.process_io, 4)
     _, unmeasured, foreign_read, foreign_written = map(sub, after.foreign, before.foreign)
-    if None in own or unmeasured:
+    if first is None or last is None or unmeasured:
         return None, None
     # Between its two readings, the process read the first of them and both of the thread's.
-    readings = sum(len(raw or b"") for raw in (before.process_io, before.io, after.io))
-    read = last[0] - first[0] - readings - foreign_read - (own[0] or 0)
-    return max(0, read), max(0, last[1] - first[1] - foreign_written - (own[1] or 0))
+    readings = len(before.process_io or b"") + len(before.io or b"") + len(after.io or b"")
+    read = int(last[1]) - int(first[1]) - readings - foreign_read - (own[0] or 0)
+    return max(0, read), max(0, int(last[3]) - int(first[3]) - foreign_written - (own[1] or 0))
+
+
+def _io_words(raw: bytes | None, n: int) -> list[bytes] | None:
+    """Return the first n names and numbers, and the rest; None if the text has another form."""
+    if raw is None or not raw.startswith(_NAMES[0]):
+        return None
+    words = raw.split(None, n)
+    return words if len(words) > n else None
+
+
+def _storage(lines: bytes) -> tuple[int, int]:
+    """Return the numbers of the last two columns."""
+    _, read, _, written, *_ = lines.split(None, 4)
+    return int(read), int(written)
 
 
 def _io_counts(raw: bytes | None) -> list[int] | None:
@@ -292,18 +319,17 @@ def _io_counts(raw: bytes | None) -> list[int] | None:
 def _rss(raw: bytes | None) -> int | None:
     if raw is None or not _PAGE:
         return None
-    return int(raw.split()[1]) * _PAGE
+    return int(raw.split(None, 2)[1]) * _PAGE
 
 
 def _new_peak(before: Sample, after: Sample) -> int:
     """Return the process's peak memory in bytes if it was reached between the samples, else 0."""
-    peaks = [
-        (_own_peak(sample.status), None if sample.usage is None else sample.usage.ru_maxrss * 1024)
-        for sample in (before, after)
-    ]
-    for first, last in zip(*peaks, strict=True):
-        if first is not None and last is not None and last > first:
-            return int(last)
+    first, last = _own_peak(before.status), _own_peak(after.status)
+    if first is not None and last is not None and last > first:
+        return last
+    a, b = before.usage, after.usage
+    if a is not None and b is not None and b.ru_maxrss > a.ru_maxrss:
+        return int(b.ru_maxrss * 1024)
     return 0
 
 

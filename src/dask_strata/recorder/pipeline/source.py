@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 
 class Source:

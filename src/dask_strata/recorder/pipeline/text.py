@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import types
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,9 @@ _CHAIN = 10
 
 #: Longest recorded text of one value, in characters; a longer one is cut, see `clip`.
 LIMIT = 100_000
+
+#: The first text after all those that start with the mark of keys that are not texts.
+_AFTER_MARK = "\x01"
 
 
 def clip(text: str, limit: int = LIMIT) -> str:
@@ -96,7 +100,7 @@ def json_text(value: Any) -> str:
     '{"(\'x\', 0)": [1], "n": null}'
     """
     try:
-        return clip(json.dumps(value, default=_plain, ensure_ascii=False))
+        return clip(_encode(value))
     except Exception:  # noqa: BLE001  keys without a JSON form; a user's mapping may do anything
         return clip(json.dumps(_simplify(value, 20), ensure_ascii=False))
 
@@ -105,6 +109,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return list(value)
     return plain_text(value)
+
+
+#: As `json.dumps`, which would make an encoder for each value.
+_encode = json.JSONEncoder(default=_plain, ensure_ascii=False).encode
 
 
 def plain_text(value: Any) -> str:
@@ -137,10 +145,21 @@ def _simplified(value: Any, depth: int) -> Any:
     return plain_text(value)
 
 
-def wire_keys(keys: Any) -> list[str]:
+def wire_keys(keys: Sequence[Any]) -> list[str]:
     r"""Return the text by which the record stores each key; fast if most keys are strings.
 
     >>> wire_keys(["sum-1", ("x", 0)])
     ['sum-1', "\x00tuple\x00('x', 0)"]
     """
-    return [k if k.__class__ is str and k[:1] != "\x00" else wire_key(k) for k in keys]
+    texts: dict[int, str] = {}
+
+    def text(key: Any) -> str:
+        # The rows of a task share its key, and the text of a tuple takes long to make. The
+        # identity avoids a user's hash; `keys` keeps the key, so that no other gets its identity.
+        found = texts.get(id(key))
+        if found is None:
+            found = texts[id(key)] = wire_key(key)
+        return found
+
+    # Only the empty text and texts with the mark sort before _AFTER_MARK.
+    return [k if k.__class__ is str and k >= _AFTER_MARK else text(k) for k in keys]

@@ -18,7 +18,7 @@ from dask_strata.recorder.profiling.darshan_library import (
     prepare_environment,
     usable_library,
 )
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 
 class DarshanEnvironment(Source):

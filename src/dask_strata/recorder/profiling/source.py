@@ -16,8 +16,8 @@ from dask_strata.recorder.profiling.yappi_profiler import (
     is_installed,
     join,
 )
-from dask_strata.store.frames import Batch
 from dask_strata.store.manifest import PROFILES
+from dask_strata.store.segments.frames import Batch
 
 logger = logging.getLogger("dask_strata")
 

@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import length_hint
 from typing import Any
 
 
@@ -63,10 +64,14 @@ class FollowedLog(deque[Any]):
     def copied(self, start: int = 0) -> list[Any]:
         """Return the entries from that index on, as they are at one moment."""
         while True:
+            # From the end: a follower has read most of the entries that Dask keeps.
+            newest = super().__reversed__()
             try:
-                return list(islice(super().__iter__(), start, None))
+                entries = list(islice(newest, max(length_hint(newest) - start, 0)))
             except RuntimeError:  # another thread changed the deque meanwhile: read it again
                 continue
+            entries.reverse()
+            return entries
 
     def after(self, position: int) -> list[Any]:
         """Return the entries from that position on, counted from the first entry ever."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
@@ -12,7 +13,7 @@ from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, safe_repr
 from dask_strata.schema import wire_key
 from dask_strata.schema.values import ANNOUNCED, EXPECTED, NO_HEARTBEAT, UNEXPECTED
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 #: Actions of Dask's events about a worker, and their names in ``worker_events``.
 _WORKER_ACTIONS = {
@@ -27,6 +28,9 @@ _WORKER_ACTIONS = {
 
 #: Actions that announce the end of a worker, by the worker itself or by the scheduler.
 _ANNOUNCEMENTS = frozenset({"closing-worker", "close-worker", "retired"})
+
+#: Longest topic, in characters, whose redacted text is cached.
+_SHORT_TOPIC = 500
 
 #: Number of items in the forms of Dask's stealing events.
 _REQUEST_LENGTH, _LENGTH_WITH_DESTINATION, _LENGTH_WITHOUT_DESTINATION = 8, 5, 4
@@ -113,12 +117,14 @@ class EventSource(Source):
                 steals.extend(_steals(time, message))
             elif isinstance(message, dict):
                 self._about_worker(time, topic, message)
-        yield Batch.of_rows(
+        yield Batch(
             "log_events",
-            [
-                {"time": time, "topic": _topic(topic), "message": redact_json(message)}
-                for time, topic, message in events
-            ],
+            len(events),
+            {
+                "time": [time for time, *_ in events],
+                "topic": [_topic(topic) for _, topic, _ in events],
+                "message": _messages([message for *_, message in events]),
+            },
         )
         if steals:
             yield Batch.of_rows("steals", steals)
@@ -163,8 +169,24 @@ class EventSource(Source):
             )
 
 
+#: Topics are few: the scheduler, workers and clients.
+_redacted_topic = lru_cache(maxsize=1024)(redact_text)
+
+
 def _topic(topic: Any) -> str:
+    # The text of a subclass may have any hash.
+    if topic.__class__ is str and len(topic) <= _SHORT_TOPIC:
+        return _redacted_topic(topic)
     return redact_text(topic if isinstance(topic, str) else safe_repr(topic))
+
+
+def _messages(messages: list[Any]) -> list[str]:
+    """Return messages as JSON; Dask logs one object under several topics, one after the other."""
+    texts: list[str] = []
+    for i, message in enumerate(messages):
+        same = i > 0 and message is messages[i - 1]
+        texts.append(texts[-1] if same else redact_json(message))
+    return texts
 
 
 def _steals(time: int, message: Any) -> Iterable[dict[str, Any]]:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Token
 from dataclasses import dataclass, field
+from operator import attrgetter
 from time import process_time, thread_time
 from typing import Any
 
@@ -26,13 +27,13 @@ from dask_strata.recorder.pipeline import resource_usage
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.resource_usage import Sample
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.recorder.pipeline.text import safe_repr
+from dask_strata.recorder.pipeline.text import safe_repr, wire_keys
 from dask_strata.recorder.sources import libraries
 from dask_strata.recorder.sources.file_opens import opened_files, watch
 from dask_strata.recorder.sources.library_reads import LibraryUse
 from dask_strata.recorder.sources.transitions import text_or_none
 from dask_strata.schema import wire_key
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 logger = logging.getLogger("dask_strata")
 
@@ -187,8 +188,9 @@ class ExecutionHook(Source):
     def _batches(self, ended: list[Execution]) -> Iterable[Batch]:
         if ended:
             yield self._batch_of_executions(ended)
-        for table, rows_of in (_DETAILS if self._opens else _REPORTED).items():
-            rows = [self._about(each) | row for each in ended for row in rows_of(each)]
+        for table, (attribute, rows_of) in (_DETAILS if self._opens else _REPORTED).items():
+            having = filter(attrgetter(attribute), ended)
+            rows = [self._about(each) | row for each in having for row in rows_of(each)]
             if rows:
                 yield Batch.of_rows(table, rows)
 
@@ -199,17 +201,19 @@ class ExecutionHook(Source):
             else resource_usage.used(each.before, each.after)
             for each in ended
         ]
-        samples = (sample for each in ended for sample in (each.before, each.after))
-        self.read_bytes += sum(resource_usage.reading_bytes(s) for s in samples if s is not None)
+        samples = [sample for each in ended for sample in (each.before, each.after)]
+        self.read_bytes += resource_usage.reading_bytes(filter(None, samples))
         columns: dict[str, Any] = {
             "execution": [each.number for each in ended],
-            "key": [wire_key(each.key) for each in ended],
+            "key": wire_keys([each.key for each in ended]),
             "worker": self._address,
             "run_id": [each.run_id for each in ended],
             "thread": [each.thread for each in ended],
             "kind": [each.kind for each in ended],
-            "outcome": [_outcome(each) for each in ended],
-            "exception": [text_or_none(each.exception) for each in ended],
+            "outcome": [_outcome(each) if each.failed else "finished" for each in ended],
+            "exception": [
+                None if each.exception is None else text_or_none(each.exception) for each in ended
+            ],
             "shared": [each.shared for each in ended],
         }
         cpu = map(list, zip(*map(_cpu_seconds, ended), strict=True))
@@ -218,7 +222,8 @@ class ExecutionHook(Source):
         # The audit hook also counts for recordings without `opens`, if another one has it on.
         if self._opens:
             columns["elsewhere"] = [
-                ", ".join(sorted(each.elsewhere.copy())) or None for each in ended
+                ", ".join(sorted(each.elsewhere.copy())) if each.elsewhere else None
+                for each in ended
             ]
             columns["n_opened"] = [each.n_opened for each in ended]
         return Batch("executions", len(ended), columns)
@@ -236,10 +241,8 @@ class ExecutionHook(Source):
 _UNMEASURED = (None,) * (len(resource_usage.MEASURES) - 2)
 
 
-def _outcome(execution: Execution) -> str:
-    if execution.rescheduled:
-        return "rescheduled"
-    return "erred" if execution.failed else "finished"
+def _outcome(failed: Execution) -> str:
+    return "rescheduled" if failed.rescheduled else "erred"
 
 
 def _cpu_seconds(execution: Execution) -> tuple[float | None, float | None]:
@@ -263,17 +266,18 @@ def _reports(execution: Execution) -> Iterable[dict[str, Any]]:
     ]
 
 
-#: Functions that make the rows of an execution in each further table.
-_DETAILS: dict[str, Callable[[Execution], Iterable[dict[str, Any]]]] = {
-    "file_opens": lambda each: opened_files(each.opened),
-    "library_reads": lambda each: () if each.library is None else each.library.reads(),
-    "seen_chunks": lambda each: () if each.library is None else each.library.seen_chunks(),
-    "reports": _reports,
+#: Functions that make the rows of an execution in each further table, by the attribute that is
+#: empty in an execution without such rows.
+_DETAILS: dict[str, tuple[str, Callable[[Execution], Iterable[dict[str, Any]]]]] = {
+    "file_opens": ("opened", lambda each: opened_files(each.opened)),
+    "library_reads": ("library", lambda each: each.library.reads() if each.library else ()),
+    "seen_chunks": ("library", lambda each: each.library.seen_chunks() if each.library else ()),
+    "reports": ("reported", _reports),
 }
 
 
 #: The tables that are recorded without `opens`: reports of the user's own code.
-_REPORTED = {"reports": _reports}
+_REPORTED = {"reports": _DETAILS["reports"]}
 
 
 def _wrap() -> None:

@@ -16,7 +16,8 @@ from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.recorder.pipeline.redact import redact_json, redact_path, redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, json_text, safe_repr, wire_keys
-from dask_strata.store.frames import Batch, Sparse
+from dask_strata.store.segments.encode import Sparse
+from dask_strata.store.segments.frames import Batch
 
 
 def definition_bytes(spec: Any) -> int | None:
@@ -35,6 +36,9 @@ def definition_bytes(spec: Any) -> int | None:
     if hasattr(spec, "value"):
         parts.append(spec.value)
     for part in parts:
+        if type(part) in _ATOMS:
+            size += sys.getsizeof(part)
+            continue
         size += _size(part)
         if isinstance(part, (list, tuple, set)):
             size += sum(map(_size, part))
@@ -46,8 +50,9 @@ def definition_bytes(spec: Any) -> int | None:
 #: Bound on a size in bytes; a user's `nbytes` beyond it is wrong.
 _LARGEST = 1 << 50
 
-#: Types whose size is the interpreter's own figure.
-_PLAIN = frozenset({int, float, bool, str, bytes, type(None), tuple, list, dict, set})
+#: Types without items whose size is the interpreter's own figure, and all such types.
+_ATOMS = frozenset({int, float, bool, str, bytes, type(None)})
+_PLAIN = _ATOMS | {tuple, list, dict, set}
 
 
 def _size(value: Any) -> int:
@@ -286,14 +291,17 @@ class GraphSource(Source):
                 for facts, rows, requested, known in new
             )
             yield Batch.of_rows("submissions", [facts for facts, *_ in new])
-        until, room = time.monotonic() + _SECONDS, MAX_TASKS
+        until, room, in_a_row = time.monotonic() + _SECONDS, MAX_TASKS, 0
         while self._begun and room > 0 and time.monotonic() < until:
             graph = self._begun[0]
             if graph.left:
-                n = min(_STEP, room)
+                n = min(_STEP, room, graph.left)
                 room -= n
+                in_a_row += n
                 yield from graph.describe(n)
-                time.sleep(0)  # let the event loop have the interpreter
+                if in_a_row >= _STEP:
+                    in_a_row = 0
+                    time.sleep(0)  # let the event loop have the interpreter
             if not graph.left:
                 self._begun.popleft()
                 if self._inputs is not None and graph.definitions is not None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from dask_strata.recorder.pipeline.source import Source
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 #: Pause between two looks in seconds, which is how much of a frozen time may be missed.
 _INTERVAL = 0.08

@@ -12,7 +12,7 @@ from dask_strata.recorder.pipeline import foreign_io
 from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.schema import wire_key
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 logger = logging.getLogger("dask_strata")
 

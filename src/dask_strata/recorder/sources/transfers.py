@@ -12,7 +12,7 @@ from dask_strata.recorder.pipeline.engine import Engine, now_ns, to_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.sources.dask_logs import LogFollower
 from dask_strata.schema import wire_key
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 
 class TransferSource(Source):

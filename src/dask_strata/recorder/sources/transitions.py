@@ -10,17 +10,18 @@ from __future__ import annotations
 import pickletools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from dask_strata.recorder.graphs.own_tasks import OwnTasks
-from dask_strata.recorder.pipeline.engine import now_ns, to_ns
+from dask_strata.recorder.pipeline.engine import now_ns, times_ns, to_ns
 from dask_strata.recorder.pipeline.redact import redact_json, redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, wire_keys
 from dask_strata.recorder.sources.dask_logs import LogFollower, MessageHook, UnexpectedLogError
 from dask_strata.schema import wire_key
-from dask_strata.store.frames import Batch, Sparse
+from dask_strata.store.segments.encode import Sparse
+from dask_strata.store.segments.frames import Batch
 
 #: A report without a transition after this time caused none.
 _UNMATCHED_SECONDS = 1.0
@@ -32,20 +33,11 @@ _MAX_PICKLE_BYTES = 100_000
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
-#: Columns that are null in most transitions.
-_DETAILS = (
-    "worker",
-    "thread",
-    "nbytes",
-    "typename",
-    "startstops",
-    "metadata",
-    "run_id",
-    "exception",
-    "traceback",
-    "blame",
-    "suspicious",
-)
+#: Whether a task finished, and the message of the worker.
+_Report = tuple[bool, dict[str, Any]]
+
+#: Columns about failures, which are null in most transitions.
+_FAILURE = ("exception", "traceback", "blame", "suspicious")
 
 
 def intervals(startstops: Any) -> list[Any] | None:
@@ -133,39 +125,71 @@ class Transitions(Source):
     def _batch(
         self,
         columns: tuple[list[Any], list[Any], list[Any], list[Any], list[Any]],
-        report_of: Callable[[int], tuple[bool, dict[str, Any]] | None],
+        report_of: Callable[[int], _Report | None],
     ) -> Batch:
         keys, starts, finishes, stimuli, times = columns
-        details = {name: Sparse() for name in _DETAILS}
-        worker = details["worker"]
-        tasks = self._scheduler.tasks
-        last = {key: i for i, key in enumerate(keys)}
-        for i, (start, finish) in enumerate(zip(starts, finishes, strict=True)):
-            if start == "processing":
-                report = report_of(i)
-                if report is not None:
-                    _put_report(details, i, report, code=self._code)
-                else:
-                    worker.put(i, self._removed.get(stimuli[i]))
-            elif finish == "processing" and last[keys[i]] == i:
-                ts = tasks.get(keys[i])
-                ws = None if ts is None else ts.processing_on
-                worker.put(i, None if ws is None else ws.address)
-            if finish == "erred":
-                failure = self._failed.pop((keys[i], stimuli[i]), None)
-                _put_failure(details, i, failure or _failure(tasks.get(keys[i]), code=self._code))
+        ended = [i for i, start in enumerate(starts) if start == "processing"]
+        reports = {i: report for i in ended if (report := report_of(i)) is not None}
+        workers = self._assigned(keys, finishes, ended)
+        for i in ended:
+            if i in reports:
+                workers[i] = reports[i][1].get("worker")
+            else:
+                workers[i] = self._removed.get(stimuli[i])
+        rows = sorted(workers)
         return Batch(
             "scheduler_transitions",
             len(keys),
             {
-                "time": [to_ns(t) for t in times],
+                "time": times_ns(times),
                 "key": wire_keys(keys),
                 "start_state": starts,
                 "finish_state": finishes,
                 "stimulus_id": stimuli,
-                **details,
+                "worker": _sparse(rows, [workers[i] for i in rows]),
+                **_reported(reports),
+                **self._failures(keys, finishes, stimuli, reports),
             },
         )
+
+    def _assigned(
+        self, keys: list[Any], finishes: list[Any], ended: list[int]
+    ) -> dict[int, str | None]:
+        """Return the worker of each task that is processing since its transition, by row."""
+        tasks = self._scheduler.tasks
+        workers: dict[int, str | None] = {}
+        end = {keys[i]: i for i in ended}
+        for i, finish in enumerate(finishes):
+            if finish == "processing" and end.get(keys[i], -1) < i:
+                ts = tasks.get(keys[i])
+                ws = None if ts is None else ts.processing_on
+                workers[i] = None if ws is None else ws.address
+        return workers
+
+    def _failures(
+        self,
+        keys: list[Any],
+        finishes: list[Any],
+        stimuli: list[Any],
+        reports: Mapping[int, _Report],
+    ) -> dict[str, Sparse]:
+        """Return the columns of failures; they prefer the values from the worker's own report."""
+        columns = {name: Sparse() for name in _FAILURE}
+        failed = {i for i, (finished, _) in reports.items() if not finished}
+        erred = set()
+        if "erred" in finishes:  # rarely; then look for all of them
+            erred = {i for i, finish in enumerate(finishes) if finish == "erred"}
+        for i in sorted(failed | erred):
+            failure: dict[str, Any] = {}
+            if i in erred:
+                kept = self._failed.pop((keys[i], stimuli[i]), None)
+                failure = kept or _failure(self._scheduler.tasks.get(keys[i]), code=self._code)
+            if i in failed:
+                found = _reported_failure(reports[i][1], code=self._code)
+                failure |= {name: value for name, value in found.items() if value is not None}
+            for name, value in failure.items():
+                columns[name].put(i, value)
+        return columns
 
 
 class TransitionSource(Transitions):
@@ -199,7 +223,7 @@ class TransitionSource(Transitions):
         super().__init__(scheduler, code=code, own=own)
         self._finished: deque[dict[str, Any]] = deque()
         self._erred: deque[dict[str, Any]] = deque()
-        self._pending: dict[tuple[Any, str], tuple[bool, dict[str, Any]]] = {}
+        self._pending: dict[tuple[Any, str], _Report] = {}
         self._since: dict[tuple[Any, str], float] = {}
         self._log = LogFollower(scheduler, "transition_log")
         self._hooks = []
@@ -231,61 +255,71 @@ class TransitionSource(Transitions):
 
     def _leave_out(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for key, _, _, _, stimulus_id, _ in rows:
-            self._report_of(key, stimulus_id)
+            self._pending.pop((key, stimulus_id), None)
             self._failed.pop((key, stimulus_id), None)
-
-    def _report_of(self, key: Any, stimulus_id: str) -> tuple[bool, dict[str, Any]] | None:
-        self._since.pop((key, stimulus_id), None)
-        return self._pending.pop((key, stimulus_id), None)
 
     def rows(self) -> Iterable[Batch]:
         """Return rows of the transitions since the last call, and of unmatched reports."""
-        now = time.monotonic()
         # Read the transitions first: Dask continues meanwhile, and receives a report before it logs
         # the transition, so the reports of all these transitions are present.
         entries = self._log.take()
         for finished, reports in ((True, self._finished), (False, self._erred)):
             for _ in range(len(reports)):
                 message = reports.popleft()
-                key = message["key"], message["stimulus_id"]
-                self._pending[key] = (finished, message)
-                self._since[key] = now
+                self._pending[message["key"], message["stimulus_id"]] = finished, message
         entries = self._own_rows(entries)
         if entries:
             keys, starts, finishes, _, stimuli, times = map(list, zip(*entries, strict=True))
             yield self._batch(
                 (keys, starts, finishes, stimuli, times),
-                lambda i: self._report_of(keys[i], stimuli[i]),
+                lambda i: self._pending.pop((keys[i], stimuli[i]), None),
             )
-        # Give up on old reports: a transition follows in the same step of the event loop or never.
-        old = [key for key, since in self._since.items() if now - since > _UNMATCHED_SECONDS]
-        unmatched = [r for key in old if (r := self._report_of(*key)) is not None]
+        unmatched = self._old_reports()
         if self._own is not None:
             unmatched = [r for r in unmatched if r[1]["key"] in self._own]
         if unmatched:
             yield unmatched_batch(unmatched)
+
+    def _old_reports(self) -> list[_Report]:
+        """Remove and return old reports.
+
+        A transition follows its report in the same step of the event loop or never.
+        """
+        now = time.monotonic()
+        self._since = {key: self._since.get(key, now) for key in self._pending}
+        old = [key for key, since in self._since.items() if now - since > _UNMATCHED_SECONDS]
+        return [self._pending.pop(key) for key in old]
 
     def unmatched(self) -> None:
         """Make the next `rows` give up on all reports that wait for a transition."""
         self._since = dict.fromkeys(self._since, 0.0)
 
 
-def _put_report(
-    details: dict[str, Sparse], i: int, report: tuple[bool, dict[str, Any]], *, code: bool
-) -> None:
-    finished, m = report
-    details["worker"].put(i, m.get("worker"))
-    details["thread"].put(i, m.get("thread"))
-    details["startstops"].put(i, intervals(m.get("startstops")))
-    details["run_id"].put(i, m.get("run_id"))
-    if m.get("metadata"):
-        details["metadata"].put(i, redact_json(m["metadata"]))
-    if finished:
-        details["nbytes"].put(i, m.get("nbytes"))
-        details["typename"].put(i, m.get("typename"))
-    else:
-        details["exception"].put(i, text_or_none(m.get("exception_text")))
-        details["traceback"].put(i, traceback_text(m.get("traceback_text"), code=code))
+def _sparse(rows: Iterable[int], values: list[Any]) -> Sparse:
+    """Return a column from ascending rows and their values, of which some may be None."""
+    if None in values:
+        rows = [row for row, value in zip(rows, values, strict=True) if value is not None]
+        values = [value for value in values if value is not None]
+    return Sparse(list(rows), values)
+
+
+def _reported(reports: Mapping[int, _Report]) -> dict[str, Sparse]:
+    """Return the columns of finished and failed tasks, from reports by row."""
+    messages = [message for _, message in reports.values()]
+    columns = {name: [m.get(name) for m in messages] for name in ("thread", "run_id")}
+    columns["startstops"] = [intervals(m.get("startstops")) for m in messages]
+    columns["metadata"] = [redact_json(d) if (d := m.get("metadata")) else None for m in messages]
+    for name in ("nbytes", "typename"):
+        columns[name] = [m.get(name) if finished else None for finished, m in reports.values()]
+    return {name: _sparse(reports, values) for name, values in columns.items()}
+
+
+def _reported_failure(message: dict[str, Any], *, code: bool) -> dict[str, Any]:
+    """Return exception and traceback from the report of a failed task."""
+    return {
+        "exception": text_or_none(message.get("exception_text")),
+        "traceback": traceback_text(message.get("traceback_text"), code=code),
+    }
 
 
 def _failure(ts: Any, *, code: bool) -> dict[str, Any]:
@@ -300,13 +334,6 @@ def _failure(ts: Any, *, code: bool) -> dict[str, Any]:
         "blame": None if blame is None else wire_key(blame.key),
         "suspicious": ts.suspicious,
     }
-
-
-def _put_failure(details: dict[str, Sparse], i: int, failure: dict[str, Any]) -> None:
-    for name, value in failure.items():
-        column = details[name]
-        if not column.rows or column.rows[-1] != i:  # prefer the value from the worker's own report
-            column.put(i, value)
 
 
 def _made_by_scheduler(pickled: Any) -> str | None:
@@ -330,7 +357,7 @@ def _made_by_scheduler(pickled: Any) -> str | None:
     return None
 
 
-def unmatched_batch(reports: list[tuple[bool, dict[str, Any]]]) -> Batch:
+def unmatched_batch(reports: list[_Report]) -> Batch:
     """Return the batch of reports that caused no transition.
 
     Parameters

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dask_strata.recorder.pipeline.engine import now_ns, to_ns
+from dask_strata.recorder.pipeline.engine import now_ns, times_ns, to_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, safe_repr, wire_keys
 from dask_strata.recorder.sources.dask_logs import LogFollower
 from dask_strata.schema import wire_key
-from dask_strata.store.frames import Batch
+from dask_strata.store.segments.frames import Batch
 
 #: Entries that repeat a transition with the same key and stimulus.
 _REDUNDANT = frozenset({"put-in-memory", "ensure-task-exists"})
@@ -91,7 +91,7 @@ class WorkerLogSource(Source):
                 "worker_transitions",
                 len(transitions),
                 {
-                    "time": [to_ns(t) for t in times],
+                    "time": times_ns(times),
                     "worker": self._address,
                     "key": wire_keys(keys),
                     "start_state": list(starts),
