@@ -103,7 +103,7 @@ MUTANTS = {
 
 
 def _before_encoding(mutate: Any) -> None:
-    from dask_strata.store.frames import Encoder
+    from dask_strata.store.segments.frames import Encoder
 
     frame = Encoder.frame
     Encoder.frame = lambda self, batches: frame(self, mutate(batches))

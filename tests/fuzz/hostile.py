@@ -16,7 +16,24 @@ import zstandard
 
 from dask_strata.schema import FORMAT_VERSION, RECORDED
 from dask_strata.store.compact import compact
-from dask_strata.store.frames import CONST, DELTA, DICT, MAGIC, PLAIN
+from dask_strata.store.segments.encode import (
+    BYTE,
+    CODES,
+    CONST,
+    DELTA,
+    DICT,
+    FLOAT,
+    INT64,
+    INTERVALS,
+    NUMBERS,
+    PLAIN,
+    PLANED,
+    SOME,
+    STEPS,
+    TEXTS,
+    UINT32,
+)
+from dask_strata.store.segments.frames import MAGIC
 from tests.support.synthetic import small_run
 
 LAYOUT = {name: [c.name for c in table.columns] for name, table in RECORDED.items()}
@@ -95,6 +112,81 @@ def _has_one_long_text_in_all_rows(run: Path) -> None:
         frame(batch("job", n, value=[DICT, [text, "y"], positions])),
         frame(batch("job", n, value=[CONST, text])),
     )
+
+
+def _has_one_long_typed_text_in_all_rows(run: Path) -> None:
+    n, text = 1 << 17, b"x" * (1 << 20)
+    sizes = struct.pack("<2I", len(text), 1)
+    segment(
+        run,
+        frame(batch("job", n, value=[TEXTS, text + b"y", [UINT32, sizes], bytes(n)])),
+        frame(batch("executions", n, n, exception=[TEXTS, text + b"y", [UINT32, sizes], bytes(n)])),
+    )
+
+
+def _has_many_typed_rows_in_few_bytes(run: Path) -> None:
+    n = (1 << 20) - 1
+    rows = [
+        frame(batch("counters", n, i * n, value=[NUMBERS, FLOAT | PLANED, bytes(8 * n)]))
+        for i in range(120)
+    ]
+    segment(run, *rows)
+
+
+def _has_many_intervals_in_few_bytes(run: Path) -> None:
+    n = 1 << 10
+    counts = struct.pack(f"<{n}H", *[(1 << 10) - 1] * n)
+    intervals = [INTERVALS, [CODES.index("H"), counts], *([CONST, v] for v in ("x", 1, 1, "y"))]
+    rows = [
+        frame(batch("scheduler_transitions", n, i * n, key=[CONST, "k"], startstops=intervals))
+        for i in range(120)
+    ]
+    segment(run, *rows)
+
+
+def _has_odd_typed_columns(run: Path) -> None:
+    ff, some = b"\xff" * 8, [SOME, b"\x01", [CONST, 1]]
+    odd: list[Any] = [
+        [NUMBERS], [NUMBERS, 99, b"\0\0"], [NUMBERS, -1, b"\0\0"], [NUMBERS, BYTE, b"\0"],
+        [NUMBERS, BYTE, "xx"], [NUMBERS, True, b"\0\0"], [NUMBERS, [], b"\0\0"],
+        [STEPS, 1 << 62, BYTE, b"\0"], [STEPS, "x", BYTE, b"\0"], [STEPS, 0, FLOAT, ff],
+        [STEPS, 0, INT64, struct.pack("<q", 1 << 62)], [STEPS, 0, BYTE, b""],
+        [STEPS, -1, BYTE, b"x"],
+        [TEXTS, b"ab", b"\1\2", None], [TEXTS, b"ab", b"\1", b"\0\1"], [TEXTS, b"ab", 1, b"\0\2"],
+        [TEXTS, b"ab", b"\1\1\0", b"\0\1"], [TEXTS, b"", b"", b"\0\0"], [TEXTS, b"", 0, b"\0\0"],
+        [TEXTS, b"\xff\xff", b"\1\1", None], [TEXTS, 7, 1, None], [TEXTS, b"ab", -1, None],
+        [TEXTS, "é".encode(), b"\1\1", None], [TEXTS, b"ab", [FLOAT, ff * 2], None],
+        [TEXTS, b"ab", b"\2", [INT64, ff * 2]], [TEXTS, "ab", 1, None], [TEXTS, b"ab", 1, 7],
+        [TEXTS, b"ab", [UINT32, b"\2\0\0\0" + b"\xff" * 4], None], [TEXTS, b"ab", 1 << 40, None],
+        [TEXTS, b"ab", [99, b"\1\1"], b"\0\1"], [TEXTS, b"ab", [], None], [TEXTS, b"ab", 1, []],
+        [SOME, b"\x04", [CONST, 1]], [SOME, b"", [CONST, 1]], [SOME, b"\x01", some],
+        [SOME, b"\x01\0", [CONST, 1]], [SOME, "x", [CONST, 1]], [SOME, 3, [CONST, 1]],
+        [SOME, b"\x03", [NUMBERS, BYTE, b"\0"]], [INTERVALS, b"\1\1", None, None, None],
+        [INTERVALS, b"\1", *[None] * 4],
+        [INTERVALS, b"\1\1", *[[NUMBERS, BYTE, b"1"]] * 4],
+        [INTERVALS, [UINT32, b"\xff" * 8], *[[CONST, 1]] * 4],
+        [INTERVALS, -1, *[None] * 4], [INTERVALS, 1 << 40, *[None] * 4],
+        [INTERVALS, b"\1\0", *[[INTERVALS, b"\0", *[None] * 4]] * 4],
+    ]  # fmt: skip
+    bodies = [batch("job", 2, 2 * i, name=column) for i, column in enumerate(odd)]
+    segment(run, *map(frame, bodies))
+
+
+def _has_typed_columns_of_other_kinds(run: Path) -> None:
+    columns: list[Any] = [
+        [NUMBERS, BYTE, b"\x07\x08"], [NUMBERS, FLOAT, struct.pack("<2d", float("nan"), 1e300)],
+        [NUMBERS, INT64, struct.pack("<2q", -(1 << 63), (1 << 63) - 1)], [STEPS, 5, BYTE, b"\1"],
+        [TEXTS, b"ab", b"\1\1", None], [SOME, b"\x02", [CONST, "x"]],
+        [INTERVALS, b"\1\0", [CONST, "x"], [CONST, -1], [CONST, 1], None],
+        [INTERVALS, b"\1\1", [CONST, 7], [STEPS, 5, BYTE, b"\1"], [CONST, 1.5], [CONST, "x"]],
+        [SOME, b"\x01", [INTERVALS, b"\2", *[[CONST, (1 << 63) - 1]] * 4]],
+    ]  # fmt: skip
+    parts, seq = [], 0
+    for table, names in LAYOUT.items():
+        for column in columns:
+            parts.append(frame(batch(table, 2, seq, **dict.fromkeys(names, column))))
+            seq += 2
+    segment(run, *parts)
 
 
 def _adds_texts(run: Path) -> None:
@@ -235,7 +327,7 @@ def _as_if_written(harm: Callable[[Path], None]) -> Callable[[Path], None]:
         facts = json.loads(path.read_text())
         for name in facts["tables"]:
             for file in (run / "parquet" / name).glob("*.parquet"):
-                facts["checksums"][name] = zlib.crc32(file.read_bytes())
+                facts["checksums"][name] = [zlib.crc32(file.read_bytes())]
         path.write_text(json.dumps(facts))
 
     return forge

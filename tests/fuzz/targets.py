@@ -10,13 +10,19 @@ import contextlib
 import io
 import pstats
 import shutil
+import zlib
 from collections.abc import Callable, Sequence
 from cProfile import Profile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
+import msgpack
+
 from dask_strata import open_run
+from dask_strata.analysis.overview.row import stored_row
+from dask_strata.analysis.overview.stored import store_summary
 from dask_strata.errors import StrataError
 from dask_strata.importers.darshan.dxt import Trace
 from dask_strata.importers.darshan.log import LogError, open_log
@@ -24,23 +30,26 @@ from dask_strata.importers.mofka import literals
 from dask_strata.importers.mofka.importer import import_files
 from dask_strata.importers.profiles.callgrind import CallgrindError, read_callgrind
 from dask_strata.importers.profiles.yappi_files import read_profile
-from dask_strata.schema import RECORDED
+from dask_strata.schema import RECORDED, Kind
 from dask_strata.server.run_cache import RunCache
 from dask_strata.store.arrow import Rows
 from dask_strata.store.compact import compact
-from dask_strata.store.decode import unpack
-from dask_strata.store.frames import payloads
 from dask_strata.store.index import read_index
 from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import INDEX, PARQUET, Manifest
 from dask_strata.store.parquet import open_part, read_part
 from dask_strata.store.reader import read_record
-from dask_strata.store.segments import read_segment
+from dask_strata.store.segments.decode import unpack
+from dask_strata.store.segments.encode import encode_column
+from dask_strata.store.segments.frames import payloads
+from dask_strata.store.segments.read import read_segment
 from dask_strata.store.sinks import RelaySink
-from tests.fuzz.hostile import HEADER, frame
+from dask_strata.store.summaries.files import SUMMARY, list_files
+from dask_strata.store.summaries.summary_file import read_summary
+from tests.fuzz.hostile import HEADER, batch, frame
 from tests.support import coupler_files
 from tests.support.darshan_files import Log, Operation, TracedFile
-from tests.support.synthetic import small_run
+from tests.support.synthetic import T0, small_run
 
 Reads = Callable[[bytes], None]
 
@@ -94,6 +103,30 @@ def _read_parquet(run: Path) -> None:
     read_part(open_part(run, "synth", "Parquet", PARQUET), Budget(), lambda _name, _count: None)
 
 
+def _summaries(folder: Path) -> Reads:
+    """Put the bytes into a summary with a valid checksum, so that its parts are read."""
+    run = _run(folder, compacted=True)
+    files = list_files(run)
+
+    def read(data: bytes) -> None:
+        for content in (data, b'{"crc32": %d,\n' % zlib.crc32(data) + data):
+            (run / PARQUET / SUMMARY).write_bytes(content)
+            stored_row(files)
+            stored = read_summary(files, verify=True)
+            for name in ("summary", "compare") if stored else ():
+                with contextlib.suppress(ValueError, LookupError, RecursionError):
+                    stored.part(name)
+
+    return read
+
+
+def _summary(folder: Path) -> list[bytes]:
+    run = _run(folder, compacted=True)
+    assert store_summary(run)
+    data = (run / PARQUET / SUMMARY).read_bytes()
+    return [data, data.partition(b"\n")[2]]
+
+
 def _frames(folder: Path) -> Reads:
     """Put the bytes into a frame with a valid checksum, so that its content is decoded."""
     run = _run(folder)
@@ -108,10 +141,57 @@ def _frames(folder: Path) -> Reads:
 
 
 def _contents(folder: Path) -> list[bytes]:
-    import msgpack
-
     data = (_run(folder) / "segments" / "scheduler-1.seg").read_bytes()
     return [msgpack.packb(unpack(p)) for p in payloads(data) if isinstance(p, bytes)]
+
+
+def _columns(folder: Path) -> Reads:
+    """Put the bytes into a frame as one column of many rows, in a column of each kind."""
+    path = _run(folder) / "segments" / "scheduler-1.seg"
+    start = frame(HEADER | {"process": "scheduler-1"})
+    names = [(table, c.name) for table, c in _ONE_OF_EACH_KIND]
+
+    def read(data: bytes) -> None:
+        n = data[0] + 1 if data else 1
+        frames = b""
+        for i, (table, name) in enumerate(names):
+            head = msgpack.packb(batch(table, n, i * n, **{name: _HERE}))
+            frames += frame(head.replace(msgpack.packb(_HERE), data[1:]))
+        path.write_bytes(start + frames)
+        rows = {table: Rows(RECORDED[table]) for table, _ in names}
+        read_segment(folder / "run", "synth", "scheduler-1.seg", None, (rows, Budget()))
+        for collected in rows.values():
+            collected.table().validate(full=True)
+
+    return read
+
+
+#: Placeholder that the bytes of a column replace.
+_HERE = "(the column)"
+
+_ONE_OF_EACH_KIND = list(
+    {c.kind: (name, c) for name, table in RECORDED.items() for c in table.columns}.values()
+)
+
+
+def _typed_columns(_: Path) -> list[bytes]:
+    """Return columns of each kind, with and without nulls, after their number of rows."""
+    intervals = [[["compute", i, 5, None], ["transfer", i, 6, "w"]] for i in range(70)]
+    usual: dict[Kind, list[Any]] = {
+        "time": [T0 + 7 * i * i for i in range(70)],
+        "int": [300 * i for i in range(70)],
+        "float": [1.5 * i for i in range(70)],
+        "bool": [i % 3 == 0 for i in range(70)],
+        "text": [f"é{i % 7}" for i in range(70)],
+        "key": [f"key-{i}" for i in range(70)],
+        "intervals": intervals,
+    }
+    columns = [
+        (kind, [None if nulls and i % 3 else v for i, v in enumerate(values)])
+        for kind, values in usual.items()
+        for nulls in (False, True)
+    ]
+    return [bytes([69]) + msgpack.packb(encode_column(k, values, 70)) for k, values in columns]
 
 
 def _coupler(role: str) -> Target:
@@ -236,11 +316,13 @@ TARGETS: dict[str, Target] = {
     "manifest": _file_of_run("run.json", Manifest.read, compacted=False),
     "segment": _file_of_run(_SEGMENT, _read_segment, compacted=False),
     "frame": Target(_frames, _contents),
+    "columns": Target(_columns, _typed_columns),
     "check": _file_of_run(_SEGMENT, lambda run: open_run(run).check(), compacted=False),
     "index": _file_of_run(f"{PARQUET}/{INDEX}", _read_index, compacted=True),
     "parquet": _file_of_run(
         f"{PARQUET}/worker_events/part-0.parquet", _read_parquet, compacted=True
     ),
+    "summary": Target(_summaries, _summary),
     "transitions.csv": _coupler("worker_transition"),
     "transfers.csv": _coupler("worker_transfer"),
     "graph.csv": _coupler("graph"),

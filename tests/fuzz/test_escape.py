@@ -17,7 +17,8 @@ from dask_strata.cli import cli
 from dask_strata.errors import NotARunError, StrataError
 from dask_strata.store.bulk_writer import Addition
 from dask_strata.store.compact import compact
-from dask_strata.store.reader import find_runs, fingerprint
+from dask_strata.store.manifest import find_runs
+from dask_strata.store.reader import fingerprint
 from tests.support.synthetic import small_run
 
 

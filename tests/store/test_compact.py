@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -12,6 +15,7 @@ from dask_strata import open_run
 from dask_strata.errors import StrataError
 from dask_strata.store import compact as compact_module
 from dask_strata.store.compact import compact
+from dask_strata.store.finalise import tables
 from tests.support.synthetic import Process, contents, new_run, small_run
 
 
@@ -59,30 +63,24 @@ def many_keys(folder: Path, n: int) -> Path:
     return folder
 
 
-def test_a_row_group_contains_its_own_texts_only(
+def test_each_text_of_a_key_is_written_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Parquet contains each text once, however many row groups it has."""
+    """Tables have ids of keys, however many row groups they have; one table has the texts."""
     folder = many_keys(tmp_path / "r", 2000)
     before = contents(folder)
-    monkeypatch.setattr(compact_module, "ROWS_PER_GROUP", 100)
+    monkeypatch.setattr(tables, "ROWS_PER_GROUP", 100)
     compact(folder)
     path = folder / "parquet" / "scheduler_transitions" / "part-0.parquet"
-    metadata = pq.read_metadata(path)
-    position = next(
-        i for i in range(metadata.num_columns) if metadata.schema.column(i).path == "key"
-    )
-    size = sum(
-        metadata.row_group(g).column(position).total_uncompressed_size
-        for g in range(metadata.num_row_groups)
-    )
-    texts = sum(len(row["key"]) for row in before["scheduler_transitions"])
-    assert metadata.num_row_groups == 20
-    assert texts < size < 2 * texts
+    assert pq.read_metadata(path).num_row_groups == 20
+    assert pq.read_schema(path).field("key_id").type == pa.int32()
+    assert "key" not in pq.read_schema(path).names
+    keys = pq.read_table(folder / "parquet" / "keys")["key"].to_pylist()
+    assert keys == sorted({row["key"] for row in before["scheduler_transitions"]})
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("step", ["write_parquet", "_swap", "_delete_segments"])
+@pytest.mark.parametrize("step", ["write_part", "_swap", "_delete_segments"])
 def test_an_interrupted_compaction_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -126,8 +124,14 @@ def test_parquet_that_differs_from_the_segments_deletes_nothing(
     folder = small_run(tmp_path / "r")
     before = contents(folder)
     with monkeypatch.context() as patch:
-        write = compact_module.write_parquet
-        patch.setattr(compact_module, "write_parquet", lambda t, p: write(t.slice(1), p))
+        groups, calls = tables._groups, []
+
+        def shorter(*args: Any) -> Iterator[pa.Table]:
+            calls.append(args)
+            for group in groups(*args):
+                yield group.slice(len(calls) % 2)  # written first, then read back
+
+        patch.setattr(tables, "_groups", shorter)
         with pytest.raises(StrataError, match="not equal"):
             compact(folder)
     assert contents(folder) == before

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_strata.schema import RECORDED, TABLES, split_wire_key, wire_key
-from dask_strata.store.decode import FrameError, decode, unpack
-from dask_strata.store.frames import (
+from dask_strata.store.segments.decode import decode, unpack
+from dask_strata.store.segments.errors import FrameError
+from dask_strata.store.segments.frames import (
     MAGIC,
     Batch,
     Damage,
@@ -16,15 +17,17 @@ from dask_strata.store.frames import (
     Sparse,
     payloads,
 )
+from dask_strata.store.segments.values import values_of
 
 _INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+_NEAR = st.integers(min_value=1_800_000_000_000_000_000, max_value=1_800_000_010_000_000_000)
 _VALUES = {
-    "time": _INT64,
+    "time": _INT64 | _NEAR,
     "seconds": st.floats(allow_nan=False),
     "float": st.floats(allow_nan=False),
-    "bytes": _INT64,
-    "int": _INT64,
+    "bytes": _INT64 | st.integers(0, 70_000),
+    "int": _INT64 | st.integers(-300, 300),
     "bool": st.booleans(),
     "text": _TEXT,
     "long": _TEXT,
@@ -59,7 +62,9 @@ def read(data: bytes) -> list[tuple[str, int, int, dict]]:
         if isinstance(body, dict):
             layout = body["tables"]
         else:
-            found.extend(decode(body, layout))
+            for table, seq, n, columns in decode(body, layout):
+                values = {name: values_of(column, n) for name, column in columns.items()}
+                found.append((table, seq, n, values))
     return found
 
 

@@ -35,7 +35,7 @@ def test_parquet_is_read_on_demand(tmp_path: Path) -> None:
     assert len(found.scheduler_transitions.to_arrow()) == 0
     assert "scheduler_transitions" in {row["what"] for row in found.rows("select what from losses")}
     assert len(found.worker_events.to_arrow()) == len(run.worker_events.to_arrow()) == 1
-    damage_column(folder, "scheduler_transitions", "key")
+    damage_column(folder, "scheduler_transitions", "stimulus_id")
     assert open_run(folder).rows_by_process("scheduler_transitions") == {"scheduler-1": 6}
     assert len(open_run(folder).scheduler_transitions.to_arrow()) == 0
 
@@ -53,7 +53,7 @@ def damage_column(folder: Path, table: str, column: str) -> None:
     path.write_bytes(data)
     index = folder / "parquet" / "index.json"
     facts = json.loads(index.read_bytes())
-    facts["checksums"][table] = zlib.crc32(data)
+    facts["checksums"][table] = [zlib.crc32(data)]
     index.write_text(json.dumps(facts), encoding="utf-8")
 
 
@@ -89,7 +89,7 @@ def test_parquet_that_a_compaction_replaced_is_an_error(
         run["job"].to_arrow()
     assert "open it again" in raised.value.hint
     with pytest.raises(StrataError, match="replaced since the run was opened"):
-        compact_module._write(record, tmp_path / "new", print)
+        compact_module._write(record, compact_module.Received(tmp_path / "new"), print, None, 1000)
     assert open_run(folder)["job"].to_arrow()["name"].to_pylist() == ["a", "b"]
     assert open_run(folder).check().ok
 
@@ -106,7 +106,7 @@ def test_damaged_parquet_with_a_matching_checksum_costs_its_own_table(
     path.write_bytes(data)
     index = folder / "parquet" / "index.json"
     facts = json.loads(index.read_bytes())
-    facts["checksums"]["worker_events"] = zlib.crc32(data)
+    facts["checksums"]["worker_events"] = [zlib.crc32(data)]
     index.write_text(json.dumps(facts), encoding="utf-8")
     run = open_run(folder)
     assert len(run.tasks.to_arrow()) == 2
@@ -133,7 +133,7 @@ def test_parquet_without_checksums_is_read_at_once(tmp_path: Path) -> None:
     compact(folder)
     index = folder / "parquet" / "index.json"
     facts = json.loads(index.read_bytes())
-    assert facts.pop("checksums").keys() == facts["tables"].keys()
+    assert facts.pop("checksums").keys() == {*facts["tables"], "keys"}
     index.write_text(json.dumps(facts), encoding="utf-8")
     assert contents(folder) == before
     assert open_run(folder).check().ok

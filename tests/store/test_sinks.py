@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dask_strata.store.frames import Encoder
+from dask_strata.store.segments.frames import Encoder
 from dask_strata.store.sinks import BACKLOG_BYTES, CallSink, FileSink, RelaySink
 
 

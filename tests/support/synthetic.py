@@ -7,8 +7,8 @@ from typing import Any
 
 from dask_strata import open_run
 from dask_strata.schema import RECORDED
-from dask_strata.store.frames import Batch, Encoder
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest
+from dask_strata.store.segments.frames import Batch, Encoder
 from dask_strata.store.sinks import FileSink
 
 SECOND = 1_000_000_000

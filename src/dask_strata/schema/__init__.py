@@ -40,7 +40,7 @@ from dask_strata.schema.record import RECORD
 from dask_strata.schema.scheduler import SCHEDULER
 from dask_strata.schema.worker import WORKERS
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 #: All tables by name, in the order of the documentation.
 TABLES: dict[str, Table] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -10,39 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.schema import KEY_MARK, Column, Kind, Table, split_wire_key
-from dask_strata.store.limits import COUNT, TIME_NS
+from dask_strata.schema import KEY_MARK, Kind, Table, split_wire_key
+from dask_strata.store.segments.assemble import ColumnAssembler
+from dask_strata.store.segments.collect import ARROW_TYPES, LIMITS, TEXT_TYPE
+from dask_strata.store.segments.encode import BYTE, CONST, STEPS
+from dask_strata.store.segments.values import Checked
 
-#: Rows collected as Python objects, which take ten times the memory, before conversion to Arrow.
-_ROWS_A_BATCH = 20_000
-
-_TIME = pa.timestamp("ns", "UTC")
-_TEXT = pa.dictionary(pa.int32(), pa.string())
-_INTERVALS = pa.list_(
-    pa.struct([("action", pa.string()), ("start", _TIME), ("stop", _TIME), ("source", pa.string())])
-)
-_ARROW: dict[Kind, pa.DataType] = {
-    "time": _TIME,
-    "seconds": pa.float64(),
-    "bytes": pa.int64(),
-    "int": pa.int64(),
-    "float": pa.float64(),
-    "bool": pa.bool_(),
-    "text": _TEXT,
-    "long": pa.string(),
-    "key": _TEXT,
-    "intervals": _INTERVALS,
-}
-
-#: Smallest and largest value per kind: sums and differences of two values do not overflow.
-_LIMITS: dict[Kind, tuple[float, float]] = {
-    "time": (0, TIME_NS),
-    "bytes": (-COUNT, COUNT),
-    "seconds": (-float(COUNT), float(COUNT)),
-}
-
-#: Fields of an interval that are times.
-_INTERVAL_TIMES = (1, 2)
+#: Rows, and bytes of their texts and odd values, that are collected before conversion to Arrow.
+_ROWS_A_BATCH = 1 << 17
+_BYTES_A_BATCH = 256 << 20
 
 
 def arrow_schema(table: Table) -> pa.Schema:
@@ -57,12 +33,12 @@ def arrow_schema(table: Table) -> pa.Schema:
         metadata = {"meaning": column.meaning}
         if column.unit:
             metadata["unit"] = column.unit
-        fields.append(pa.field(column.name, _ARROW[column.kind], metadata=metadata))
+        fields.append(pa.field(column.name, ARROW_TYPES[column.kind], metadata=metadata))
         if column.kind == "key":
             fields.append(
                 pa.field(
                     f"{column.name}_type",
-                    _TEXT,
+                    TEXT_TYPE,
                     metadata={
                         "meaning": f"type of the Python object behind {column.name}",
                     },
@@ -92,7 +68,7 @@ def within_bounds(table: Table, rows: pa.Table) -> tuple[pa.Table, int]:
     """
     replaced = 0
     for column in table.all_columns:
-        if column.kind in _LIMITS and column.name in rows.column_names:
+        if column.kind in LIMITS and column.name in rows.column_names:
             bounded, n = _bounded(column.kind, rows[column.name])
             if n:
                 index = rows.schema.get_field_index(column.name)
@@ -103,12 +79,12 @@ def within_bounds(table: Table, rows: pa.Table) -> tuple[pa.Table, int]:
 
 def _bounded(kind: Kind, array: Any) -> tuple[Any, int]:
     """Return an array with values out of range replaced by null, and the number of them."""
-    if kind not in _LIMITS or not len(array):
+    if kind not in LIMITS or not len(array):
         return array, 0
     plain = array.cast(pa.int64()) if kind == "time" else array
     if not _exceeds(kind, plain):
         return array, 0
-    low, high = _LIMITS[kind]
+    low, high = LIMITS[kind]
     in_range = pc.and_(pc.greater_equal(plain, low), pc.less_equal(plain, high))
     bounded = pc.if_else(in_range, array, pa.scalar(None, array.type))
     return bounded, bounded.null_count - array.null_count
@@ -139,7 +115,7 @@ def _exceeds(kind: Kind, array: Any) -> bool:
     low, high = found["min"].as_py(), found["max"].as_py()
     if kind == "seconds" and pc.any(pc.is_nan(array)).as_py():
         return True
-    return low is not None and not (_LIMITS[kind][0] <= low and high <= _LIMITS[kind][1])
+    return low is not None and not (LIMITS[kind][0] <= low and high <= LIMITS[kind][1])
 
 
 class Rows:
@@ -149,9 +125,13 @@ class Rows:
     ----------
     table : Table
         Definition of the table.
+    receive : callable, optional
+        Is passed each large batch of rows, in their order; the others stay in this object.
 
     Attributes
     ----------
+    passed_on : int
+        Number of rows in these batches.
     unusable : int
         Number of values that had the wrong type or were out of range, and are null now.
 
@@ -159,111 +139,75 @@ class Rows:
     --------
     >>> from dask_strata.schema import RECORDED
     >>> rows = Rows(RECORDED["job"])
-    >>> rows.extend(2, {"name": ["queue", "nodes"]}, "scheduler-1", 0)
+    >>> rows.extend(2, {"name": (CONST, "queue")}, "scheduler-1", 0)
     >>> rows.table()["name"].to_pylist()
-    ['queue', 'nodes']
+    ['queue', 'queue']
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, receive: Callable[[pa.Table], None] | None = None) -> None:
         self._table = table
+        self._receive = receive
+        self.passed_on = 0
         self._schema = arrow_schema(table)
-        self._names = {c.name for c in table.all_columns}
-        #: Values of the columns that are not null in each row of this batch.
-        self._columns: dict[str, list[Any]] = {}
+        self._kinds = {c.name: c.kind for c in table.all_columns}
+        #: The columns that are not null in each row of this batch.
+        self._columns: dict[str, ColumnAssembler] = {}
         self._n = 0
         self._batches: list[pa.RecordBatch] = []
         self.unusable = 0
 
-    def extend(self, n: int, columns: Mapping[str, list[Any]], process: str, seq: int) -> None:
+    def extend(self, n: int, columns: Mapping[str, Checked], process: str, seq: int) -> None:
         """Add rows of one process.
 
         Parameters
         ----------
         n : int
             Number of rows.
-        columns : mapping of str to list
-            Values by column; a missing column is null in each row.
+        columns : mapping of str to tuple
+            Checked columns by name, see `dask_strata.store.segments.values`; a missing column is
+            null in each row.
         process : str
             Id of the process.
         seq : int
             Sequence number of the first row.
         """
-        common = {"process": [process] * n, "seq": range(seq, seq + n)}
-        for name, values in {**common, **columns}.items():
-            if name not in self._names:
-                continue  # a column of a later version
-            if name not in self._columns:
-                self._columns[name] = [None] * self._n
-            self._columns[name].extend(values)
-        for name in self._columns.keys() - columns.keys() - common.keys():
-            self._columns[name].extend([None] * n)
+        self._add("process", n, (CONST, process))
+        self._add("seq", n, (STEPS, seq, BYTE, b"\1" * (n - 1)))
+        for name, column in columns.items():
+            self._add(name, n, column)
         self._n += n
-        if self._n >= _ROWS_A_BATCH:
+        held = sum(column.held_bytes for column in self._columns.values())
+        if self._n >= _ROWS_A_BATCH or held >= _BYTES_A_BATCH:
             self._seal()
+            if self._receive is not None:
+                self._receive(rows := self.table())
+                self.passed_on += len(rows)
+
+    def _add(self, name: str, n: int, column: Checked) -> None:
+        assembler = self._columns.get(name)
+        if assembler is None:
+            if name not in self._kinds:
+                return  # a column of a later version
+            assembler = self._columns[name] = ColumnAssembler(self._kinds[name])
+        assembler.add(n, column, self._n)
 
     def _seal(self) -> None:
         arrays: list[pa.Array] = []
         for column in self._table.all_columns:
-            values = self._columns.get(column.name)
-            if values is None:
+            assembler = self._columns.get(column.name)
+            if assembler is None:
                 fields = 2 if column.kind == "key" else 1
-                arrays.extend([nulls(_ARROW[column.kind], self._n)] * fields)
+                arrays.extend([nulls(ARROW_TYPES[column.kind], self._n)] * fields)
+                continue
+            array = assembler.take(self._n)
+            self.unusable += assembler.unusable
+            if column.kind == "key":
+                arrays.extend(_take(p, array.indices) for p in _split_keys(array.dictionary))
             else:
-                arrays.extend(self._arrays(column, values))
+                arrays.append(array)
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._columns.clear()
         self._n = 0
-
-    def _arrays(self, column: Column, values: list[Any]) -> list[pa.Array]:
-        if column.kind == "key":
-            wire = self._array("text", values)
-            return [_take(part, wire.indices) for part in _split_keys(wire.dictionary)]
-        if column.kind == "intervals":
-            return [self._intervals(values)]
-        return [self._array(column.kind, values)]
-
-    def _array(self, kind: Kind, values: list[Any]) -> pa.Array:
-        target = _ARROW[kind]
-        plain = pa.string() if target == _TEXT else target
-        try:
-            array = pa.array(values, plain)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError):
-            array = pa.array([self._usable(v, plain) for v in values], plain)
-        array, replaced = _bounded(kind, array)
-        self.unusable += replaced
-        return array.dictionary_encode() if target == _TEXT else array
-
-    def _intervals(self, values: list[Any]) -> pa.Array:
-        try:
-            made = [None if v is None else [_interval(i) for i in v] for v in values]
-            array = self._array("intervals", made)
-            times = [array.flatten().field(i).cast(pa.int64()) for i in _INTERVAL_TIMES]
-            if not any(_exceeds("time", time) for time in times):
-                return array
-        except (TypeError, ValueError, OverflowError):
-            pass  # one of them is not an interval: examine each value below
-        return self._array("intervals", [self._valid_intervals(value) for value in values])
-
-    def _valid_intervals(self, value: Any) -> Any:
-        """Return the intervals of a row, or null if one of them is malformed or out of range."""
-        if value is None:
-            return None
-        try:
-            made = [_interval(item) for item in value]
-            if all(0 <= i["start"] < TIME_NS and 0 <= i["stop"] < TIME_NS for i in made):
-                return made
-        except (TypeError, ValueError):
-            pass
-        self.unusable += 1
-        return None
-
-    def _usable(self, value: Any, plain: pa.DataType) -> Any:
-        try:
-            pa.array([value], plain)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError):
-            self.unusable += 1
-            return None
-        return value
 
     def table(self) -> pa.Table:
         """Return all rows as one table, and drop them from this object."""
@@ -308,8 +252,3 @@ def _take(values: pa.Array, indices: pa.Array) -> pa.DictionaryArray:
     """Return the values at some indices, dictionary-encoded without duplicates."""
     distinct = values.dictionary_encode()
     return pa.DictionaryArray.from_arrays(distinct.indices.take(indices), distinct.dictionary)
-
-
-def _interval(item: Any) -> Any:
-    action, start, duration, source = item
-    return {"action": action, "start": start, "stop": start + duration, "source": source}

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema
-from dask_strata.store.compact import ROWS_PER_GROUP, parquet_options
-from dask_strata.store.index import index_bytes
+from dask_strata.store.index import Index, index_bytes
 from dask_strata.store.manifest import (
     ADDITIONS,
     ASIDE,
@@ -28,6 +27,7 @@ from dask_strata.store.manifest import (
     new_run_id,
     run_folder_name,
 )
+from dask_strata.store.parquet_writer import ROWS_PER_GROUP, parquet_options
 from dask_strata.store.safe_files import (
     checksum,
     create_run_folder,
@@ -127,11 +127,13 @@ class BulkTables:
         """
         rows = {name: writer.close() for name, writer in self._writers.items()}
         self._home.mkdir(exist_ok=True)
-        checksums = {}
+        checksums: dict[str, tuple[int, ...]] = {}
         for name, writer in self._writers.items():
             with writer.path.open("rb") as file:
-                checksums[name] = checksum(file)
-        (self._home / INDEX).write_bytes(index_bytes(run_id, rows, checksums=checksums))
+                checksums[name] = (checksum(file),)
+        (self._home / INDEX).write_bytes(
+            index_bytes(Index(rows, checksums=checksums, run_id=run_id))
+        )
 
 
 class BulkRun(BulkTables):

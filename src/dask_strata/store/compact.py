@@ -9,27 +9,22 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dask_strata.errors import StrataError
-from dask_strata.store.index import index_bytes
-from dask_strata.store.limits import Budget
+from dask_strata.schema import FORMAT_VERSION
+from dask_strata.store.finalise.keys import KeyCollector
+from dask_strata.store.finalise.spool import KEYS_PER_BUCKET, Batches, Spool
+from dask_strata.store.finalise.tables import mismatch, part_name, write_part
+from dask_strata.store.index import Derived, Index, index_bytes
+from dask_strata.store.key_texts import KEYS
 from dask_strata.store.manifest import ADDITIONS, INDEX, PARQUET, SEGMENTS, SUFFIX
-from dask_strata.store.parquet import (
-    READ_ERRORS,
-    Part,
-    add_to_budget,
-    main_home,
-    open_part,
-    read_table,
-    unreadable,
-)
+from dask_strata.store.parquet import Part, main_home, open_part
+from dask_strata.store.parquet_writer import ROWS_PER_GROUP
 from dask_strata.store.reader import Record, read_record
 from dask_strata.store.safe_files import (
     FILE,
@@ -40,10 +35,10 @@ from dask_strata.store.safe_files import (
     opened_folder,
     share_as,
 )
-from dask_strata.store.segments import may_grow
+from dask_strata.store.segments.read import may_grow
 
-#: Rows of a Parquet row group.
-ROWS_PER_GROUP = 1 << 17
+#: Folder of temporary files, in the new Parquet folder.
+_WORK = ".work"
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,24 @@ class Compaction:
     additions_kept: int = 0
 
 
-def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> Compaction:
+@dataclass(frozen=True)
+class DerivedFiles:
+    """A derived table that was written, and the checksums of its files."""
+
+    derived: Derived
+    checksums: tuple[int, ...]
+
+
+#: Writes derived tables into a new Parquet folder, which has the recorded ones.
+Derive = Callable[[Part], Mapping[str, DerivedFiles]]
+
+
+def compact(
+    folder: Path,
+    progress: Callable[[str], None] = lambda _: None,
+    derive: Derive | None = None,
+    keys_per_bucket: int = KEYS_PER_BUCKET,
+) -> Compaction:
     """Write the recorded tables of a run as Parquet, and delete the segments that it contains.
 
     Parameters
@@ -83,6 +95,10 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
         The run's folder.
     progress : callable, optional
         Called with the name of each table before it is written.
+    derive : callable, optional
+        Writes derived tables.
+    keys_per_bucket : int, optional
+        Number of keys whose rows are written to a file of their own.
 
     Raises
     ------
@@ -94,7 +110,27 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
         The Parquet cannot be written or differs from the segments, or the run's present Parquet
         cannot be read in full. Nothing is deleted then.
     """
-    record = read_record(folder, damaged=False)
+    new = folder / f".{PARQUET}-{secrets.token_hex(4)}"
+    try:
+        return _compacted(folder, new, progress, derive, keys_per_bucket)
+    except OSError as error:
+        raise StrataError(
+            f"{folder} could not be compacted: {error.strerror or error}.",
+            hint="The segments are unchanged. Make room or check permissions, then try again.",
+        ) from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _compacted(
+    folder: Path,
+    new: Path,
+    progress: Callable[[str], None],
+    derive: Derive | None,
+    keys_per_bucket: int,
+) -> Compaction:
+    received = Received(new)
+    record = read_record(folder, damaged=False, receive=received.add)
     before = sum(s.size for s in record.segments if is_file(s.path))
     if record.imported:
         rows = sum(record.rows.values())
@@ -108,18 +144,12 @@ def compact(folder: Path, progress: Callable[[str], None] = lambda _: None) -> C
     added = [name for name in record.additions if is_folder(folder / ADDITIONS / name)]
     if {PARQUET, f"{PARQUET}.old"} & set(record.damaged):
         raise _incomplete(folder)
-    new = folder / f".{PARQUET}-{secrets.token_hex(4)}"
-    try:
-        _write(record, new, progress)
-        share_as(folder, *new.rglob("*"), new)
-        _swap(folder, new)
-    except OSError as error:
-        raise StrataError(
-            f"{folder} could not be compacted: {error.strerror or error}.",
-            hint="The segments are unchanged. Make room or check permissions, then try again.",
-        ) from error
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    _write(record, received, progress, derive, keys_per_bucket)
+    share_as(folder, *new.rglob("*"), new)
+    if record.manifest.format < FORMAT_VERSION:
+        # Earlier versions cannot read ids of keys: now they refuse the run.
+        replace(record.manifest, format=FORMAT_VERSION).write(folder)
+    _swap(folder, new)
     kept = _delete_segments(record)
     for name in added:
         shutil.rmtree(folder / ADDITIONS / name, ignore_errors=True)
@@ -131,43 +161,132 @@ def _size(folder: Path) -> int:
     return sum(f.lstat().st_size for f in (folder / PARQUET).rglob("*") if is_file(f))
 
 
-def _write(record: Record, new: Path, progress: Callable[[str], None]) -> None:
-    """Write the tables of a record and its index, and verify both by reading them back."""
+class Received:
+    """The rows of segments that are on their way to the new Parquet folder, and their keys.
+
+    Parameters
+    ----------
+    new : Path
+        The folder.
+    """
+
+    def __init__(self, new: Path) -> None:
+        self.new, self._work = new, new / _WORK
+        self._batches: Batches | None = None
+        self._collector: KeyCollector | None = None
+
+    @property
+    def work(self) -> Path:
+        """Folder of temporary files."""
+        if not self._work.exists():
+            self.new.mkdir(mode=0o700, exist_ok=True)
+            self._work.mkdir()
+        return self._work
+
+    @property
+    def keys(self) -> KeyCollector:
+        """The keys so far."""
+        if self._collector is None:
+            self._collector = KeyCollector(self.work)
+        return self._collector
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Add rows of a table."""
+        self._batches = self._batches or Batches(self.work)
+        self._batches.append(name, rows)
+        self.keys.add(name, rows)
+
+    def batches(self, name: str) -> Iterator[pa.Table]:
+        """Yield the rows of a table, and remove them."""
+        if self._batches is not None:
+            for batch in self._batches.batches(name):
+                yield pa.Table.from_batches([batch])
+            self._batches.remove(name)
+
+
+def _write(
+    record: Record,
+    received: Received,
+    progress: Callable[[str], None],
+    derive: Derive | None,
+    keys_per_bucket: int,
+) -> None:
+    """Write the tables of a record and its index; recorded rows are read back and compared."""
+    new = received.new
     rows = {name: n for name, n in record.rows.items() if n}
-    checksums: dict[str, int] = {}
-    new.mkdir(mode=0o700)
+    checksums = _write_recorded(record, rows, received, progress, keys_per_bucket)
+    shutil.rmtree(received.work)
+
+    def write_index(derived: dict[str, Derived]) -> None:
+        segments, additions = record.segments, record.additions
+        run_id = record.manifest.run_id
+        index = Index(rows, segments, additions, checksums, run_id, derived, keys_per_bucket)
+        (new / INDEX).write_bytes(index_bytes(index))
+
+    write_index({})
+    _verify_index(record, new, rows, checksums)
+    if derive is not None:
+        found = derive(open_part(record.folder, record.manifest.run_id, "Parquet", new.name))
+        checksums.update({name: each.checksums for name, each in found.items()})
+        write_index({name: each.derived for name, each in found.items()})
+        _verify_index(record, new, rows, checksums)
+
+
+def _write_recorded(
+    record: Record,
+    rows: Mapping[str, int],
+    received: Received,
+    progress: Callable[[str], None],
+    keys_per_bucket: int,
+) -> dict[str, tuple[int, ...]]:
+    """Write the recorded tables and the table of keys; return the checksums."""
+    new = received.new
+    for name in rows:
+        for part in record.tables.parts(name):
+            for batch in _slices(part):
+                received.keys.add(name, batch)
+    (new / KEYS).mkdir()
+    keys = new / KEYS / part_name(0)
+    spool = Spool(received.work, received.keys.write(keys), keys_per_bucket)
+    checksums: dict[str, tuple[int, ...]] = {}
+    with keys.open("rb") as file:
+        checksums[KEYS] = (checksum(file),)
     for name, n in rows.items():
         progress(name)
-        path = new / name / "part-0.parquet"
-        path.parent.mkdir()
-        table = record.tables[name]
-        if len(table) != n:
+        for batch in _all_rows(record, received, name):
+            spool.add(name, batch)
+        if spool.rows.get(name) != n:
             raise _incomplete(record.folder)
-        write_parquet(table, path)
-        _compare(Part(record.folder, (new.name,), {name: n}), name, table)
-        with path.open("rb") as file:
-            checksums[name] = checksum(file)
-    (new / INDEX).write_bytes(
-        index_bytes(record.manifest.run_id, rows, record.segments, record.additions, checksums)
-    )
+        found = []
+        for bucket in spool.buckets_of(name):
+            found.append(write_part(spool, name, bucket, new))
+            spool.remove(name, bucket)
+        checksums[name] = tuple(found)
+    return checksums
+
+
+def _all_rows(record: Record, received: Received, name: str) -> Iterator[pa.Table]:
+    """Yield the rows of a table in their order: of Parquet, large batches of segments, the rest."""
+    parts = list(record.tables.parts(name))
+    rest = [parts.pop()] if parts and record.tables.has_in_memory(name) else []
+    for part in parts:
+        yield from _slices(part)
+    yield from received.batches(name)
+    for part in rest:
+        yield from _slices(part)
+
+
+def _slices(table: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, len(table), ROWS_PER_GROUP):
+        yield table.slice(start, ROWS_PER_GROUP)
+
+
+def _verify_index(
+    record: Record, new: Path, rows: dict[str, int], checksums: dict[str, tuple[int, ...]]
+) -> None:
     written = open_part(record.folder, record.manifest.run_id, "Parquet", new.name)
     if written.damages or (dict(written.rows), dict(written.checksums)) != (rows, checksums):
-        raise _mismatch("The index")
-
-
-def _compare(written: Part, name: str, table: pa.Table) -> None:
-    budget = Budget()
-    add_to_budget(written, budget)
-    try:
-        back, replaced = read_table(written, name, budget)
-    except READ_ERRORS as error:
-        raise StrataError(
-            f"The Parquet of {name} cannot be read back: {unreadable(error)}.",
-            hint="Nothing was deleted; the segments are unchanged.",
-        ) from error
-    pairs = zip(_groups(back), _groups(table), strict=False)
-    if replaced or len(back) != len(table) or not all(b.equals(t) for b, t in pairs):
-        raise _mismatch(f"The Parquet of {name}")
+        raise mismatch("The index")
 
 
 def _incomplete(folder: Path) -> StrataError:
@@ -175,65 +294,6 @@ def _incomplete(folder: Path) -> StrataError:
         f"The Parquet of {folder} cannot be read in full: compaction would lose its other rows.",
         hint=f"Nothing was changed. List the damage: dask-strata check {folder}",
     )
-
-
-def _mismatch(file: str) -> StrataError:
-    return StrataError(
-        f"{file} is not equal to the recorded rows; nothing was deleted.",
-        hint="Please report this with the versions of dask-strata and pyarrow.",
-    )
-
-
-def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write a table as a small Parquet file that other tools can read.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The rows.
-    path : Path
-        The file.
-    """
-    with pq.ParquetWriter(path, table.schema, **parquet_options(table.schema)) as writer:
-        for group in _groups(table):
-            writer.write_table(group)
-
-
-def _groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield a table in row groups, each with a dictionary of its own texts only.
-
-    Otherwise each row group would contain the dictionary of the whole table.
-    """
-    for start in range(0, len(table), ROWS_PER_GROUP):
-        group = table.slice(start, ROWS_PER_GROUP)
-        for i, field in enumerate(group.schema):
-            if pa.types.is_dictionary(field.type):
-                texts = group[i].cast(field.type.value_type).combine_chunks()
-                group = group.set_column(i, field, texts.dictionary_encode().cast(field.type))
-        yield group
-
-
-def parquet_options(schema: pa.Schema, level: int = 9) -> dict[str, Any]:
-    """Return the options of `pyarrow.parquet.ParquetWriter` for a table.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Schema of the table.
-    level : int, optional
-        Compression level of Zstandard.
-    """
-    plain = {f.name: f.type for f in schema if not pa.types.is_nested(f.type)}
-    numbers = [n for n, t in plain.items() if pa.types.is_timestamp(t) or pa.types.is_integer(t)]
-    return {
-        "compression": "zstd",
-        "compression_level": level,
-        "version": "2.6",
-        "use_dictionary": [n for n in plain if n not in numbers],
-        "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None,
-        "store_schema": True,
-        "write_statistics": True,
-    }
 
 
 def _swap(folder: Path, new: Path) -> None:

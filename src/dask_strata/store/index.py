@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,23 @@ from typing import Any
 from dask_strata.store.limits import INDEX_BYTES, TIME_NS
 from dask_strata.store.manifest import INDEX, SEGMENTS, SUFFIX
 from dask_strata.store.safe_files import RefusedError, is_name, read_inside
-from dask_strata.store.segments import Segment, header_facts
+from dask_strata.store.segments.read import Segment, header_facts
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A derived table in Parquet.
+
+    Attributes
+    ----------
+    rows : int
+        Number of its rows.
+    version : str
+        Version of the definition that computed it.
+    """
+
+    rows: int
+    version: str
 
 
 @dataclass(frozen=True)
@@ -27,17 +42,23 @@ class Index:
         State of each segment at compaction: the part that the tables contain.
     additions : list of str
         Names of the additions that the tables contain.
-    checksums : dict of str to int
-        CRC-32 of the file of each table; empty in an index of an earlier version.
+    checksums : dict of str to tuple of int
+        CRC-32 of each file of each table; empty in an index of an earlier version.
     run_id : str or None
         Id of the run; None in an index of an earlier version.
+    derived : dict of str to Derived
+        The derived tables.
+    keys_per_bucket : int
+        Number of keys whose rows are in one file; 0 if the tables have texts of keys.
     """
 
     tables: dict[str, int] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     additions: list[str] = field(default_factory=list)
-    checksums: dict[str, int] = field(default_factory=dict)
+    checksums: dict[str, tuple[int, ...]] = field(default_factory=dict)
     run_id: str | None = None
+    derived: dict[str, Derived] = field(default_factory=dict)
+    keys_per_bucket: int = 0
 
     def foreign(self, run_id: str) -> str | None:
         """Return why the index does not belong to a run; None if it does.
@@ -75,34 +96,20 @@ def read_index(run: Path, *home: str) -> Index:
             {_name(name): _count(n) for name, n in facts["tables"].items()},
             [_segment(run, segment) for segment in facts["segments"]],
             [_name(name) for name in facts.get("additions") or ()],
-            {_name(name): _count(n) for name, n in (facts.get("checksums") or {}).items()},
+            {_name(name): _counts(n) for name, n in (facts.get("checksums") or {}).items()},
             None if facts.get("run") is None else _name(facts["run"]),
+            {
+                _name(name): Derived(_count(each["rows"]), _text(each["version"]))
+                for name, each in (facts.get("derived") or {}).items()
+            },
+            _count(facts.get("keys_per_bucket") or 0),
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("it is not an index of Parquet") from error
 
 
-def index_bytes(
-    run_id: str,
-    tables: dict[str, int],
-    segments: Sequence[Segment] = (),
-    additions: Sequence[str] = (),
-    checksums: Mapping[str, int] | None = None,
-) -> bytes:
+def index_bytes(index: Index) -> bytes:
     """Return an index as JSON.
-
-    Parameters
-    ----------
-    run_id : str
-        Id of the run.
-    tables : dict of str to int
-        Number of rows of each table.
-    segments : sequence of Segment, optional
-        State of each segment: the part that the tables contain.
-    additions : sequence of str, optional
-        Names of the additions that the tables contain.
-    checksums : mapping of str to int, optional
-        CRC-32 of the file of each table.
 
     Raises
     ------
@@ -111,22 +118,24 @@ def index_bytes(
 
     Examples
     --------
-    >>> json.loads(index_bytes("0a1b2c3d", {"job": 3}))["tables"]
+    >>> json.loads(index_bytes(Index({"job": 3}, run_id="0a1b2c3d")))["tables"]
     {'job': 3}
     """
     states: list[dict[str, Any]] = []
-    for segment in segments:
+    for segment in index.segments:
         facts = asdict(segment)
         del facts["path"], facts["too_large"], facts["foreign"]
         states.append(facts)
-    index = {
-        "run": run_id,
-        "tables": tables,
+    found = {
+        "run": index.run_id,
+        "tables": index.tables,
         "segments": states,
-        "additions": list(additions),
-        "checksums": dict(checksums or {}),
+        "additions": index.additions,
+        "checksums": index.checksums,
+        "derived": {name: asdict(table) for name, table in index.derived.items()},
+        "keys_per_bucket": index.keys_per_bucket,
     }
-    data = (json.dumps(index, indent=1) + "\n").encode()
+    data = (json.dumps(found, indent=1) + "\n").encode()
     if len(data) > INDEX_BYTES:
         raise RefusedError(f"{INDEX} would have more than {INDEX_BYTES:,} bytes")
     return data
@@ -160,6 +169,11 @@ def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < TIME_NS:
         raise ValueError("it contains an invalid number")
     return value
+
+
+def _counts(value: object) -> tuple[int, ...]:
+    # Earlier versions wrote one number, as each table had one file.
+    return tuple(_count(n) for n in value) if isinstance(value, list) else (_count(value),)
 
 
 def _seconds(value: object) -> float:

@@ -18,9 +18,16 @@ FRAME_ROWS = 1 << 20
 #: Lists and mappings in one frame: each may be a single byte there but takes more in memory.
 FRAME_LISTS = 1 << 20
 
+#: Bytes of the texts of one column in a frame, each counted for every row: Arrow's offsets have
+#: 32 bits, and a table joins several frames.
+COLUMN_BYTES = 1 << 30
+
 #: Bytes of `run.json`, and of the index of a Parquet folder.
 MANIFEST_BYTES = 1 << 20
 INDEX_BYTES = 32 << 20
+
+#: Bytes of the summary in a Parquet folder.
+SUMMARY_BYTES = 4 << 20
 
 #: Characters in the name of a process, a table or an addition.
 NAME_CHARACTERS = 200

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,10 +20,11 @@ from dask_strata.store.safe_files import (
     RefusedError,
     create_file,
     create_run_folder,
+    kind_of,
     read_inside,
     share_as,
 )
-from dask_strata.store.sinks import sync_path
+from dask_strata.store.sync import sync_path
 
 MANIFEST = "run.json"
 SEGMENTS = "segments"
@@ -288,3 +290,23 @@ def process_identity() -> dict[str, Any]:
     except (OSError, UnicodeDecodeError):
         facts["pids"] = None
     return facts
+
+
+def find_runs(runs: Path) -> Iterator[Path]:
+    """Yield the folders of runs in a folder, oldest first by name.
+
+    Parameters
+    ----------
+    runs : Path
+        Folder with runs in it, or a run itself.
+    """
+    if kind_of(runs / MANIFEST) is not None:
+        yield runs
+        return
+    try:
+        folders = sorted(p for p in runs.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except OSError:
+        return
+    for path in folders:
+        if kind_of(path / MANIFEST) is not None:  # of any kind: opening it reports a link
+            yield path

@@ -16,10 +16,12 @@ import pyarrow as pa
 from dask_strata.errors import StrataError
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema
+from dask_strata.store.key_texts import KEYS, key_columns
 from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import Manifest
 from dask_strata.store.parquet import (
     READ_ERRORS,
+    ChangedError,
     Part,
     ReplacedError,
     add_to_budget,
@@ -52,8 +54,13 @@ def divide(part: Part) -> tuple[Part, Part]:
     verified = {}
     unverified = {}
     damages = list(part.damages)
+    without_keys = None if part.keys is None else _damage(part, KEYS)
+    if without_keys is not None:
+        damages.append((KEYS, None, without_keys))
     for name in [name for name in RECORDED if name in part.rows]:
         try:
+            if without_keys is not None and key_columns(RECORDED[name]):
+                raise ChangedError(f"the table of {KEYS} cannot be read: {without_keys}")
             found = verify(part, name)
         except READ_ERRORS as error:
             damages.append((name, part.rows[name], unreadable(error)))
@@ -67,6 +74,21 @@ def divide(part: Part) -> tuple[Part, Part]:
         replace(part, rows=rows, damages=(), verified=verified),
         replace(part, rows=unverified, damages=tuple(damages)),
     )
+
+
+def _damage(part: Part, name: str) -> str | None:
+    """Return why a table does not match its checksums; None if it does."""
+    try:
+        verify(part, name)
+    except READ_ERRORS as error:
+        return unreadable(error)
+    return None
+
+
+def damaged_derived(part: Part) -> dict[str, str]:
+    """Return the derived tables that do not match their checksums, with the reason."""
+    found = {name: _damage(part, name) for name in part.derived}
+    return {name: reason for name, reason in found.items() if reason is not None}
 
 
 def _is_transient(error: BaseException) -> bool:
@@ -162,6 +184,38 @@ class Tables(Mapping[str, pa.Table]):
         if is_whole:
             self._unusable[name] = sum(replaced for _, replaced in results)
         return joined([table for table, _ in results] + rest)
+
+    def parts(self, name: str) -> Iterator[pa.Table]:
+        """Yield the rows of a table: those in each Parquet, then those in memory."""
+        loaded = self._in_memory.get(name)
+        for part in self._verify(name):
+            columns = arrow_schema(RECORDED[name]).names
+            yield Tables(self._run, [part], {}, self._unusable, self._failed).columns(name, columns)
+        if loaded is not None and len(loaded):
+            yield loaded
+
+    def with_more(self, rows: Mapping[str, pa.Table]) -> Tables:
+        """Return the same tables with more rows in memory."""
+        in_memory = dict(self._in_memory)
+        for name, more in rows.items():
+            if len(more):
+                in_memory[name] = joined([in_memory[name], more] if name in in_memory else [more])
+        return Tables(self._run, self._parts, in_memory, self._unusable, self._failed)
+
+    def has_in_memory(self, name: str) -> bool:
+        """Return whether some rows of a table are in memory."""
+        return bool(len(self._in_memory.get(name, ())))
+
+    def damaged_derived(self) -> dict[str, str]:
+        """Return the derived tables that cannot be read and are computed instead, and why."""
+        return {name: why for part in self._parts for name, why in damaged_derived(part).items()}
+
+    def finalised(self) -> Part | None:
+        """Return the Parquet that has all rows and derived tables; None if there is no such."""
+        if len(self._parts) != 1 or any(len(rows) for rows in self._in_memory.values()):
+            return None
+        [part] = self._parts
+        return part if part.keys_per_bucket and part.derived else None
 
     def verify(self) -> None:
         """Verify the checksums of all tables that are read on demand.

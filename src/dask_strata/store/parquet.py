@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,7 +27,8 @@ from dask_strata.store.arrow import (
     nulls,
     within_bounds,
 )
-from dask_strata.store.index import read_index
+from dask_strata.store.index import Derived, read_index
+from dask_strata.store.key_texts import KEYS, KEYS_SCHEMA, ROW, KeyTexts, has_buckets, stored_schema
 from dask_strata.store.limits import CELL_BYTES, Budget, LimitExceededError
 from dask_strata.store.manifest import ADDITIONS, INDEX, PARQUET
 from dask_strata.store.safe_files import (
@@ -83,18 +85,27 @@ class Part:
         Number of rows of each table; None where unknown.
     damages : tuple
         Tables that cannot be read: name, number of lost rows or None, and reason.
-    checksums : mapping of str to int
-        CRC-32 of the file of each table; empty if an earlier version wrote the index.
+    checksums : mapping of str to tuple of int
+        CRC-32 of each file of each table; empty if an earlier version wrote the index.
     verified : mapping of str to tuple
-        `identity` of the file of each table when its checksum was verified.
+        `identity` of each file of each table when its checksum was verified.
+    derived : mapping of str to Derived
+        The derived tables.
+    keys_per_bucket : int
+        Number of keys whose rows are in one file of a table that has several.
+    keys : KeyTexts, optional
+        Texts and types of the keys that the tables have ids of; None if the tables have texts.
     """
 
     run: Path
     home: tuple[str, ...]
     rows: Mapping[str, int | None]
     damages: tuple[tuple[str, int | None, str], ...] = ()
-    checksums: Mapping[str, int] = field(default_factory=dict)
-    verified: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    checksums: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    verified: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+    keys_per_bucket: int = 0
+    keys: KeyTexts | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -207,7 +218,15 @@ def open_part(run: Path, run_id: str, label: str, *home: str) -> Part:
             for name in found
             if name in RECORDED and name not in index.tables
         ]
-        return Part(run, home, dict(index.tables), tuple(damages), index.checksums)
+        part = Part(
+            run,
+            home,
+            dict(index.tables),
+            tuple(damages),
+            index.checksums,
+            derived=index.derived,
+            keys_per_bucket=index.keys_per_bucket,
+        )
     except (OSError, ValueError) as error:
         try:
             found = [name for name, kind in entries(run, *home) if kind == FOLDER]
@@ -216,7 +235,8 @@ def open_part(run: Path, run_id: str, label: str, *home: str) -> Part:
         cause = error.strerror if isinstance(error, OSError) else str(error)
         reason = f"{INDEX} cannot be read ({cause}): tables are found by their folders instead"
         tables = dict.fromkeys(name for name in found if name in RECORDED)
-        return Part(run, home, tables, ((label, None, reason),))
+        part = Part(run, home, tables, ((label, None, reason),))
+    return replace(part, keys=KeyTexts(partial(_read_keys, part))) if KEYS in found else part
 
 
 def add_to_budget(part: Part, budget: Budget) -> None:
@@ -293,7 +313,7 @@ class ChangedError(ValueError):
     """The Parquet of a table is not the file that the index describes, for the stated reason."""
 
 
-def verify(part: Part, name: str) -> tuple[int, ...] | None:
+def verify(part: Part, name: str) -> tuple[tuple[int, ...], ...] | None:
     """Compare the Parquet of a table with the checksum and the number of rows in the index.
 
     Parameters
@@ -306,41 +326,60 @@ def verify(part: Part, name: str) -> tuple[int, ...] | None:
     Returns
     -------
     tuple or None
-        The `identity` of the file. None if it cannot be verified: the index has no checksums, or
-        most of the file is holes, so that reading all of it could take hours.
+        The `identity` of each file. None if they cannot be verified: the index has no checksums,
+        or most of a file is holes, so that reading all of it could take hours.
 
     Raises
     ------
     ChangedError
-        The file differs from its index.
+        A file differs from its index.
     OSError, pyarrow.ArrowException
-        The file is missing or cannot be read.
+        A file is missing or cannot be read.
     """
     if not part.checksums:
         return None
-    names = _file_names(part, name)
-    if len(names) > 1:
+    names = file_names(part, name)
+    expected = part.checksums.get(name, ())
+    if len(names) > max(1, len(expected)):
         raise ChangedError(
-            f"{'/'.join((*part.home, name))} contains {len(names)} files instead of one: "
-            "none of them was read"
+            f"{'/'.join((*part.home, name))} contains {len(names)} files instead of "
+            f"{count_of(len(expected))}: none of them was read"
         )
-    path = part.run.joinpath(*part.home, name, names[0])
-    if path.lstat().st_size > _LENGTH_RATIO * disk_bytes(path) + _LENGTH_MARGIN:
-        return None
-    with open_inside(part.run, *part.home, name, names[0]) as file:
-        found = identity(file)
-        if checksum(file) != part.checksums.get(name):
-            raise ChangedError(
-                f"{'/'.join((*part.home, name, names[0]))} differs from the checksum in its "
-                "index: it was exchanged or damaged, and was not read"
-            )
-        with _for_arrow(file) as source:
-            _compare_rows(part, name, pq.read_metadata(source).num_rows)
-    return found
+    if len(names) < len(expected):
+        raise ChangedError(
+            f"{'/'.join((*part.home, name))} contains {len(names)} files instead of "
+            f"{count_of(len(expected))}: some were removed, and none was read"
+        )
+    found = []
+    rows = 0
+    for i, file_name in enumerate(names):
+        path = part.run.joinpath(*part.home, name, file_name)
+        if path.lstat().st_size > _LENGTH_RATIO * disk_bytes(path) + _LENGTH_MARGIN:
+            return None
+        with open_inside(part.run, *part.home, name, file_name) as file:
+            found.append(identity(file))
+            if (checksum(file),) != expected[i : i + 1]:
+                raise ChangedError(
+                    f"{'/'.join((*part.home, name, file_name))} differs from the checksum in its "
+                    "index: it was exchanged or damaged, and was not read"
+                )
+            with _for_arrow(file) as source:
+                rows += pq.read_metadata(source).num_rows
+    _compare_rows(part, name, rows)
+    return tuple(found)
+
+
+def count_of(n: int) -> str:
+    """Return a number of files as a sentence has it.
+
+    >>> count_of(1), count_of(3)
+    ('one', '3')
+    """
+    return "one" if n == 1 else str(n)
 
 
 def _compare_rows(part: Part, name: str, rows: int) -> None:
-    expected = part.rows[name]
+    expected = part.derived[name].rows if name in part.derived else part.rows.get(name)
     if expected is not None and rows != expected:
         raise ChangedError(
             f"{'/'.join((*part.home, name))} has {rows:,} rows instead of the {expected:,} in its "
@@ -387,11 +426,35 @@ def read_table(
         The Parquet cannot be read, does not match the schema, or would take too much memory.
     """
     schema = schema_of(name, columns)
+    if part.keys is None:
+        table = _rows(part, name, schema, budget)
+    else:
+        stored = stored_schema(schema)
+        in_buckets = len(part.checksums.get(name, ())) > 1 and has_buckets(RECORDED[name])
+        wanted = stored.append(pa.field(ROW, pa.int64())) if in_buckets else stored
+        table = _rows(part, name, wanted, budget)
+        if in_buckets:
+            table = table.take(pc.sort_indices(table[ROW])).select(stored.names)
+        table = part.keys.with_texts(table, schema)
+    return within_bounds(RECORDED[name], table)
+
+
+def _rows(part: Part, name: str, schema: pa.Schema, budget: Budget) -> pa.Table:
     tables = []
     with ExitStack() as stack:
         for file in _files(part, name, stack):
             tables.append(_columns(file, schema, budget))  # noqa: PERF401  the stack closes files
-    return within_bounds(RECORDED[name], joined(tables) if tables else schema.empty_table())
+    return joined(tables) if tables else schema.empty_table()
+
+
+def _read_keys(part: Part) -> pa.Table:
+    """Return the table of keys of a finalised run."""
+    verify(part, KEYS)
+    budget = Budget()
+    for name, kind in entries(part.run, *part.home, KEYS):
+        if kind == FILE:
+            budget.add_file(disk_bytes(part.run.joinpath(*part.home, KEYS, name)))
+    return _rows(part, KEYS, KEYS_SCHEMA, budget)
 
 
 def schema_of(name: str, columns: Sequence[str] | None) -> pa.Schema:
@@ -412,8 +475,10 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
     return combine_texts(filled[0] if len(filled) == 1 else pa.concat_tables(filled))
 
 
-def _file_names(part: Part, name: str) -> list[str]:
+def file_names(part: Part, name: str) -> list[str]:
+    """Return the names of the files of a table, in the order of their buckets."""
     names = [n for n, _ in entries(part.run, *part.home, name) if n.endswith(ENDING)]
+    names.sort(key=lambda n: (len(n), n))  # part-2 before part-10
     if not names:
         kind = kind_of(part.run.joinpath(*part.home, name)) or "missing"
         raise FileNotFoundError(None, f"{name} is {kind}, without Parquet in it")
@@ -422,14 +487,16 @@ def _file_names(part: Part, name: str) -> list[str]:
 
 def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
     """Yield the files of a table, opened."""
-    for file_name in _file_names(part, name):
+    for file_name in file_names(part, name):
         file = stack.enter_context(open_inside(part.run, *part.home, name, file_name))
-        if part.verified.get(name, identity(file)) != identity(file):
+        if identity(file) not in part.verified.get(name, (identity(file),)):
             raise ReplacedError(None, "it was replaced since the run was opened")
         source = stack.enter_context(_for_arrow(file))
         metadata = pq.read_metadata(source)
         columns = [metadata.schema.column(i) for i in range(len(metadata.schema))]
         texts = [c.path for c in columns if c.physical_type == "BYTE_ARRAY" and "." not in c.path]
+        if name == KEYS:  # their encoding stores what neighbours share, not a dictionary
+            texts.remove("key")
         yield pq.ParquetFile(source, metadata=metadata, read_dictionary=texts, pre_buffer=True)
 
 
@@ -450,7 +517,9 @@ def _columns(file: pq.ParquetFile, schema: pa.Schema, budget: Budget) -> pa.Tabl
     if rows != metadata.num_rows or rows < 0:
         raise ValueError("its footer contains contradictory numbers of rows")
     declared = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    budget.spend(rows * len(schema) * CELL_BYTES + max(declared, 0))
+    # Columns of nulls share their memory.
+    filled = sum(n in present and not _is_null(metadata, n) for n in schema.names)
+    budget.spend(rows * filled * CELL_BYTES + max(declared, 0))
     # Read the columns of a large table one by one: each is in memory twice while it is cast.
     table = file.read(columns=wanted) if rows < _MANY_ROWS else None
     arrays = []

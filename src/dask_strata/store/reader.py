@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_strata.schema import RECORDED
 from dask_strata.schema.values import LOST_FRAME, LOST_SEGMENT
@@ -21,7 +22,6 @@ from dask_strata.store.limits import Budget
 from dask_strata.store.manifest import (
     ADDITIONS,
     INDEX,
-    MANIFEST,
     PARQUET,
     SEGMENTS,
     SUFFIX,
@@ -47,7 +47,11 @@ from dask_strata.store.safe_files import (
     is_name,
     kind_of,
 )
-from dask_strata.store.segments import Segment, read_segment
+from dask_strata.store.segments.encode import CONST
+from dask_strata.store.segments.read import Segment, read_segment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Reason in `losses` for values that were read as null.
 UNUSABLE_VALUES = "values of a wrong type, or out of range, were read as null"
@@ -83,6 +87,8 @@ class Record:
         have a row in `losses` instead.
     failed : dict of str to str
         Reason why a table that is read on demand is empty although it has rows.
+    parts : tuple
+        `parts_fingerprint` of the folder when it was read.
     """
 
     manifest: Manifest
@@ -95,6 +101,7 @@ class Record:
     refused: list[str] = field(default_factory=list)
     unusable: dict[str, int] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    parts: tuple[Any, ...] = ()
 
     @property
     def imported(self) -> bool:
@@ -115,8 +122,17 @@ def fingerprint(folder: Path) -> tuple[Any, ...]:
     tuple
         Names and sizes of the segments, the index and the additions.
     """
+    return _sizes(folder / SEGMENTS, folder / PARQUET / INDEX, folder / ADDITIONS)
+
+
+def parts_fingerprint(folder: Path) -> tuple[Any, ...]:
+    """Return a value that changes when the Parquet or the additions of a run change."""
+    return _sizes(folder / PARQUET / INDEX, folder / ADDITIONS)
+
+
+def _sizes(*paths: Path) -> tuple[Any, ...]:
     files = []
-    for path in (folder / SEGMENTS, folder / PARQUET / INDEX, folder / ADDITIONS):
+    for path in paths:
         try:
             if is_folder(path):
                 with os.scandir(path) as found:
@@ -128,7 +144,12 @@ def fingerprint(folder: Path) -> tuple[Any, ...]:
     return tuple(sorted(files))
 
 
-def read_record(folder: Path, *, damaged: bool = True) -> Record:
+def read_record(
+    folder: Path,
+    *,
+    damaged: bool = True,
+    receive: Callable[[str, pa.Table], None] | None = None,
+) -> Record:
     """Open a run and read everything that can be read.
 
     Parameters
@@ -138,6 +159,9 @@ def read_record(folder: Path, *, damaged: bool = True) -> Record:
     damaged : bool, optional
         Whether to include the readable tables of damaged additions, and the reasons for the
         others in `losses`.
+    receive : callable, optional
+        Is passed the name of a table and a large batch of its rows in segments, in their order. The
+        record has only the other rows, which follow those in Parquet and these.
 
     Returns
     -------
@@ -152,11 +176,15 @@ def read_record(folder: Path, *, damaged: bool = True) -> Record:
         A later version wrote the run, in a format that this version cannot read.
     """
     manifest = Manifest.read(folder)
+    parts_then = parts_fingerprint(folder)
     run_id = manifest.run_id
     index = _main_index(folder, run_id)
     if manifest.imported_from is not None:
         return _imported(manifest, folder, index)
-    rows = {name: Rows(table) for name, table in RECORDED.items()}
+    rows = {
+        name: Rows(table, None if receive is None else partial(receive, name))
+        for name, table in RECORDED.items()
+    }
     budget = Budget()
     segments, new, refused = _read_segments(folder, run_id, index, rows, budget)
     refused += _refused(folder)
@@ -190,13 +218,43 @@ def read_record(folder: Path, *, damaged: bool = True) -> Record:
         folder,
         tables,
         segments,
-        tables.rows(),
+        {name: n + rows[name].passed_on for name, n in tables.rows().items()},
         additions=[*index.additions, *(c.name for c in additions if not c.losses)],
         damaged=[c.name for c in eager + additions if c.losses],
         refused=refused,
         unusable=unusable_on_demand,
         failed=failed,
+        parts=parts_then,
     )
+
+
+def read_more(record: Record) -> Record | None:
+    """Return a record with the rows that segments have gained since it was read.
+
+    Parameters
+    ----------
+    record : Record
+        An earlier record of a run that is still being recorded.
+
+    Returns
+    -------
+    Record or None
+        None if more has changed than segments growing: the run must be read anew.
+    """
+    if record.imported or parts_fingerprint(record.folder) != record.parts:
+        return None
+    rows = {name: Rows(table) for name, table in RECORDED.items()}
+    known = Index(segments=[replace(s, damages=list(s.damages)) for s in record.segments])
+    found = _read_segments(record.folder, record.manifest.run_id, known, rows, Budget())
+    segments, new, refused = found
+    if refused or any(s.foreign or s.too_large for s in new):
+        return None
+    if any(s.process not in {each.process for each in new} for s in record.segments):
+        return None  # a segment was removed
+    _add_losses([s for s in new if s.damages or s.lost_rows], rows)
+    added = {name: collected.table() for name, collected in rows.items()}
+    tables = record.tables.with_more(added)
+    return replace(record, tables=tables, segments=segments, rows=tables.rows())
 
 
 def _main_index(folder: Path, run_id: str) -> Index:
@@ -316,24 +374,4 @@ def _add_losses(segments: Sequence[Segment], rows: Mapping[str, Rows]) -> None:
 
 
 def _add_loss(rows: Mapping[str, Rows], process: str = "reader", **loss: Any) -> None:
-    rows["losses"].extend(1, {name: [value] for name, value in loss.items()}, process, 0)
-
-
-def find_runs(runs: Path) -> Iterator[Path]:
-    """Yield the folders of runs in a folder, oldest first by name.
-
-    Parameters
-    ----------
-    runs : Path
-        Folder with runs in it, or a run itself.
-    """
-    if kind_of(runs / MANIFEST) is not None:
-        yield runs
-        return
-    try:
-        folders = sorted(p for p in runs.iterdir() if p.is_dir() and not p.name.startswith("."))
-    except OSError:
-        return
-    for path in folders:
-        if kind_of(path / MANIFEST) is not None:  # of any kind: opening it reports a link
-            yield path
+    rows["losses"].extend(1, {name: (CONST, value) for name, value in loss.items()}, process, 0)

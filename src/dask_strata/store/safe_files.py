@@ -11,6 +11,7 @@ time, gives the file the permissions of the folder.
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import zlib
 from collections.abc import Iterator
@@ -261,6 +262,40 @@ def writable_inside(base: Path, *names: str) -> BinaryIO:
     if found.st_size == 0:  # permissions that were set later stay
         _set_mode(fd, mode)
     return os.fdopen(fd, "r+b")
+
+
+def replace_inside(base: Path, *names: str, data: bytes) -> None:
+    """Write a file inside of a run's folder, all or nothing; it gets the folder's permissions.
+
+    Parameters
+    ----------
+    base : Path
+        The run's folder.
+    *names : str
+        Names of the folders from there to the file, which exist, then the name of the file.
+    data : bytes
+        The contents of the file. An existing file or link of this name is replaced.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written; then an existing one is unchanged.
+    """
+    *folders, name = names
+    mode = base.stat().st_mode & 0o666
+    temporary = f".{name}.{secrets.token_hex(4)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with opened_folder(base, *folders) as folder:
+        fd = os.open(temporary, flags, mode, dir_fd=folder)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                _set_mode(fd, mode)
+                file.write(data)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
 
 
 def create_folders_inside(base: Path, *names: str) -> int:

@@ -15,27 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from dask_strata.store.frames import is_frames
 from dask_strata.store.safe_files import create_file
+from dask_strata.store.segments.frames import is_frames
+from dask_strata.store.sync import sync_path
 
 #: Bytes of frames that a sink keeps for a retry.
 BACKLOG_BYTES = 4 << 20
-
-
-def sync_path(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk and return when that is done.
-
-    Raises
-    ------
-    OSError
-        The path cannot be opened or flushed.
-    """
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
 
 _PROCESS = re.compile(r"(worker|nanny|client)-[0-9a-f]{8}")
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_strata.store.copies.growth import Part, Position, positions, read_growth, write_part
-from dask_strata.store.frames import FRAME_OVERHEAD, Batch, Encoder
 from dask_strata.store.safe_files import RefusedError
+from dask_strata.store.segments.frames import FRAME_OVERHEAD, Batch, Encoder
 
 SEGMENTS = ("segments/scheduler-00000001.seg", "segments/worker-00000002.seg")
 OTHERS = ("run.json", "profiles/a.pstat", "additions/x/tasks/part.parquet", "parquet/index.json")

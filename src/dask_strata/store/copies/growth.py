@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from dask_strata.store.frames import whole_frames
 from dask_strata.store.limits import COUNT, NAME_CHARACTERS, TIME_NS
 from dask_strata.store.manifest import (
     ADDITIONS,
@@ -39,6 +38,7 @@ from dask_strata.store.safe_files import (
     opened_folder,
     writable_inside,
 )
+from dask_strata.store.segments.frames import whole_frames
 
 #: Folders of a run that are copied, and the deepest path in one of them.
 FOLDERS = (SEGMENTS, PROFILES, DARSHAN, ASIDE, ADDITIONS, PARQUET)

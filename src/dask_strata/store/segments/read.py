@@ -7,14 +7,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dask_strata.store.arrow import Rows
-from dask_strata.store.decode import FrameError, LargeFrameError, decode, unpack
-from dask_strata.store.frames import CUT, FRAME_OVERHEAD, Damage, payloads
 from dask_strata.store.limits import DAMAGES, NAME_CHARACTERS, Budget
 from dask_strata.store.manifest import SEGMENTS, process_identity
 from dask_strata.store.safe_files import open_inside
+from dask_strata.store.segments.decode import decode, unpack
+from dask_strata.store.segments.errors import FrameError, LargeFrameError
+from dask_strata.store.segments.frames import CUT, FRAME_OVERHEAD, Damage, payloads
+from dask_strata.store.segments.values import values_of
+
+if TYPE_CHECKING:
+    from dask_strata.store.arrow import Rows
 
 #: Fields of a header that describe the process.
 _FACTS = ("format", "process", "role", "run", "sample_interval_seconds", "pid", "host", "pids")
@@ -245,7 +249,8 @@ def _add_frame(
         if table in rows:
             rows[table].extend(n, columns, segment.process, seq)
         if table == "processes":
-            reasons = [r for r in columns.get("exit_reason", ()) if r and isinstance(r, str)]
+            ends = values_of(columns.get("exit_reason"), n)
+            reasons = [reason for reason in ends if reason and isinstance(reason, str)]
             segment.end_reason = reasons[-1] if reasons else segment.end_reason
 
 

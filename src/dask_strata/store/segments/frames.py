@@ -1,4 +1,4 @@
-r"""The segment format: checksummed, compressed frames of columns, readable up to any damage.
+"""The segment format: checksummed, compressed frames of columns, readable up to any damage.
 
 A segment is a sequence of frames. Each is ``MAGIC``, the length and the CRC-32 of its
 payload (little-endian ``uint32``), and the payload: msgpack, compressed with Zstandard.
@@ -7,16 +7,7 @@ lists the tables and columns of this version, so that later frames can refer to
 them by position and other versions can still read them. Every other payload is
 ``[first_seq, [[table, n_rows, [column, ...]], ...]]``.
 
-A column is null (no value in any row) or a list that starts with its encoding:
-
-====================  ==========================================================
-``[CONST, v]``        the same value in each row
-``[PLAIN, [v, …]]``   one value a row
-``[DELTA, t, [d…]]``  integers: the first one, then the differences
-``[DICT, [v…], b]``   distinct values, then their positions as little-endian
-                      ``uint8``, ``uint16`` or ``uint32``, by the number of values
-``[SPARSE, [i…], [v…]]``  positions of the rows with a value, then the values
-====================  ==========================================================
+`dask_strata.store.segments.encode` defines the columns.
 
 Nothing in a segment is ever executed: msgpack holds plain values only.
 """
@@ -26,13 +17,10 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import sys
 import zlib
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
-from operator import sub
 from typing import Any, BinaryIO
 
 import msgpack
@@ -46,6 +34,7 @@ from dask_strata.store.limits import (
     SEARCH_BYTES,
     SEARCH_RATIO,
 )
+from dask_strata.store.segments.encode import Sparse, encode_column
 
 MAGIC = b"\xd5STR"
 _HEAD = struct.Struct("<4sII")
@@ -58,36 +47,11 @@ _FIRST_BLOCK, _LARGEST_BLOCK = 1 << 12, 1 << 20
 
 _INT64 = 1 << 63
 
-CONST, PLAIN, DELTA, DICT, SPARSE = range(5)
-
 _TABLE_NUMBER = {name: i for i, name in enumerate(RECORDED)}
 _TABLE_COLUMNS: dict[str, tuple[tuple[str, Kind], ...]] = {
     name: tuple((c.name, c.kind) for c in table.columns) for name, table in RECORDED.items()
 }
 _LAYOUT = {name: [c for c, _ in columns] for name, columns in _TABLE_COLUMNS.items()}
-
-
-@dataclass
-class Sparse:
-    """Values of a column that is null in most rows.
-
-    Examples
-    --------
-    >>> column = Sparse()
-    >>> column.put(0, None)
-    >>> column.put(7, "x")
-    >>> column
-    Sparse(rows=[7], values=['x'])
-    """
-
-    rows: list[int] = field(default_factory=list)
-    values: list[Any] = field(default_factory=list)
-
-    def put(self, row: int, value: Any) -> None:
-        """Add the value of one row, in ascending order of rows; None adds nothing."""
-        if value is not None:
-            self.rows.append(row)
-            self.values.append(value)
 
 
 @dataclass
@@ -154,35 +118,6 @@ class Batch:
                     columns[name] = column[begin:end] if isinstance(column, list) else column
             parts.append(Batch(self.table, end - begin, columns))
         return parts[0], parts[1]
-
-
-def _positions(column: list[Any], values: list[Any]) -> bytes:
-    number = {value: i for i, value in enumerate(values)}
-    code = "B" if len(values) <= 1 << 8 else "H" if len(values) <= 1 << 16 else "I"
-    positions = array(code, map(number.__getitem__, column))
-    if sys.byteorder == "big":
-        positions.byteswap()
-    return positions.tobytes()
-
-
-def _encode_column(kind: Kind, column: list[Any] | Sparse | str | float) -> Any:
-    if isinstance(column, Sparse):
-        return [SPARSE, column.rows, column.values] if column.rows else None
-    if not isinstance(column, list):
-        return [CONST, column]
-    first = column[0]
-    if kind in ("text", "key"):
-        values = list(dict.fromkeys(column))
-        if len(values) == 1:
-            return None if first is None else [CONST, first]
-        if len(values) * 2 > len(column):
-            return [PLAIN, column]
-        return [DICT, values, _positions(column, values)]
-    if kind == "time" and None not in column and max(column) - min(column) < _INT64:
-        return [DELTA, first, list(map(sub, column[1:], column))]
-    if kind != "intervals" and column.count(first) == len(column):
-        return None if first is None else [CONST, first]
-    return [PLAIN, column]
 
 
 def _plain(value: Any) -> int | float | str | None:
@@ -260,7 +195,9 @@ class Encoder:
                     _TABLE_NUMBER[batch.table],
                     batch.n,
                     [
-                        None if (column := get(name)) is None else _encode_column(kind, column)
+                        None
+                        if (column := get(name)) is None
+                        else encode_column(kind, column, batch.n)
                         for name, kind in _TABLE_COLUMNS[batch.table]
                     ],
                 ]

@@ -6,16 +6,13 @@ them; a payload that exceeds the limits or does not follow the format raises `Fr
 
 from __future__ import annotations
 
-import sys
-from array import array
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import msgpack
 import zstandard
 
-from dask_strata.store.frames import CONST, DELTA, DICT, PLAIN, SPARSE
 from dask_strata.store.limits import (
     CELL_BYTES,
     FRAME_BYTES,
@@ -25,18 +22,13 @@ from dask_strata.store.limits import (
     Budget,
     LimitExceededError,
 )
+from dask_strata.store.segments.errors import FrameError, LargeFrameError
+from dask_strata.store.segments.values import Checked, check_column
 
+#: Smaller payloads are parsed without a first pass.
+_SMALL_BYTES = 8 << 10
 
-class FrameError(ValueError):
-    """The content of a payload does not follow the format, although its checksum matches."""
-
-
-class LargeFrameError(FrameError):
-    """A payload would take more memory than the limits allow."""
-
-
-#: Repeated texts of a column are counted one by one only if they may take more than this, in bytes.
-_UNCOUNTED_BYTES = 1 << 20
+_local = threading.local()
 
 
 def unpack(payload: bytes, budget: Budget | None = None) -> Any:
@@ -70,8 +62,7 @@ def unpack(payload: bytes, budget: Budget | None = None) -> Any:
             raise LimitExceededError(f"a frame claims to have {size:,} bytes")  # noqa: TRY301  see below
         if budget is not None:
             budget.spend(size)
-        raw = zstandard.ZstdDecompressor().decompress(payload)
-        return _unpack(raw)
+        return _unpack(_decompressor().decompress(payload))
     except LimitExceededError as error:
         raise LargeFrameError(str(error)) from None
     except (
@@ -86,7 +77,23 @@ def unpack(payload: bytes, budget: Budget | None = None) -> Any:
         raise FrameError(f"{type(error).__name__}: {error}") from error
 
 
+def _decompressor() -> zstandard.ZstdDecompressor:
+    """Return this thread's decompressor: making one takes longer than a small frame."""
+    made: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
+    if made is None:
+        made = _local.decompressor = zstandard.ZstdDecompressor()
+    return made
+
+
+def _refused(code: int, _: bytes) -> Any:
+    raise ValueError(f"msgpack extension {code} is not allowed")
+
+
 def _unpack(raw: bytes) -> Any:
+    if len(raw) <= _SMALL_BYTES:
+        # msgpack allocates a list by its claimed length. No claim can be longer than the payload,
+        # and msgpack limits the depth of lists, so that all claims together stay small.
+        return msgpack.unpackb(raw, strict_map_key=False, ext_hook=_refused, max_ext_len=0)
     lists = 0
 
     def counted(value: Any) -> Any:
@@ -96,16 +103,13 @@ def _unpack(raw: bytes) -> Any:
             raise LimitExceededError(f"a frame has more than {FRAME_LISTS:,} lists")
         return value
 
-    def refused(code: int, _: bytes) -> Any:
-        raise ValueError(f"msgpack extension {code} is not allowed")
-
     limits = {
         "max_buffer_size": FRAME_BYTES,
         "max_array_len": FRAME_ROWS,
         "max_map_len": FRAME_ROWS,
         "max_ext_len": 0,
     }
-    # msgpack allocates a list by its claimed length: first check that all values are present.
+    # First check that all values are present: each claim may be a million here.
     checker = msgpack.Unpacker(max_buffer_size=FRAME_BYTES)
     checker.feed(raw)
     checker.skip()
@@ -114,7 +118,7 @@ def _unpack(raw: bytes) -> Any:
     # A list takes at least one byte, so that a small frame cannot have too many.
     hook = counted if len(raw) > FRAME_LISTS else None
     unpacker = msgpack.Unpacker(
-        strict_map_key=False, list_hook=hook, object_hook=hook, ext_hook=refused, **limits
+        strict_map_key=False, list_hook=hook, object_hook=hook, ext_hook=_refused, **limits
     )
     unpacker.feed(raw)
     return unpacker.unpack()
@@ -124,8 +128,8 @@ def decode(
     body: Any,
     layout: Mapping[str, Sequence[str]],
     budget: Budget | None = None,
-) -> Iterator[tuple[str, int, int, dict[str, list[Any]]]]:
-    """Yield the batches of a frame.
+) -> Iterator[tuple[str, int, int, dict[str, Checked]]]:
+    """Yield the batches of a frame, with their columns checked.
 
     Parameters
     ----------
@@ -139,8 +143,9 @@ def decode(
     Yields
     ------
     tuple
-        Name of the table, sequence number of the first row, number of rows, and the columns: a
-        list of values per name. A column that is null in each row is left out.
+        Name of the table, sequence number of the first row, number of rows, and the checked
+        columns by name; see `dask_strata.store.segments.values`. A column that is null in each
+        row is left out.
 
     Raises
     ------
@@ -150,8 +155,8 @@ def decode(
     Examples
     --------
     >>> layout = {"job": ["name", "value"]}
-    >>> list(decode([5, [[0, 2, [[PLAIN, ["a", "b"]], [CONST, "x"]]]]], layout))
-    [('job', 5, 2, {'name': ['a', 'b'], 'value': ['x', 'x']})]
+    >>> list(decode([5, [[0, 2, [[1, ["a", "b"]], [0, "x"]]]]], layout))
+    [('job', 5, 2, {'name': (1, ['a', 'b']), 'value': (0, 'x')})]
     """
     tables = list(layout)
     budget = budget or Budget()
@@ -162,10 +167,10 @@ def decode(
             table = tables[number]
             names = layout[table]
             budget.spend(n * (len(names) + 2) * CELL_BYTES)
-            columns = {
-                name: _decode_column(column, n, budget)
+            columns: dict[str, Checked] = {
+                name: checked
                 for name, column in zip(names, encoded, strict=True)
-                if column is not None
+                if (checked := check_column(column, n, budget)) is not None
             }
             yield table, seq, n, columns
             seq += n
@@ -191,50 +196,3 @@ def _check_rows(seq: object, counts: Sequence[object]) -> None:
         raise FrameError("its numbers of rows are not valid")
     if sum(numbers) > FRAME_ROWS:
         raise FrameError(f"it has more than {FRAME_ROWS:,} rows")
-
-
-def _decode_column(encoded: Any, n: int, budget: Budget) -> list[Any]:
-    encoding = encoded[0]
-    if encoding == CONST:
-        _spend_texts(encoded[1:2], [0] * n, budget)
-        return [encoded[1]] * n
-    if encoding == PLAIN:
-        column = encoded[1]
-    elif encoding == DELTA:
-        _, first, differences = encoded
-        if not {type(first), *map(type, differences)} <= {int}:
-            raise FrameError("a difference is not an integer")
-        column = list(accumulate(differences, initial=first))
-    elif encoding == DICT:
-        _, values, raw = encoded
-        positions = array("B" if len(values) <= 1 << 8 else "H" if len(values) <= 1 << 16 else "I")
-        positions.frombytes(raw)
-        if sys.byteorder == "big":
-            positions.byteswap()
-        _spend_texts(values, positions, budget)
-        column = [values[i] for i in positions]
-    elif encoding == SPARSE:
-        column = [None] * n
-        for row, value in zip(encoded[1], encoded[2], strict=True):
-            column[row] = value
-    else:
-        raise FrameError(f"unknown column encoding {encoding!r}")
-    if not isinstance(column, list) or len(column) != n:
-        raise FrameError("a column and its table differ in their number of rows")
-    return column
-
-
-def _spend_texts(values: Sequence[Any], positions: Sequence[int], budget: Budget) -> None:
-    """Subtract values from the budget that a frame has once and a table in many rows."""
-    kinds = set(map(type, values))
-    if kinds & {list, dict}:
-        raise FrameError("several rows share one list")
-    texts = kinds <= {str, bytes} and bool(kinds)
-    longest = max(map(len if texts else _length, values), default=0)
-    if longest * len(positions) > _UNCOUNTED_BYTES:
-        lengths = [_length(v) for v in values]
-        budget.spend(sum(map(lengths.__getitem__, positions)))
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, (str, bytes)) else 0
