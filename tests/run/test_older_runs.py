@@ -44,6 +44,14 @@ def as_then(table: pa.Table, then: pa.Table, name: str) -> pa.Table:
     return found.cast(then.schema).combine_chunks()
 
 
+def plain(table: pa.Table) -> pa.Table:
+    """Return a table without dictionaries: their order is no content."""
+    texts = [
+        f.with_type(pa.string()) if pa.types.is_dictionary(f.type) else f for f in table.schema
+    ]
+    return table.cast(pa.schema(texts))
+
+
 @pytest.fixture(params=["segments", "compacted", "compacted now"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the run: as segments, as Parquet of version 0.1, as Parquet of this version."""
@@ -62,7 +70,8 @@ def test_every_table_is_equal(folder: Path) -> None:
     for path in sorted((RECORDED_BY_0_1 / "tables").glob("*.parquet")):
         then = pq.read_table(path).combine_chunks()
         now = as_then(run[path.stem].to_arrow(), then, path.stem)
-        assert now.equals(then), path.stem
+        assert now.schema == then.schema, path.stem
+        assert plain(now).equals(plain(then)), path.stem
         if not len(then):
             empty.add(path.stem)
     assert empty == EMPTY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,21 @@ _GROUP = ' "group" needs quotes, as it is also a word of SQL.'
 _EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
 
 
+#: Words of DuckDB's errors about files that it cannot read.
+_OF_FILES = ("parquet", "tprotocol", "thrift", "zstd", "/dev/fd/")
+
+
+class UnreadableError(QueryError):
+    """DuckDB cannot read a file that a query needs."""
+
+
 def connect(
-    memory_limit: str | None = None, spill: Path | None = None
+    memory_limit: str | None = None,
+    spill: Path | None = None,
+    *,
+    files: bool | Collection[str] = False,
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection without access to files, network or extensions.
+    """Return a connection without access to network or extensions, or to other files than stated.
 
     Parameters
     ----------
@@ -33,6 +44,8 @@ def connect(
         Memory limit in DuckDB's notation, such as ``"1GiB"``; 80 % of the memory by default.
     spill : Path, optional
         Folder for data that exceeds the limit; by default nothing is written.
+    files : bool or collection of str, optional
+        Paths of files that queries can read; True for all, of trusted queries only.
 
     Examples
     --------
@@ -42,13 +55,16 @@ def connect(
     connection = duckdb.connect(
         ":memory:",
         config={
-            "enable_external_access": "false",
+            "enable_external_access": "true" if files else "false",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "python_enable_replacements": "false",
             "temp_directory": "" if spill is None else str(spill),
         },
     )
+    if files and files is not True:
+        execute(connection, "set allowed_paths = ?", sorted(files))
+        execute(connection, "set enable_external_access = false")
     execute(connection, "set timezone = 'UTC'")
     hide_progress(connection)
     if memory_limit is not None:
@@ -160,7 +176,9 @@ def fetch_read_only(
     try:
         return interruptible(connection, answer)
     except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
-        raise QueryError(f"SQL: {_first_line(error)}", hint=_hint(query)) from None
+        text = str(error).lower()
+        kind = UnreadableError if any(word in text for word in _OF_FILES) else QueryError
+        raise kind(f"SQL: {_first_line(error)}", hint=_hint(query)) from None
 
 
 def _hint(query: str) -> str:

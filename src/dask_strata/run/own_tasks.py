@@ -30,10 +30,10 @@ OWN = ("scheduler_transitions", "graph_tasks", "present_tasks")
 _LIVES = "scheduler_transitions"
 
 #: Tables of the state of a whole worker, whose rows are kept without the key.
-_WITHOUT_KEY = frozenset({"spills"})
+WITHOUT_KEY = frozenset({"spills"})
 
 #: Tables that rows of other clients' tasks are removed from, by the column of the key.
-_BY_KEY = frozenset({
+BY_KEY = frozenset({
     "claimed_inputs", "executions", "file_opens", "graph_edges", "graph_tasks", "library_reads",
     "present_tasks", "reports", "scheduler_transitions", "seen_chunks", "spills", "steals",
     "transfer_end_keys", "unmatched_reports", "worker_log", TRANSITIONS,
@@ -42,7 +42,7 @@ _BY_KEY = frozenset({
 #: The same, by the column of the client.
 _BY_CLIENT = frozenset({"client_graphs", "client_submissions", "graph_layers", "submissions"})
 
-SHARED = _BY_KEY | _BY_CLIENT
+SHARED = BY_KEY | _BY_CLIENT
 
 
 class OwnKeys:
@@ -85,7 +85,7 @@ class OwnKeys:
         if name in _BY_CLIENT and self._client is not None:
             own = pc.equal(table["client"].cast(pa.string()), self._client)
             return table.filter(pc.fill_null(own, False)), table.slice(0, 0)  # noqa: FBT003
-        if name not in _BY_KEY or not len(table):
+        if name not in BY_KEY or not len(table):
             return table, table.slice(0, 0)
         keys = self._numbers(table)
         others = (keys >= 0) & ~np.isin(keys, self._own)
@@ -94,7 +94,7 @@ class OwnKeys:
         if not others.any():
             return table, table.slice(0, 0)
         own = pa.array(~others)
-        if name in _WITHOUT_KEY:
+        if name in WITHOUT_KEY:
             for column in ("key", "key_type"):
                 text = pc.if_else(
                     own, table[column].cast(pa.string()), pa.scalar(None, pa.string())

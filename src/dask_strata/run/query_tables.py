@@ -15,6 +15,15 @@ _REMEMBERED = 256
 
 _WORD = re.compile(r"\w+")
 
+#: Comments, the star of ``count(*)``, and queries without ``select``, which return all columns.
+_COMMENT = re.compile(r"--[^\n]*")
+_STAR = re.compile(r"\(\s*\*\s*\)?")
+_FROM_FIRST = re.compile(r"(^|\(|\b(union|all|name|except|intersect|as))\s*from\b")
+_KEY_WORDS = {
+    "key", "key_type", "first_key", "first_key_type", "dependency", "dependency_type", "blame",
+    "blame_type", "columns", "natural",
+}  # fmt: skip
+
 
 @lru_cache(_REMEMBERED)
 def query_tables(query: str) -> frozenset[str]:
@@ -49,6 +58,17 @@ def query_tables(query: str) -> frozenset[str]:
     # that is not valid Unicode.
     except (duckdb.Error, RuntimeError, RecursionError, UnicodeEncodeError):
         return words(query)
+
+
+@lru_cache(_REMEMBERED)
+def mentions_keys(query: str) -> bool:
+    """Return whether a trusted query may read texts or types of keys, by its words or a star.
+
+    >>> mentions_keys("select count(*), _key from attempts"), mentions_keys("from attempts")
+    (False, True)
+    """
+    text = _STAR.sub("(", _COMMENT.sub("", query.lower()))
+    return "*" in text or bool(_FROM_FIRST.search(text)) or bool(words(text) & _KEY_WORDS)
 
 
 def words(query: str) -> frozenset[str]:

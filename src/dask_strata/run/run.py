@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import duckdb  # noqa: TC002  loaded by `sql` anyway
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.errors import UnknownTaskError
+from dask_strata.errors import InterruptedQueryError, StrataError, UnknownTaskError
 from dask_strata.run.clients import find_client
 from dask_strata.run.clock import align, clock_offsets
-from dask_strata.run.derived import definitions, with_dependencies
-from dask_strata.run.duckdb_session import computing, connect, execute, fetch, fetch_read_only
+from dask_strata.run.derived import STORED, definitions, with_dependencies
+from dask_strata.run.duckdb_session import UnreadableError, connect, execute, fetch_read_only
+from dask_strata.run.finalise import derive_all
+from dask_strata.run.key_ids import KEYS_TABLE
 from dask_strata.run.own_tasks import OTHERS_TABLE, OWN, SHARED, TRANSITIONS, OwnKeys
 from dask_strata.run.prepare import (
     count_layers,
@@ -31,7 +33,10 @@ from dask_strata.run.prepare import (
     name_layers,
     order_by_time,
 )
-from dask_strata.run.query_tables import query_tables, words
+from dask_strata.run.query_tables import mentions_keys, query_tables, words
+from dask_strata.run.stored.cache import cached, keep
+from dask_strata.run.stored.partitions import WHOLE, dask_frame
+from dask_strata.run.stored.views import ParquetViews
 from dask_strata.run.table_view import TableView, as_type, microseconds
 from dask_strata.run.task import Task
 from dask_strata.run.workspace import Workspace
@@ -45,12 +50,14 @@ from dask_strata.schema import (
     wire_key,
 )
 from dask_strata.store.arrow import arrow_schema
+from dask_strata.store.compact import DerivedFiles
 from dask_strata.store.copies.mirror import Mirror
 from dask_strata.store.copies.place import is_url, local_path, shown
 from dask_strata.store.interruptible import interruptible
 from dask_strata.store.manifest import Manifest
-from dask_strata.store.reader import Record, fingerprint, read_record
-from dask_strata.store.segments import Segment, segment_state
+from dask_strata.store.parquet import READ_ERRORS
+from dask_strata.store.reader import Record, fingerprint, read_more, read_record
+from dask_strata.store.segments.read import Segment, segment_state
 
 #: Words of a query that is about tables rather than their rows.
 _ABOUT_TABLES = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
@@ -142,6 +149,12 @@ class Run:
         self._visible: set[str] = set()
         self._workspace: Workspace | None = None
         self._sql: duckdb.DuckDBPyConnection | None = None
+        self._parquet: ParquetViews | None = None
+        self._with_texts: dict[str, bool] = {}
+        #: Whether a file could not be read by DuckDB: tables are read into memory instead.
+        self._in_memory = False
+        #: Whether tables with better definitions have been computed, or cannot be.
+        self._improved = False
 
     def __repr__(self) -> str:
         return f"<Run {self.name} {self.manifest.run_id}: {self.state}, {self.location}>"
@@ -161,8 +174,12 @@ class Run:
         rows = self.record.rows.get(name)
         # The rows of a process are merged, and those of other clients' tasks are removed.
         changed = name == "processes" or (self._of_one_client and name in SHARED)
+        with self._lock:
+            if name in DERIVED and name in self._stored:
+                rows = self._stored_rows(name)
         if rows is not None and not changed:
-            return self.table_class(name, lambda: self._table(name), rows)
+            partitions = partial(self._dask_frame, name)
+            return self.table_class(name, lambda: self._table(name), rows, partitions)
         table = self._table(name)
         return self.table_class(name, lambda: table)
 
@@ -175,7 +192,9 @@ class Run:
             if found == self._fingerprint:
                 return False
             self._fingerprint = found
-            self._record = None
+            # Of a run that grows, only new rows are read.
+            grows = self._record is not None and self.state == "recording"
+            self._record = read_more(self._record) if self._record and grows else None
             self._own = None
             self._offsets = None
             self._ready.clear()
@@ -183,13 +202,67 @@ class Run:
             for database in (self._workspace, self._sql):
                 if database is not None:
                     database.close()
-            self._workspace = self._sql = None
+            self._workspace = self._sql = self._parquet = None
+            self._in_memory = self._improved = False
             return True
+
+    @property
+    def _views(self) -> ParquetViews | None:
+        """Views of the Parquet of a finalised run whose rows are all there; otherwise None."""
+        if self._parquet is None and self.client is None and not self._in_memory:
+            part = self.record.tables.finalised()
+            if part is not None:
+                offsets = self.clock_offsets_ns if self.align else {}
+                only_own = self.manifest.only_client is not None
+                self._parquet = ParquetViews(part, offsets, only_own=only_own)
+                if self.align and (kept := cached(part)):
+                    self._parquet.use(kept)
+        return self._parquet
+
+    def _improve(self, names: set[str]) -> None:
+        """Compute the derived tables with better definitions once, if some tables need one."""
+        part = self.record.tables.finalised()
+        if self._views is None or part is None or not self.align or self._improved:
+            return
+        outdated = STORED - self._stored
+        if not with_dependencies(names, self._stored) & outdated:
+            return
+        self._improved = True
+        given = frozenset(self._stored)
+
+        def compute(folder: Path) -> Mapping[str, DerivedFiles]:
+            return derive_all(part, wanted=outdated, given=given, folder=folder)
+
+        kept = keep(part, compute)
+        if kept is not None:
+            self._views.use(kept)
+
+    @property
+    def _stored(self) -> set[str]:
+        """Names of the derived tables in the Parquet; their times are aligned."""
+        return self._views.stored() if self._views is not None and self.align else set()
+
+    def _stored_rows(self, name: str) -> int | None:
+        part = self.record.tables.finalised()
+        return None if part is None else part.derived[name].rows
+
+    def _dask_frame(self, name: str, npartitions: int | None) -> Any:
+        """Return a Dask DataFrame that reads the Parquet of a table; None if it cannot."""
+        part = None if self._views is None else self.record.tables.finalised()
+        in_files = self._stored if name in DERIVED else RECORDED.keys() - WHOLE
+        if part is None or name not in in_files or name not in part.checksums:
+            return None
+        return dask_frame(part, name, self.clock_offsets_ns if self.align else {}, npartitions)
 
     def _catch_up(self) -> None:
         """Discard all tables if the run was still being recorded and the record has changed."""
         if self._record is not None and self.state == "recording":
             self.refresh()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the files of the run were read: they may have changed since."""
+        return self._record is not None
 
     @property
     def record(self) -> Record:
@@ -265,6 +338,9 @@ class Run:
                 schema = arrow_schema(TABLES[name])
                 columns = ", ".join(f'"{field.name}"' for field in schema)
                 query = f"select {columns} from {name}"  # noqa: S608  names from the schema
+                self._improve({name})
+                if name in self._stored and (order := definitions()[name].order):
+                    query += f" order by {order}"
                 found = self._fetch(query)
                 self._derived[name] = pa.Table.from_arrays(
                     [as_type(found[f.name], f.type) for f in schema], schema=schema
@@ -277,21 +353,59 @@ class Run:
             if self._workspace is None:
                 self._workspace = Workspace()
                 self._materialised.clear()
-            needed = with_dependencies(query_tables(query)) - self._materialised
-            for name in RECORDED:
-                if name in needed:
-                    self._workspace.add(name, self._recorded(name))
-            if OTHERS_TABLE in needed:
-                self._workspace.add(OTHERS_TABLE, self._others())
-            connection = self._workspace.connection
-            for name, definition in definitions().items():
-                if name in needed:
-                    # `or replace`: an interrupted query leaves tables that were not noted yet.
-                    make = f'create or replace temp table "{name}" as {definition.sql}'
-                    with computing():
-                        self._workspace.do(partial(connection.execute, make))
-            self._materialised |= needed
-            return self._workspace
+                self._with_texts.clear()
+            workspace = self._workspace
+            self._improve(set(query_tables(query)))
+            stored = self._stored
+            needed = with_dependencies(query_tables(query), stored)
+            computed = [
+                each
+                for name, each in definitions().items()
+                if name in needed - stored - self._materialised
+            ]
+            if self._views is not None:
+                texts = any(map(mentions_keys, [query, *(each.sql for each in computed)]))
+                self._add_views(workspace, needed, stored, texts=texts)
+            else:
+                self._add_tables(workspace, needed - self._materialised)
+            for each in computed:
+                workspace.table(each.name, each.ordered_sql)
+                self._materialised.add(each.name)
+            return workspace
+
+    def _add_tables(self, workspace: Workspace, names: set[str]) -> None:
+        """Add recorded tables to the workspace, from memory."""
+        for name in RECORDED:
+            if name in names:
+                workspace.add(name, self._recorded(name))
+                self._materialised.add(name)
+        if OTHERS_TABLE in names:
+            workspace.add(OTHERS_TABLE, self._others())
+            self._materialised.add(OTHERS_TABLE)
+
+    def _add_views(
+        self, workspace: Workspace, names: set[str], stored: set[str], *, texts: bool
+    ) -> None:
+        """Add views of the Parquet to the workspace."""
+        views = self._views
+        if views is None:
+            return
+        if KEYS_TABLE not in self._with_texts:
+            workspace.view(KEYS_TABLE, views.keys())
+            self._with_texts[KEYS_TABLE] = True
+        for name in sorted(names):
+            if name in RECORDED and self._with_texts.get(name) != texts:
+                if name == "processes":
+                    workspace.connection.register(name, self._recorded(name))
+                else:
+                    workspace.view(name, views.recorded(name, texts=texts))
+                self._with_texts[name] = texts
+            elif name in stored and name not in self._with_texts:
+                workspace.view(name, views.derived(name))
+                self._with_texts[name] = True
+            elif name == OTHERS_TABLE and name not in self._with_texts:
+                workspace.view(name, views.others())
+                self._with_texts[name] = True
 
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of a trusted query as mappings.
@@ -315,6 +429,9 @@ class Run:
     def rows_by_process(self, name: str) -> dict[str, int]:
         """Return the number of rows of a recorded table by process; only one column is read."""
         with self._lock:
+            if self._views is not None and name != "processes":
+                counts = self.rows(f"select process, count(*) as n from {name} group by process")  # noqa: S608  a table
+                return {row["process"]: row["n"] for row in counts}
             found = pc.value_counts(self.record.tables.columns(name, ["process"])["process"])
         return {row["values"]: row["counts"] for row in found.to_pylist()}
 
@@ -323,10 +440,52 @@ class Run:
         with self._lock:
             return self._fetch(query, *parameters)
 
+    def batches(self, query: str, *parameters: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a trusted query in parts, which are not all in memory; see `rows`.
+
+        The run answers no other query until the last part was read.
+        """
+        with self._lock:
+            found = self._batches(query, *parameters)
+            try:
+                first = next(found, None)
+            except (duckdb.Error, *READ_ERRORS):
+                if self._views is None:
+                    raise
+                self._read_into_memory()
+                found = self._batches(query, *parameters)
+                first = next(found, None)
+            if first is not None:
+                yield first
+                yield from found
+
+    def _batches(self, query: str, *parameters: Any) -> Iterator[pa.RecordBatch]:
+        yield from self._workspace_for(query).batches(query, list(parameters))
+
+    def n_rows(self, name: str) -> int:
+        """Return the number of rows of a table, without reading them where it is finalised."""
+        if name in DERIVED and name in self._stored:
+            return int(self.rows(f"select count(*) as n from {name}")[0]["n"])  # noqa: S608  a table
+        return len(self[name])
+
     def _fetch(self, query: str, *parameters: Any) -> pa.Table:
-        workspace = self._workspace_for(query)
-        with computing():
-            return workspace.do(lambda: fetch(workspace.connection, query, list(parameters)))
+        try:
+            return self._workspace_for(query).fetch(query, list(parameters))
+        except InterruptedQueryError:
+            raise
+        except (StrataError, duckdb.Error, *READ_ERRORS):
+            if self._views is None:
+                raise
+        self._read_into_memory()
+        return self._workspace_for(query).fetch(query, list(parameters))
+
+    def _read_into_memory(self) -> None:
+        """Read tables into memory from now on, as damage to a file then costs only its rows."""
+        self._in_memory = True
+        for database in (self._workspace, self._sql):
+            if database is not None:
+                database.close()
+        self._workspace = self._sql = self._parquet = None
 
     def _open_sql(self, query: str) -> duckdb.DuckDBPyConnection:
         """Return the connection for users' queries, with the tables that a query names.
@@ -335,20 +494,47 @@ class Run:
         microseconds, as DuckDB has few functions for nanoseconds.
         """
         with self._lock:
-            if self._sql is None:
-                locked = connect(self.sql_memory_limit)
-                execute(locked, "set lock_configuration = true")
-                self._sql = locked  # only now, as Ctrl-C may end either line
-                self._visible.clear()
             all_words = words(query)
             named = all_words if all_words & _TABLE_AS_TEXT else query_tables(query)
             named &= TABLES.keys()
+            self._improve(set(named))
             if not named or all_words & _ABOUT_TABLES:
                 named = frozenset(TABLES)
+            in_files = self._in_files() & named - self._visible
+            connection = self._sql
+            if connection is None or in_files:
+                named |= self._visible
+                connection = self._connect_sql(self._in_files() & named)
             for name in sorted(named - self._visible):
-                interruptible(self._sql, partial(_add_view, self._sql, name, self._table(name)))
+                interruptible(connection, partial(_add_view, connection, name, self._table(name)))
                 self._visible.add(name)
-            return self._sql
+            return connection
+
+    def _in_files(self) -> set[str]:
+        """Return the names of the tables that users' queries read from Parquet."""
+        if self._views is None:
+            return set()
+        return self._stored & TABLES.keys() | RECORDED.keys() - {"processes"}
+
+    def _connect_sql(self, names: Collection[str]) -> duckdb.DuckDBPyConnection:
+        """Make the connection for users' queries, with views of some tables in Parquet."""
+        queries = {}
+        files: list[str] = []
+        views = self._views
+        if names and views is not None:
+            queries = {n: views.users(n, stored=n in DERIVED) for n in sorted(names)}
+            files = views.opened()
+        made = connect(self.sql_memory_limit, files=files)
+        if views is not None and names:
+            execute(made, f"create temp view {KEYS_TABLE} as {views.keys()}")
+        for name, query in queries.items():
+            execute(made, f'create temp view "{name}" as {query}')
+        execute(made, "set lock_configuration = true")
+        if self._sql is not None:
+            self._sql.close()
+        self._sql = made  # only now, as Ctrl-C may end any line
+        self._visible = set(queries)
+        return made
 
     def interrupt(self) -> None:
         """Interrupt queries of other threads: they raise InterruptedQueryError."""
@@ -379,10 +565,19 @@ class Run:
         """
         self._catch_up()
         with self._lock:
-            connection = self._open_sql(query)
-            with self.sql_limits():
-                found = fetch_read_only(connection, query, limit)
+            try:
+                found = self._answer(query, limit)
+            except (UnreadableError, *READ_ERRORS):
+                if self._views is None:
+                    raise
+                self._read_into_memory()
+                found = self._answer(query, limit)
         return self.table_class("query", lambda: found)
+
+    def _answer(self, query: str, limit: int | None) -> pa.Table:
+        connection = self._open_sql(query)
+        with self.sql_limits():
+            return fetch_read_only(connection, query, limit)
 
     @property
     def name(self) -> str:
@@ -496,12 +691,17 @@ class Run:
     def key_types(self, text: str) -> list[str]:
         """Return the types of all recorded keys with a text; empty if there is none."""
         found = self.rows(
-            "select distinct key_type from (select key, key_type from tasks union all "
-            "select key, key_type from graph_tasks union all "
-            "select key, key_type from worker_transitions) where key = ? order by 1",
-            text,
+            "select _key, key_type from _keys where key = ? order by key_type nulls last", text
         )
-        return [row["key_type"] for row in found]
+        return [row["key_type"] for row in found if self._has_rows(row["_key"])]
+
+    def _has_rows(self, key: int) -> bool:
+        """Return whether a key is that of a task, and not only one that others name."""
+        tables = ("tasks", "graph_tasks", "worker_transitions")
+        return any(
+            self.rows(f"select 1 as n from {name} where _key = ? limit 1", key)  # noqa: S608
+            for name in tables
+        )
 
     def _hint_for(self, text: str) -> str:
         found = self.rows(

@@ -35,6 +35,9 @@ class TableView:
         Returns the rows, a `pyarrow.Table`; called once, on first access.
     rows : int, optional
         Number of rows, if it is known without loading them.
+    partitions : callable, optional
+        Returns a Dask DataFrame of at most so many partitions that reads them by itself; None if
+        the rows have to be loaded first.
 
     Examples
     --------
@@ -42,10 +45,17 @@ class TableView:
     <query: 2 rows of n>
     """
 
-    def __init__(self, name: str, load: Callable[[], pa.Table], rows: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        load: Callable[[], pa.Table],
+        rows: int | None = None,
+        partitions: Callable[[int | None], Any] | None = None,
+    ) -> None:
         self.name = name
         self._load = load
         self._rows = rows
+        self._partitions = partitions
 
     @cached_property
     def _arrow(self) -> pa.Table:
@@ -92,23 +102,37 @@ class TableView:
 
         return pl.from_arrow(self._arrow)
 
-    def to_dask(self, npartitions: int = 1) -> Any:
-        """Return the rows as a Dask DataFrame.
+    def to_dask(self, npartitions: int | None = None) -> Any:
+        """Return the rows as a Dask DataFrame, with the columns and types of `to_pandas`.
 
         Parameters
         ----------
         npartitions : int, optional
-            Number of partitions.
+            Largest number of partitions. By default a finalised run has one for each Parquet file,
+            and several of a large file; other runs have one.
 
         Raises
         ------
         StrataError
             ``dask[dataframe]`` is not installed.
+
+        Notes
+        -----
+        Partitions of a finalised run read their rows themselves, where they are computed: there the
+        run's folder has to be at the same path. Their rows are in the order of buckets of keys:
+        those of one key stay together and in their order, and the whole has another order than
+        `to_pandas` if the table has several files. Other runs, and tables that ``align=False`` or
+        ``client=`` changes, are loaded here first.
         """
         with _needs("dask[dataframe]"):
             import dask.dataframe
 
-        return dask.dataframe.from_pandas(self.to_pandas(), npartitions=npartitions)
+        found = None if self._partitions is None else self._partitions(npartitions)
+        if found is not None:
+            return found
+        frame = self.to_pandas()
+        with dask.config.set({"dataframe.convert-string": False}):  # lists would become texts, too
+            return dask.dataframe.from_pandas(frame, npartitions=npartitions or 1)
 
 
 def as_type(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:

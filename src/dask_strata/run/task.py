@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dask_strata.schema import TABLES
+from dask_strata.store.arrow import arrow_schema
+
 if TYPE_CHECKING:
     from dask_strata.run.run import Run
 
@@ -47,7 +50,7 @@ class Task:
     @property
     def facts(self) -> dict[str, Any]:
         """The row of the task's last life in `tasks`; empty if there is none."""
-        columns = self.run["tasks"].schema.names
+        columns = arrow_schema(TABLES["tasks"]).names
         rows = self.rows("tasks")
         return {name: rows[-1][name] for name in columns} if rows else {}
 

@@ -6,21 +6,25 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from dask_strata.errors import StrataError
-from dask_strata.run.duckdb_session import connect, execute
+from dask_strata.run.duckdb_session import computing, connect, execute, fetch
 from dask_strata.run.key_ids import KEYS_TABLE, KeyIds
 from dask_strata.run.key_prefix import KEY_PREFIX_MACROS
 from dask_strata.store.interruptible import interruptible
 
 #: Memory of derived tables, in bytes, before DuckDB spills them to disk.
 WORKING_BYTES = 512 << 20
+
+#: Rows of a part of an answer that is read in parts.
+BATCH_ROWS = 1 << 17
 
 _T = TypeVar("_T")
 
@@ -52,7 +56,7 @@ class Workspace:
             self._remove = lambda: None
             return connect()
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        connection = connect(f"{self._memory_bytes}B", Path(folder))
+        connection = connect(f"{self._memory_bytes}B", Path(folder), files=True)
         # Leave half of the free space to other programs.
         largest = shutil.disk_usage(folder).free // 2
         execute(connection, "set max_temp_directory_size = ?", f"{largest}B")
@@ -77,6 +81,86 @@ class Workspace:
         interruptible(self.connection, register)
         pa.default_memory_pool().release_unused()
 
+    def view(self, name: str, query: str) -> None:
+        """Add a view, in place of the one with this name."""
+        execute(self.connection, f'create or replace temp view "{name}" as {query}')
+
+    def table(self, name: str, query: str) -> None:
+        """Add a table with the rows of a query.
+
+        Raises
+        ------
+        StrataError
+            A value in the record cannot be computed with, or memory is not sufficient.
+        """
+        # `or replace`: an interrupted query leaves a table.
+        make = f'create or replace temp table "{name}" as {query}'
+        with computing():
+            self.do(lambda: self.connection.execute(make))
+
+    def fetch(self, query: str, parameters: list[Any] | None = None) -> pa.Table:
+        """Return the answer to a trusted query; errors as `table` raises them."""
+        with computing():
+            return self.do(lambda: fetch(self.connection, query, parameters))
+
+    def batches(self, query: str, parameters: list[Any] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the answer to a trusted query in parts, at least one; another query ends it.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        parameters : list, optional
+            Values of its parameters.
+        """
+
+        def first() -> tuple[pa.RecordBatchReader, pa.RecordBatch]:
+            relation = self.connection.sql(query, params=parameters)
+            reader = relation.to_arrow_reader(BATCH_ROWS)
+            return reader, next(reader, pa.RecordBatch.from_pylist([], reader.schema))
+
+        with computing():
+            reader, batch = self.do(first)
+            while batch is not None:
+                yield batch
+                batch = interruptible(self.connection, partial(next, reader, None))
+
+    def write(self, name: str, path: Path, order: str | None, rows_per_group: int) -> int:
+        """Write a table as Parquet, sorted by the ids of keys, and return the number of rows.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        path : Path
+            The file.
+        order : str or None
+            Order of rows with the same key, or without keys; None for that of the table.
+        rows_per_group : int
+            Rows of a row group.
+        """
+        rows = self.fetch(f'describe "{name}"').to_pylist()
+        types = {row["column_name"]: row["column_type"] for row in rows}
+        columns = [
+            "_key::int as key_id"
+            if column == "_key"
+            # Parquet has no integers of 128 bits, which DuckDB's sums have.
+            else f'"{column}"::bigint as "{column}"'
+            if kind == "HUGEINT"
+            else f'"{column}"'
+            for column, kind in types.items()
+        ]
+        by = [*(["_key"] if "_key" in types else []), *([order] if order else [])]
+        sorted_by = f" order by {', '.join(by)}" if by else ""
+        query = f'select {", ".join(columns)} from "{name}"{sorted_by}'  # noqa: S608  own names
+        options = f"format parquet, compression zstd, row_group_size {rows_per_group}"
+        target = str(path).replace("'", "''")
+        with computing():
+            copied = self.do(
+                lambda: self.connection.execute(f"copy ({query}) to '{target}' ({options})")
+            )
+        return int(copied.fetchall()[0][0])
+
     def do(self, action: Callable[[], _T]) -> _T:
         """Return the result of an action with the connection; double the memory until it suffices.
 
@@ -96,6 +180,8 @@ class Workspace:
             try:
                 return interruptible(self.connection, action)
             except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+                if "parquet" in str(error).lower():
+                    raise
                 if 2 * self._memory_bytes > _physical_bytes():
                     raise StrataError(
                         f"The query needs more than {self._memory_bytes / 2**30:.3g} GiB of "

@@ -4,6 +4,10 @@ The head of a file is SQL comments: a sentence on the rows, and a line ``-- depe
 tables that the query names. The list continues on the next line after a comma at the end of one.
 Files whose names begin with an underscore are internal tables.
 
+A line ``-- by key:`` lists the tables of which a row of this one needs only the rows of its own
+key. Such a table is computed in buckets of keys: from the bucket's rows of these tables, and from
+all rows of the others. A line ``-- order:`` has the order of rows that are stored in that of keys.
+
 Queries join keys by ``_key``, an integer that stands for a key's text and type (see
 `dask_strata.run.key_ids`), so that ``"('x', 0)"`` and ``('x', 0)`` stay apart. Internal tables
 that have one row for each transition have few and narrow columns, as they must fit into memory.
@@ -11,6 +15,7 @@ that have one row for each transition have few and narrow columns, as they must 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,10 +24,21 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from dask_strata.run.key_ids import KEYS_TABLE
+from dask_strata.run.key_prefix import KEY_PREFIX_MACROS
 from dask_strata.run.own_tasks import OTHERS_TABLE
-from dask_strata.schema import RECORDED
+from dask_strata.schema import DERIVED, RECORDED
 
 _DEPENDENCIES = re.compile(r"^-- depends on:((?:.*,\n--)*.*)$", re.MULTILINE)
+_BY_KEY = re.compile(r"^-- by key:((?:.*,\n--)*.*)$", re.MULTILINE)
+_ORDER = re.compile(r"^-- order: (.*)$", re.MULTILINE)
+
+#: Internal tables that a finalised run has beside the public ones, as answers read them.
+STORED = frozenset({
+    "_bounds", "_definitions", "_disk_phases", "_file_uses", "_io_attempts", "_job_ends",
+    "_loop_blocks", "_other_executions", "_own_keys", "_pauses", "_places", "_queued", "_renewals",
+    "_shuffle_barriers", "_shuffle_waits", "_skipped_files", "_task_clients", "_waits",
+    "_worker_conditions", "_worker_connections", *DERIVED,
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,11 +53,22 @@ class Definition:
         Names of the tables that the query reads.
     sql : str
         The query, with its comments.
+    by_key : frozenset of str
+        Names of the tables of which a row needs only the rows of its own key.
+    order : str or None
+        Order of the rows, as SQL; None if the query has it.
     """
 
     name: str
     depends_on: frozenset[str]
     sql: str
+    by_key: frozenset[str] = frozenset()
+    order: str | None = None
+
+    @property
+    def ordered_sql(self) -> str:
+        """The query for all rows in their order."""
+        return self.sql if self.order is None else f"{self.sql}\norder by {self.order}"
 
 
 def parse_definition(name: str, text: str) -> Definition:
@@ -60,7 +87,10 @@ def parse_definition(name: str, text: str) -> Definition:
     found = _DEPENDENCIES.findall(text)
     if len(found) != 1:
         raise ValueError(f"{name}.sql needs one line `-- depends on: …` and has {len(found)}.")
-    return Definition(name, frozenset(re.findall(r"\w+", found[0])), text)
+    depends_on = frozenset(re.findall(r"\w+", found[0]))
+    by_key = frozenset(re.findall(r"\w+", " ".join(_BY_KEY.findall(text))))
+    order = _ORDER.search(text)
+    return Definition(name, depends_on, text, by_key, None if order is None else order[1])
 
 
 def in_order(definitions: Collection[Definition], given: Collection[str]) -> dict[str, Definition]:
@@ -103,21 +133,36 @@ def definitions() -> dict[str, Definition]:
     return in_order(found, {*RECORDED, KEYS_TABLE, OTHERS_TABLE})
 
 
-def with_dependencies(names: Collection[str]) -> set[str]:
+@cache
+def versions() -> dict[str, str]:
+    """Return the version of each definition; it changes with the query and its dependencies."""
+    found: dict[str, str] = {}
+    for name, definition in definitions().items():
+        text = [definition.sql, *KEY_PREFIX_MACROS]
+        text += [found[other] for other in sorted(definition.depends_on) if other in found]
+        found[name] = hashlib.sha256("\0".join(text).encode()).hexdigest()[:16]
+    return found
+
+
+def with_dependencies(names: Collection[str], given: Collection[str] = ()) -> set[str]:
     """Return names of tables, and of all tables that these depend on, directly or not.
 
     Parameters
     ----------
     names : collection of str
         Names of tables; a recorded table depends on nothing.
+    given : collection of str, optional
+        Names of derived tables that are there, and need nothing.
 
     Examples
     --------
     >>> sorted(with_dependencies(["custom_metrics"]) & {"attempts", "reports", "shuffles"})
     ['attempts', 'reports']
+    >>> sorted(with_dependencies(["custom_metrics"], ["attempts"]))
+    ['attempts', 'custom_metrics', 'reports']
     """
     needed = set(names)
     for definition in reversed(list(definitions().values())):
-        if definition.name in needed:
+        if definition.name in needed and definition.name not in given:
             needed |= definition.depends_on
     return needed

@@ -1,6 +1,7 @@
 -- The worker that received an attempt, by its own transitions, where the scheduler names none.
 -- The worker's transition must be within 1 s of the attempt.
 -- depends on: _scheduler_attempts, worker_transitions
+-- by key: _scheduler_attempts, worker_transitions
 select s.number, arg_min(t.worker, abs(epoch_ns(t.time) - epoch_ns(s.start))) as worker
 from _scheduler_attempts s join worker_transitions t
   on t._key = s._key and t.stimulus_id like 'compute-task%'

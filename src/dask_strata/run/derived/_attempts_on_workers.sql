@@ -2,6 +2,7 @@
 -- ended during the attempt, or within 1 s before or after.
 -- Imported runs need it where the scheduler's row has the time of a transfer instead.
 -- depends on: _scheduler_attempts, _worker_executions
+-- by key: _scheduler_attempts, _worker_executions
 with scheduler_side as (
     select number, _key, last_worker as worker, epoch_ns(start) as t0,
            epoch_ns(stop) + 1000000000 as t1

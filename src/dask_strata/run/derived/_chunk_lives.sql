@@ -1,6 +1,7 @@
 -- The last attempt and the number of attempts of each life of a key that has chunks. A key that
 -- was forgotten may be submitted again: that is another life, not a retry.
 -- depends on: _claimed_chunks, _seen_chunks, attempts, scheduler_transitions
+-- by key: _claimed_chunks, _seen_chunks, attempts, scheduler_transitions
 with keys as (
     select distinct key, key_type from _claimed_chunks union
     select distinct key, key_type from _seen_chunks

@@ -1,5 +1,6 @@
 -- Seconds of building and processing the events of each chunk, and the range of its events.
 -- depends on: _numbered_chunks, _seen_chunks, attempts
+-- by key: _numbered_chunks, _seen_chunks, attempts
 select c.chunk, sum(s.build_seconds) as build_seconds,
        sum(s.process_seconds) as process_seconds,
        -- A chunk that was claimed in steps takes its range from the seen chunk.

@@ -1,6 +1,7 @@
 -- Bytes, requests and seconds that libraries spent on reading each chunk, if the chunk is the
 -- only one of its file in the task.
 -- depends on: _numbered_chunks, attempts, library_reads
+-- by key: _numbered_chunks, attempts, library_reads
 select c.chunk, sum(r.requested_bytes) as requested_bytes,
        sum(r.requests) as requests, sum(r.open_seconds) as open_seconds
 from _numbered_chunks c join attempts a on a.attempt = c.attempt

@@ -1,5 +1,6 @@
 -- The last known definition of each key: prefix, group, function and submission.
 -- depends on: graph_tasks, key_prefixes, scheduler_transitions
+-- by key: graph_tasks, key_prefixes, scheduler_transitions
 with recorded as (
     select _key, prefix, "group", function, submission, seq from graph_tasks
     union all by name

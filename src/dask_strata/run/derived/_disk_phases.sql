@@ -1,6 +1,7 @@
 -- Parts of attempts' phases disk-read and disk-write, in ns: whether their worker did read or write
 -- (`spill`). Dask calls each slow look at a worker's results disk-read, also if none was spilled.
 -- depends on: _scheduler_attempts, _scheduler_phases, spills
+-- by key: _scheduler_attempts, _scheduler_phases
 with disks as (
     select p.number, p.action, s.last_worker as worker, epoch_ns(p.start) as t0,
            greatest(epoch_ns(p.start), coalesce(max(epoch_ns(p.stop)) over (

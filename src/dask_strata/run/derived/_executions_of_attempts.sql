@@ -4,6 +4,8 @@
 -- nearest start matches.
 -- depends on: _assigned_workers, _numbered_executions, _rescheduling_workers, _scheduler_attempts,
 -- _steals_of_attempts
+-- by key: _assigned_workers, _numbered_executions, _rescheduling_workers,
+-- _scheduler_attempts, _steals_of_attempts
 select s.number, u._row from _scheduler_attempts s join _numbered_executions u
   on u._key = s._key and u.run_id = s.run_id
  and u.worker = s.last_worker and u.nth = 1

@@ -5,6 +5,8 @@
 -- depends on: _attempts_on_workers, _imported_workers, _numbered_transfers, _scheduler_attempts,
 -- _scheduler_phases, _worker_executions, graph_edges, imports, transfer_end_keys, transfer_ends,
 -- worker_transitions
+-- by key: _attempts_on_workers, _scheduler_attempts, _scheduler_phases, _worker_executions,
+-- graph_edges, worker_transitions
 with arrivals as (
     -- A worker reports a transfer as soon as it has the data, by the clock of its transitions; the
     -- start and the stop are shifted by its estimate of the scheduler's clock.

@@ -1,6 +1,7 @@
 -- Files of tasks, one row for each file and range of a task: named by its definition (claimed),
 -- opened by it (seen), or both, with the last attempt that opened it and the place where that ran.
 -- depends on: _places, attempts, chunks, claimed_inputs, io_segments, task_inputs
+-- by key: _places, attempts, chunks, claimed_inputs, task_inputs
 with in_chunks as (
     select *, parse_filename(uri) as file,
            count(*) over (partition by key, key_type, uri) as n_of_uri,

@@ -1,5 +1,6 @@
 -- All chunks, claimed or seen, numbered; with the attempt that processed them last.
 -- depends on: _chunk_lives, _claimed_chunks, _seen_chunks
+-- by key: _chunk_lives, _claimed_chunks, _seen_chunks
 with all_chunks as (
     select * from _claimed_chunks
     union all by name

@@ -1,7 +1,8 @@
 -- Process, host and pid of each attempt: those of its execution, or of the worker that was connected
 -- at its address then.
 -- depends on: attempts, processes, workers
-select a.attempt, any_value(coalesce(a._process, w.process)) as process,
+-- by key: attempts
+select a.attempt, any_value(a._key) as _key, any_value(coalesce(a._process, w.process)) as process,
        any_value(coalesce(p.host, w.host)) as host, any_value(p.pid) as pid
 from attempts a
 left join workers w on w.worker = a.worker

@@ -1,6 +1,7 @@
 -- Clients whose submissions contained a task, or that requested it before the recording, for each
 -- life of a key. The first of them is unknown if several had requested it before.
 -- depends on: _transitions, graph_tasks, present_tasks, submissions
+-- by key: _transitions, graph_tasks, present_tasks
 with known as (
     select g._key, s.client, epoch_ns(s.time) as t, false as present, null as submitted
     from graph_tasks g join submissions s on s.submission = g.submission

@@ -1,6 +1,7 @@
 -- Each transition of the scheduler, with the previous and the next one of the same key, and the
 -- number of the key's life: a key that was forgotten may be submitted again.
 -- depends on: scheduler_transitions
+-- by key: scheduler_transitions
 select _row, _key, seq, time, start_state, finish_state,
        lead(_row) over life_so_far as next_row, lead(time) over life_so_far as next_time,
        lag(finish_state) over life_so_far as previous_state,

@@ -5,6 +5,8 @@
 -- `compute-task-…`, the stimulus of a worker's transitions, contains the time of the assignment.
 -- depends on: _bounds, _executions_of_attempts, _scheduler_attempts, _scheduler_phases,
 -- _silences, _worker_connections, executions, worker_transitions
+-- by key: _executions_of_attempts, _scheduler_attempts, _scheduler_phases, executions,
+-- worker_transitions
 with unreported as (
     select s.number, s._key from _scheduler_attempts s
     anti join (select number from _scheduler_phases where action = 'compute') p

@@ -1,16 +1,11 @@
 -- Intervals before their function in which attempts waited, by the transitions of their workers,
 -- and what for: `transfer` (a dependency was on its way), `waiting to fetch` (dependencies had to be
 -- fetched, and none was on its way), `waiting for a resource`. Times are in ns.
--- depends on: _bounds, attempts, graph_edges, phases, worker_transitions
-with steps as (
-    select worker, _key, finish_state as state, epoch_ns(time) as a,
-           lead(epoch_ns(time)) over (partition by worker, _key order by time, seq) as b
-    from worker_transitions
-    where file is null and (finish_state in ('fetch', 'flight', 'constrained')
-                            or start_state in ('fetch', 'flight', 'constrained'))
-), held as (
-    select worker, _key, state, a, coalesce(b, epoch_ns(last)) as b
-    from steps cross join _bounds where state in ('fetch', 'flight', 'constrained')
+-- depends on: _bounds, _held, attempts, graph_edges, phases
+-- by key: attempts, graph_edges, phases
+-- order: attempt, start
+with held as (
+    select worker, _key, state, a, coalesce(b, epoch_ns(last)) as b from _held cross join _bounds
 ), begun as (
     select attempt, min(epoch_ns(start)) filter (action <> 'transfer') as t
     from phases group by attempt
@@ -47,4 +42,3 @@ select w.attempt, w.worker, greatest(h.a, w.t0) as start, least(h.b, w.t1) as st
        'waiting for a resource' as cause
 from windows w join held h on h._key = w._key and h.worker = w.worker
  and h.state = 'constrained' and h.a < w.t1 and h.b > w.t0
-order by attempt, start

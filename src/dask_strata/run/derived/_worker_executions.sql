@@ -1,6 +1,7 @@
 -- Executions that only transitions of workers record: those of keys without a row of the
 -- scheduler, and all executions of imported runs. `scheduled`: the scheduler has rows of the key.
 -- depends on: _imported_workers, scheduler_transitions, worker_transitions
+-- by key: scheduler_transitions, worker_transitions
 with recorded as (
     select w.* replace (coalesce(p.address, w.worker) as worker), k._key is not null as scheduled
     from worker_transitions w left join _imported_workers p on p.name = w.worker

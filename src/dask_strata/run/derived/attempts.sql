@@ -4,8 +4,12 @@
 -- depends on: _assigned_workers, _attempts_on_workers, _definitions, _disk_phases,
 -- _executions_of_attempts, _fetches, _keys, _rescheduling_workers, _scheduler_attempts,
 -- _scheduler_phases, _steals_of_attempts, _task_clients, _unreported_executions,
--- _worker_executions, executions,
--- imports, library_reads, processes, spills, worker_ends, worker_events
+-- _unscheduled_numbers, _worker_executions, executions, imports, library_reads, processes, spills, worker_ends, worker_events
+-- by key: _assigned_workers, _attempts_on_workers, _definitions, _disk_phases,
+-- _executions_of_attempts, _fetches, _keys, _rescheduling_workers, _scheduler_attempts,
+-- _scheduler_phases, _steals_of_attempts, _task_clients, _unreported_executions,
+-- _unscheduled_numbers, _worker_executions, executions, library_reads
+-- order: attempt
 with known as (
     select not exists (from imports where kind is null) as phases,
            exists (from processes where role = 'worker') or exists (from spills) as spills
@@ -104,9 +108,7 @@ left join ends w on w.stimulus_id = s.stimulus_id
 left join spilled i on i.number = s.number
 left join counted l on l.process = u.process and l.execution = u.execution
 ), unscheduled as (
-    select (select count(*) from _scheduler_attempts)
-               + row_number() over (order by e.start, e.key) as attempt,
-           e._key, e.key, e.key_type,
+    select u.attempt, e._key, e.key, e.key_type,
            coalesce(k.prefix, key_prefix(e.key, e.key_type)) as prefix, k."group", e.worker,
            e.start, e.stop,
            case e.end_state when 'error' then 'erred' when 'memory' then 'memory'
@@ -114,8 +116,9 @@ left join counted l on l.process = u.process and l.execution = u.execution
                 case when e.end_state is null then 'running' else 'released' end
            end as outcome,
            e.seconds as compute_seconds, f.seconds as transfer_seconds, e.number as _number
-    from _worker_executions e left join _definitions k on k._key = e._key
+    from _worker_executions e join _unscheduled_numbers u on u.number = e.number and u._key = e._key
+    left join _definitions k on k._key = e._key
     left join fetched f on f.execution = e.number
     where not e.scheduled
 )
-from (select * from scheduled union all by name select * from unscheduled) order by attempt
+from (select * from scheduled union all by name select * from unscheduled)

@@ -1,6 +1,8 @@
 -- Chunks of data: the worker, attempt, phases, bytes and state of each.
 -- depends on: _chunk_phases, _chunk_reads, _numbered_chunks, _reported_exceptions, attempts,
 -- executions
+-- by key: _chunk_phases, _chunk_reads, _numbered_chunks, attempts, executions
+-- order: start nulls last, uri, first
 with executed as (
     select c.* exclude (first, last), coalesce(c.first, p.first) as first,
            coalesce(c.last, p.last) as last, a.worker, a.thread, a.outcome,
@@ -43,4 +45,4 @@ select dataset, uri, tree, first, last, key, key_type, attempt, n_attempts, work
             when skipped then 'skipped'
             when n_attempts > 1 then 'retried' else 'done' end as state,
        exception
-from executed order by start nulls last, uri, first
+from executed

@@ -58,7 +58,7 @@ with logs as (
 )
 select d.log, d.process, coalesce(a.worker, d.worker) as worker, d.thread, d.module,
        d.operation, d.uri, d."offset", d.length_bytes, d.start, d.stop, d.seconds,
-       a.attempt, a.key, a.key_type, d.attributed_by,
+       a.attempt, a._key, a.key, a.key_type, d.attributed_by,
        case when d.attributed_by = 'thread' then 1
             when d.matched then d.n end as n_candidates,
        case when d.attributed_by = 'elsewhere' and d.n = 1 then d.by_time end as candidate

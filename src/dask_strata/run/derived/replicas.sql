@@ -1,7 +1,9 @@
 -- Replicas: the results that each worker held, by the transitions of workers into memory and out
 -- of it. For workers without these, by the scheduler's transitions.
--- depends on: _imported_workers, _keys, _transitions, scheduler_transitions, worker_log,
--- worker_transitions, workers
+-- depends on: _imported_workers, _keys, _replica_workers, _transitions, scheduler_transitions, worker_log,
+-- worker_transitions, _worker_connections
+-- by key: _keys, _transitions, scheduler_transitions, worker_log, worker_transitions
+-- order: start, worker, key
 with changes as (
     select process, worker, _key, time, seq, start_state, stimulus_id, finish_state = 'memory' as holds,
            time as start
@@ -29,19 +31,18 @@ with changes as (
            'scheduler' as seen_by
     from _transitions t join scheduler_transitions s on s._row = t._row
     where t.finish_state = 'memory' and s.worker is not null
-      and s.worker not in (select worker from recorded where worker is not null)
+      and s.worker not in (from _replica_workers)
 ), held as (
     select * from recorded union all by name select * from computed
 ), removals as (
-    select worker, stop from workers where end_reason is not null
+    select worker, stop from _worker_connections where end_reason is not null
 ), ended as (
     -- The first removal of the worker since.
     select h.*, w.stop as removed from held h asof left join removals w
       on w.worker = h.worker and h.time <= w.stop
 )
-select k.key, k.key_type, e.worker, e.start, least(e.stop, e.removed) as stop, e.origin,
+select e._key, k.key, k.key_type, e.worker, e.start, least(e.stop, e.removed) as stop, e.origin,
        case when e.stop <= e.removed or e.removed is null and e.stop is not null then 'released'
             when e.removed is not null then 'removed' end as ended_by,
        e.seen_by
 from ended e join _keys k on k._key = e._key
-order by e.start, e.worker, k.key

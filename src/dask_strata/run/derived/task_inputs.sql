@@ -1,6 +1,7 @@
 -- Inputs of tasks: claimed by a definition, or seen when the task opened them. A path among the
 -- arguments of a task that it, or each file in it, opened for writing only is an output.
 -- depends on: attempts, claimed_inputs, file_opens
+-- by key: attempts, claimed_inputs, file_opens
 with opened as (
     select _key, uri, bool_and(mode = 'write') as only_written from file_opens group by _key, uri
 ), outputs as (

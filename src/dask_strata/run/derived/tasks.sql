@@ -3,36 +3,13 @@
 -- those whose results workers held when it began; imported runs may have lost the earlier rows.
 -- `_since` is the moment from which the recording contains the task's wait: its submission, or the
 -- begin of the recording if it was submitted before.
--- depends on: _bounds, _definitions, _io_attempts, _keys, _task_clients, _transitions, attempts,
--- graph_edges, imports,
--- scheduler_transitions, transfer_end_keys, worker_log, worker_transitions
-with scattered as (
-    select distinct _key from worker_transitions
-    where file is null and stimulus_id like 'update-data-%'
-), held as (
+-- depends on: _bounds, _definitions, _dependents, _io_attempts, _keys, _lives, _task_clients, attempts,
+-- graph_edges, transfer_end_keys, worker_log, worker_transitions
+-- by key: _definitions, _dependents, _keys, _lives, _task_clients, attempts, graph_edges,
+-- transfer_end_keys, worker_log, worker_transitions
+-- order: position, coalesce(started, finished), key
+with held as (
     select distinct _key from worker_log where event = 'held-at-start'
-), by_life as (
-    select _key, life, min(seq) as first_seq, max(seq) as last_seq,
-           arg_min(_row, seq) as first_row, arg_max(_row, seq) as last_row,
-           min(time) as submitted,
-           min(time) filter (finish_state = 'processing') as started,
-           min(time) filter (finish_state in ('memory', 'erred')) as finished,
-           max(time) filter (finish_state = 'forgotten') as forgotten,
-           max(seq) filter (finish_state = 'memory') as in_memory,
-           max(seq) filter (finish_state = 'erred') as erred,
-           bool_and(finish_state in ('released', 'forgotten')) as only_released
-    from _transitions group by _key, life
-), lives as (
-    select l.*, f.start_state as first_state, e.finish_state as last_state,
-           coalesce(l.only_released and f.start_state in ('memory', 'erred', 'released')
-                    and l._key not in (from scattered)
-                    and not exists (from imports where kind is null), false) as finished_before,
-           f.start_state <> 'released'
-               and not exists (from imports where kind is null) as begun_before,
-           case when coalesce(in_memory, -1) > coalesce(erred, -1) then 'memory'
-                when erred is not null then 'erred' end as result
-    from by_life l left join _transitions f on f._row = l.first_row
-    left join _transitions e on e._row = l.last_row
 ), used as (
     select l._key, l.life, count(*) as n_attempts,
            arg_max(a.worker, a._seq) as worker,
@@ -50,16 +27,10 @@ with scattered as (
            sum(i.read_bytes)::bigint as io_read_bytes,
            sum(i.write_bytes)::bigint as io_write_bytes, sum(i.seconds) as io_seconds
     from attempts a left join _io_attempts i on i.attempt = a.attempt
-    join by_life l on l._key = a._key and a._seq between l.first_seq and l.last_seq
+    join _lives l on l._key = a._key and a._seq between l.first_seq and l.last_seq
     group by l._key, l.life
-), failed as (
-    select m._key, m.life, arg_max(t.exception, m.seq) as exception
-    from _transitions m join scheduler_transitions t on t._row = m._row
-    where m.finish_state = 'erred' and t.exception is not null group by m._key, m.life
 ), needs as (
     select _key, count(distinct _dependency) as n from graph_edges group by _key
-), needed as (
-    select _dependency as _key, count(distinct _key) as n from graph_edges group by _dependency
 ), scheduled as (
 select l._key, c.key, c.key_type, l.life,
        coalesce(k.prefix, key_prefix(c.key, c.key_type)) as prefix, k."group", k.function,
@@ -80,15 +51,14 @@ select l._key, c.key, c.key_type, l.life,
             then (epoch_ns(l.started) - epoch_ns(l.submitted)) / 1e9 end as wait_seconds,
        u.nbytes, u.typename,
        coalesce(d.n, 0) as n_dependencies, coalesce(e.n, 0) as n_dependents,
-       f.exception, u.worker_ends, u.io_read_bytes, u.io_write_bytes, u.io_seconds,
+       l.exception, u.worker_ends, u.io_read_bytes, u.io_write_bytes, u.io_seconds,
        l.first_seq as position
-from lives l cross join _bounds left join _keys c on c._key = l._key
+from _lives l cross join _bounds left join _keys c on c._key = l._key
 left join _task_clients q on q._key = l._key and q.life = l.life
 left join _definitions k on k._key = l._key
 left join used u on u._key = l._key and u.life = l.life
-left join failed f on f._key = l._key and f.life = l.life
 left join needs d on d._key = l._key
-left join needed e on e._key = l._key
+left join _dependents e on e._key = l._key
 ), executed as (
     select _key, count(*) as n_attempts, arg_max(worker, start) as worker,
            min(start) as started, sum(compute_seconds) as compute_seconds,
@@ -103,11 +73,11 @@ left join needed e on e._key = l._key
                 else arg_max(w.finish_state, w.time) end as state,
            min(w.time) filter (w.finish_state in ('memory', 'error')
                and w.start_state in ('executing', 'long-running')) as finished
-    from worker_transitions w anti join by_life using (_key) group by w._key
+    from worker_transitions w anti join _lives using (_key) group by w._key
 ), transferred as (
     select _key, any_value(key) as key, any_value(key_type) as key_type,
            max(nbytes) as nbytes
-    from transfer_end_keys anti join by_life using (_key) group by _key
+    from transfer_end_keys anti join _lives using (_key) group by _key
 ), unscheduled as (
     select coalesce(w._key, m._key) as _key, coalesce(w.key, m.key) as key,
            coalesce(w.key_type, m.key_type) as key_type,
@@ -124,11 +94,9 @@ left join needed e on e._key = l._key
     left join _definitions k on k._key = u._key
     left join executed e on e._key = u._key
     left join needs d on d._key = u._key
-    left join needed g on g._key = u._key
+    left join _dependents g on g._key = u._key
 )
 from (
     select * from scheduled union all by name
-    select *, (1::bigint << 62) + row_number() over (
-        order by coalesce(started, finished), key) as position
-    from unattended
-) order by position
+    select *, 1::bigint << 62 as position from unattended
+)

@@ -1,5 +1,5 @@
 -- Keys of each transfer.
 -- depends on: _numbered_transfers, transfer_end_keys
-select p.transfer, k.key, k.key_type, k.nbytes
+-- order: transfer
+select p.transfer, k._key, k.key, k.key_type, k.nbytes
 from _numbered_transfers p join transfer_end_keys k on k.process = p.process and k.number = p.number
-order by p.transfer

@@ -1,0 +1,302 @@
+"""Views of a finalised run's Parquet, as SQL: DuckDB reads only what a query needs, out of core.
+
+The files are opened once, inside of the run's folder, and DuckDB gets their descriptors: it reads
+the files that were verified, also if the run is finalised again meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dask_strata.run.derived import STORED, versions
+from dask_strata.run.key_ids import KEYS_TABLE
+from dask_strata.run.own_tasks import BY_KEY, OWN, TRANSITIONS, WITHOUT_KEY
+from dask_strata.schema import RECORDED, TABLES
+from dask_strata.schema.columns import Kind
+from dask_strata.store.arrow import arrow_schema
+from dask_strata.store.key_texts import KEYS, ROW, has_buckets, id_name
+from dask_strata.store.limits import CELL_BYTES, Budget
+from dask_strata.store.parquet import READ_ERRORS, Part, file_names, identity, verify
+from dask_strata.store.safe_files import is_folder, open_inside
+
+_TYPES: dict[Kind, str] = {
+    "time": "timestamptz_ns",
+    "seconds": "double",
+    "bytes": "bigint",
+    "int": "bigint",
+    "float": "double",
+    "bool": "boolean",
+    "text": "varchar",
+    "long": "varchar",
+    "intervals": "struct(action varchar, start timestamptz_ns, stop timestamptz_ns, "
+    "source varchar)[]",
+}
+
+#: Derived table with the keys of own tasks.
+OWN_KEYS = "_own_keys"
+
+
+class ParquetViews:
+    """The tables of a finalised run, as SQL.
+
+    Parameters
+    ----------
+    part : Part
+        The run's Parquet, with ids of keys.
+    offsets_ns : mapping of str to int
+        Nanoseconds to add to the times of each process.
+    derived : Part, optional
+        Parquet with derived tables, whose own ones are used before those of the run.
+    only_own : bool, optional
+        Whether the run has the tasks of one client only; see `own_tasks`.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        offsets_ns: Mapping[str, int],
+        derived: Part | None = None,
+        *,
+        only_own: bool = False,
+    ) -> None:
+        self._part, self._offsets, self._derived = part, offsets_ns, derived
+        self._only_own = only_own
+        #: The same tables with the rows of all clients' tasks.
+        self._everything: ParquetViews | None = None
+        self._files: dict[str, list[BinaryIO]] = {}
+        self._valid: dict[str, bool] = {}
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._everything is not None:
+            self._everything.close()
+        for files in self._files.values():
+            for file in files:
+                file.close()
+        self._files.clear()
+
+    def use(self, derived: Part) -> None:
+        """Use the derived tables of this Parquet before those of the run."""
+        self._derived = derived
+        self._valid.clear()
+
+    def has(self, name: str) -> bool:
+        """Return whether a derived table is there, undamaged, by its present definition."""
+        if name not in self._valid:
+            part = self._part_with(name)
+            found = part.derived.get(name)
+            valid = found is not None and found.version == versions().get(name)
+            if valid:
+                try:
+                    verify(part, name)
+                except READ_ERRORS:
+                    valid = False
+            self._valid[name] = valid
+        return self._valid[name]
+
+    def stored(self) -> set[str]:
+        """Return the names of the derived tables that are there; see `has`."""
+        return {name for name in STORED if self.has(name)}
+
+    def _part_with(self, name: str) -> Part:
+        if self._derived is None or name in RECORDED or name == KEYS:
+            return self._part
+        # Tables that are being computed are not in an index yet.
+        computed = self._derived.run.joinpath(*self._derived.home, name)
+        return self._derived if is_folder(computed) else self._part
+
+    def paths(self, name: str, bucket: int | None = None) -> list[str]:
+        """Return the paths of a table's files, or of that of one bucket."""
+        if name not in self._files:
+            part = self._part_with(name)
+            names = file_names(part, name)
+            self._files[name] = [open_inside(part.run, *part.home, name, n) for n in names]
+            known = part.verified.get(name)
+            if known is not None and known != tuple(identity(f) for f in self._files[name]):
+                raise ValueError(f"{name} was replaced since the run was opened")
+            _require_plausible(self._files[name])
+        found = [f"/dev/fd/{file.fileno()}" for file in self._files[name]]
+        return found if bucket is None else found[bucket : bucket + 1]
+
+    def _scan(self, name: str, bucket: int | None = None) -> str:
+        files = ", ".join(f"'{path}'" for path in self.paths(name, bucket))
+        return f"read_parquet([{files}], file_row_number = true)"
+
+    def keys(self, ids: range | None = None) -> str:
+        """Return the query for the table of keys, or of some of them."""
+        where = "" if ids is None else f" where key_id between {ids.start} and {ids.stop - 1}"
+        return f"select key_id as _key, key, key_type from {self._scan(KEYS)}{where}"  # noqa: S608
+
+    def recorded(self, name: str, *, texts: bool, bucket: int | None = None) -> str:
+        """Return the query for a recorded table, with aligned times.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        texts : bool
+            Whether the query has the texts and types of keys; joining them takes time.
+        bucket : int, optional
+            Only the rows of the keys in this bucket.
+        """
+        table = RECORDED[name]
+        if not self._part.rows.get(name):
+            return self._without_rows(name)
+        present = set(pq.read_schema(self.paths(name)[0]).names)
+        shifted = bool(self._offsets) and any(c.kind == "time" for c in table.all_columns)
+        columns, joins = [], []
+        for column in table.all_columns:
+            if column.kind == "key":
+                key = id_name(column.name)
+                columns.append(f"r.{key} as _{column.name}")
+                if texts:
+                    alias = f"_{column.name}_texts"
+                    joins.append(f"left join {KEYS_TABLE} {alias} on {alias}._key = r.{key}")
+                    columns += [
+                        f"{alias}.key as {column.name}",
+                        f"{alias}.key_type as {column.name}_type",
+                    ]
+            elif column.name not in present:
+                columns.append(f'null::{_TYPES[column.kind]} as "{column.name}"')
+            elif shifted and column.kind == "time":
+                columns.append(
+                    f"case when o.ns is null then r.{column.name} else cast(make_timestamp_ns("
+                    f"epoch_ns(r.{column.name}) + o.ns) as timestamptz_ns) end as {column.name}"
+                )
+            else:
+                columns.append(f'r."{column.name}"')
+        if shifted:
+            joins.append(f"left join ({self._shifts()}) o on o.process = r.process")
+        row = ROW if has_buckets(table) else "file_row_number"
+        rows = self._own_rows(name, self._scan(name, bucket))
+        found = f"select {', '.join(columns)}, r.{row} as _row from {rows} r "  # noqa: S608
+        return self._prepared(name, found + " ".join(joins))
+
+    def _own_rows(self, name: str, rows: str) -> str:
+        """Return the rows of a table about own tasks and about no task, see `own_tasks`."""
+        if not self._only_own or name not in BY_KEY or name in OWN or self._all_are_own():
+            return rows
+        is_own = f"key_id in (select key_id from {self._scan(OWN_KEYS)})"  # noqa: S608
+        if name in WITHOUT_KEY:
+            key = f"case when {is_own} then key_id end as key_id"
+            return f"(select * replace ({key}) from {rows})"  # noqa: S608
+        return f"(select * from {rows} where key_id is null or {is_own})"  # noqa: S608
+
+    def _all_are_own(self) -> bool:
+        """Return whether all keys are those of own tasks, so that no row is another client's."""
+        return self.n_rows(KEYS) == self.n_rows(OWN_KEYS)
+
+    def n_rows(self, name: str) -> int:
+        """Return the number of rows of a table, from the footers of its files."""
+        return sum(int(pq.read_metadata(path).num_rows) for path in self.paths(name))
+
+    def others(self) -> str:
+        """Return the query for the transitions of other clients' tasks on workers."""
+        query = self.recorded(TRANSITIONS, texts=True)
+        if not self._only_own or not self._part.rows.get(TRANSITIONS) or self._all_are_own():
+            return f"from ({query}) limit 0"
+        is_own = f"_key in (select key_id from {self._scan(OWN_KEYS)})"  # noqa: S608
+        self._everything = self._everything or ParquetViews(self._part, self._offsets)
+        query = self._everything.recorded(TRANSITIONS, texts=True)
+        return f"from ({query}) where _key is not null and not {is_own}"
+
+    def _shifts(self) -> str:
+        rows = ", ".join(
+            f"({_quoted(process)}, {int(ns)})" for process, ns in sorted(self._offsets.items())
+        )
+        return f"select * from (values {rows}) v(process, ns)"  # noqa: S608  quoted
+
+    def _without_rows(self, name: str) -> str:
+        columns = ["null::bigint as _row"]
+        for column in RECORDED[name].all_columns:
+            if column.kind == "key":
+                columns.append(
+                    f"null::int as _{column.name}, null::varchar as {column.name}, "
+                    f"null::varchar as {column.name}_type"
+                )
+            else:
+                columns.append(f'null::{_TYPES[column.kind]} as "{column.name}"')
+        return f"select {', '.join(columns)} where false"
+
+    def _prepared(self, name: str, query: str) -> str:
+        """Return the query, with the names and counts of layers; see `run.prepare`."""
+        if name == "graph_tasks" and self._part.rows.get("graph_layers"):
+            layers = f"select layer from {self._scan('graph_layers')}"  # noqa: S608
+            layer = f'case when "group" in ({layers}) then "group" end as layer'
+            return f"select * replace ({layer}) from ({query})"  # noqa: S608
+        if name == "graph_layers" and self._part.rows.get("graph_tasks"):
+            return f"""
+                select l.* replace (coalesce(l.n_tasks, s.n) as n_tasks)
+                from ({query}) l left join (
+                    select "group", min(n) as n from (
+                        select submission, "group", count(*) as n
+                        from {self._scan("graph_tasks")} group by submission, "group")
+                    group by "group" having min(n) = max(n)) s on s."group" = l.layer
+            """  # noqa: S608  names of the schema
+        return query
+
+    def derived(self, name: str, ids: range | None = None, bucket: int | None = None) -> str:
+        """Return the query for a derived table.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        ids : range, optional
+            Only the rows of keys with these ids.
+        bucket : int, optional
+            The bucket that has them.
+        """
+        in_buckets = len(self.paths(name)) > 1
+        scan = self._scan(name, bucket if in_buckets else None)
+        columns = pq.read_schema(self.paths(name)[0]).names
+        key = ", key_id as _key" if "key_id" in columns else ""
+        without = ["file_row_number", *(["key_id"] if key else [])]
+        where = ""
+        if ids is not None and not in_buckets:
+            where = f" where key_id between {ids.start} and {ids.stop - 1}"
+        return f"select * exclude ({', '.join(without)}){key} from {scan}{where}"  # noqa: S608
+
+    def users(self, name: str, *, stored: bool) -> str:
+        """Return the query for a table as users see it: its columns, with times in microseconds.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        stored : bool
+            Whether it is a derived table.
+        """
+        query = self.derived(name) if stored else self.recorded(name, texts=True)
+        columns = [
+            f'"{field.name}"::timestamptz as "{field.name}"'
+            if pa.types.is_timestamp(field.type)
+            else f'"{field.name}"'
+            for field in arrow_schema(TABLES[name])
+        ]
+        return f"select {', '.join(columns)} from ({query})"  # noqa: S608  names of the schema
+
+    def opened(self) -> list[str]:
+        """Return the paths of all files that queries so far read."""
+        self.paths(KEYS)
+        return [f"/dev/fd/{file.fileno()}" for files in self._files.values() for file in files]
+
+
+def _require_plausible(files: Iterable[BinaryIO]) -> None:
+    """Raise LimitExceededError if files declare more rows than their size justifies."""
+    budget = Budget()
+    for file in files:
+        path = f"/dev/fd/{file.fileno()}"
+        footer = pq.read_metadata(path)
+        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+        budget.add_file(os.fstat(file.fileno()).st_blocks * 512)
+        budget.spend(footer.num_rows * CELL_BYTES + sum(max(g.total_byte_size, 0) for g in groups))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
