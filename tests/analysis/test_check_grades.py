@@ -18,7 +18,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from dask_strata import Run, open_run
 from dask_strata.analysis.check import MISSING, WHOLE, WHOLE_FOR_TASKS
-from dask_strata.store.frames import payloads
+from dask_strata.store.segments.frames import payloads
 from tests.conftest import rows, wait_until
 from tests.support.deployment import PRELOAD, Deployment
 

@@ -114,6 +114,20 @@ def test_of_several_dependencies_the_last_result_counts(tmp_path: Path) -> None:
     assert path.seconds == pytest.approx({"compute": 5})
 
 
+def test_attempts_that_took_no_time_take_none_on_the_path(tmp_path: Path) -> None:
+    """Many results at the moment of their submissions divide the path as one of them does."""
+    at_once = [row for n in range(50) for row in task(f"i-{n}", (5, 5, 5), V)]
+    rows = [
+        *task("a-1", (1, 1, 3), W, ("compute", 1, 3)),
+        *at_once,
+        *task("b-1", (7, 7, 9), W, ("compute", 7, 9)),
+    ]
+    path = critical_path(open_run(made(tmp_path / "r", rows, workers={W: 1, V: 1})))
+    assert_tiled(path)
+    assert path.seconds == pytest.approx({"compute": 4, "nothing submitted": 4})
+    assert [s.key for s in path.segments if s.cause == "compute"] == ["a-1", "b-1"]
+
+
 def test_a_task_behind_others_waits_for_a_worker(tmp_path: Path) -> None:
     """A task that is queued, or assigned to a full worker, waits for a worker."""
     rows = [

@@ -7,6 +7,7 @@ import json
 import re
 import zlib
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -62,6 +63,22 @@ def test_tokens_are_kept_once_and_as_bytes() -> None:
     assert columns["key.tokens"][1] == bytes.fromhex(token)
     assert [t.replace("\x01", token) for t in text.split("\x00")] == keys
     assert len(made.text()) < 4 * len(keys)
+
+
+@given(st.lists(st.text("abcdef0123456789\x00\x01-", max_size=70), max_size=12))
+def test_texts_are_the_same_in_blocks_of_any_size(keys: list[str]) -> None:
+    """Tokens are found in each block of texts, and a separator in a text is replaced."""
+    made = []
+    for size in (1, 3, 100):
+        with mock.patch("dask_strata.report.page.columns._BLOCK", size):
+            made.append(Container())
+            made[-1].texts("key", keys)
+    assert made[0].text() == made[1].text() == made[2].text()
+    columns = unpacked(made[0])
+    used = iter(ints(*columns["key.used"]))
+    tokens = columns["key.tokens"][1].hex()
+    text = re.sub("\x01", lambda _: tokens[32 * next(used) :][:32], columns["key"][1].decode())
+    assert text == "\x00".join(re.sub("[\x00\x01]", "\ufffd", key) for key in keys)
 
 
 @given(st.text(max_size=20))

@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dask_strata.analysis.series.thread_states import ThreadStates, thread_states
+
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
@@ -126,184 +128,35 @@ class PrefixUse:
     n_retried: int
 
 
-#: SQL clauses. `shares` has, for each worker from each moment to the next, the numbers of its
-#: threads by state; `lifetimes` has one row for each time that a worker was connected.
-STATES = """
-    with lifetimes as materialized (
-        select row_number() over () as lifetime, w.worker, w.nthreads,
-               greatest(epoch_ns(coalesce(w.start, b.first)), epoch_ns(b.first)) as t0,
-               least(epoch_ns(coalesce(w.stop, b.last)), epoch_ns(b.last)) as t1
-        from workers w cross join _bounds b
-        -- Skip imported workers that no row mentions.
-        where w.worker is not null and (
-            w.process is not null or w.n_attempts > 0 or not exists (from imports where kind is null))
-    ), blocked as (
-        select distinct worker from _worker_conditions where condition = 'blocked event loop'
-    ), begun as (
-        select attempt, min(epoch_ns(start)) filter (action <> 'transfer') as t
-        from phases group by attempt
-    ), intervals as (
-        select p.attempt, null as prefix, worker, epoch_ns(start) as a, epoch_ns(stop) as b,
-               case when action in ('compute', 'executing') and r.attempt is not null
-                    then 'transfer'
-                    when action in ('transfer', 'deserialize') then action
-                    when action like 'disk%' then 'disk' else 'compute' end as kind
-        from phases p left join _shuffle_barriers r on r.attempt = p.attempt
-        union all by name
-        select attempt, worker, start as a, stop as b, cause as kind from _waits
-        union all by name
-        -- Tasks that may wait for a blocked event loop: assigned to the worker, and not begun.
-        select n.attempt, n.worker, epoch_ns(n.start) as a,
-               coalesce(least(f.t, epoch_ns(n.stop)), epoch_ns(b.last)) as b, 'assigned' as kind
-        from attempts n semi join blocked w on w.worker = n.worker
-        cross join _bounds b left join begun f on f.attempt = n.attempt
-        union all by name
-        select coalesce(k.prefix, key_prefix(s.key, s.key_type)) as prefix, s.worker,
-               epoch_ns(s.time) - (s.seconds * 1e9)::bigint as a,
-               epoch_ns(s.time) as b, 'spill' as kind
-        from spills s left join _definitions k on k._key = s._key where s.seconds is not null
-        union all by name
-        select worker, start as a, stop as b, condition as kind from _worker_conditions
-        where condition <> 'spill'
-        union all by name
-        select worker, start as a, stop as b, 'other clients' as kind from _other_executions
-    ), spans as (
-        select i.attempt, t.lifetime, greatest(i.a, t.t0) as a, least(i.b, t.t1) as b,
-               coalesce(i.prefix, n.prefix, '(unknown)') as prefix, i.kind
-        from intervals i join lifetimes t on t.worker = i.worker
-        left join attempts n on n.attempt = i.attempt
-    ), separate as (
-        select lifetime, prefix, kind, a, b from spans where b > a and kind <> 'transfer'
-        -- A task that fetches from several workers at once waits once: cut off the overlaps.
-        union all select lifetime, prefix, kind, greatest(a, coalesce(max(b) over (
-                   partition by attempt, lifetime order by a, b
-                   rows between unbounded preceding and 1 preceding), a)) as a, b
-        from spans where b > a and kind = 'transfer'
-    ), edges as (
-        select lifetime, t0 as t, null as kind, 0 as d from lifetimes where t1 > t0
-        union all select lifetime, t1, null, 0 from lifetimes where t1 > t0
-        union all select lifetime, a, kind, 1 from separate where b > a
-        union all select lifetime, b, kind, -1 from separate where b > a
-    ), steps as (
-        select lifetime, t, lead(t) over w - t as dt,
-               coalesce(sum(d) filter (kind = 'compute') over w, 0) as c,
-               coalesce(sum(d) filter (kind = 'deserialize') over w, 0) as s,
-               coalesce(sum(d) filter (kind = 'disk') over w, 0) as k,
-               coalesce(sum(d) filter (kind = 'other clients') over w, 0) as o,
-               coalesce(sum(d) filter (kind = 'spill') over w, 0) as g,
-               coalesce(sum(d) filter (kind = 'transfer') over w, 0) as x,
-               coalesce(sum(d) filter (kind = 'waiting to fetch') over w, 0) as f,
-               coalesce(sum(d) filter (kind = 'waiting for a resource') over w, 0) as r,
-               coalesce(sum(d) filter (kind = 'paused worker') over w, 0) as p,
-               coalesce(sum(d) filter (kind = 'blocked event loop') over w, 0) as l,
-               coalesce(sum(d) filter (kind = 'assigned') over w, 0) as q,
-               coalesce(sum(d) filter (kind = 'silent worker') over w, 0) as z
-        from edges
-        window w as (partition by lifetime order by t rows between unbounded preceding and current row)
-    ), states as (
-        select e.*, t.worker, t.nthreads, c + s + k + o as busy
-        from steps e join lifetimes t on t.lifetime = e.lifetime where e.dt > 0
-    ), counted as (
-        -- If the number of threads is unknown, use the most that were ever busy at once.
-        select *, coalesce(nthreads, greatest(max(busy) over (partition by lifetime), 1)) as n from states
-    ), shares as (
-        -- One event loop spills: in the thread of the task that it collects, else in a free one.
-        select *, case when busy > n then n / busy::double else 1 end as running,
-               case when g = 0 then 0 when k > 0 then k * running
-                    else least(greatest(n - busy, 0), 1) end as spilling,
-               greatest(n - busy, 0) - case when k > 0 then 0 else spilling end as free,
-               least(free, x) as fetching,
-               case when p > 0 then free - fetching else 0 end as paused,
-               least(free - fetching - paused, f) as turning,
-               least(free - fetching - paused - turning, r) as constrained,
-               case when l = 0 then 0 else least(free - fetching - paused - turning - constrained,
-                                                 greatest(q - x - f - r, 0)) end as stalled,
-               case when z > 0 then free - fetching - paused - turning - constrained - stalled
-                    else 0 end as silent,
-               free - fetching - paused - turning - constrained - stalled - silent as idle
-        from counted
-    )
-"""
-
-_QUERY = (
-    STATES
-    + """
-    , rates as (
-        -- Thread time of each task, or of each spilled result, per time.
-        select lifetime, t + dt as t, dt, running,
-               case when g > 0 then 0 else running end as collecting,
-               case when g > 0 then spilling / g::double else 0 end as spilling,
-               case when x > 0 then fetching / x::double else 0 end as fetching,
-               case when f > 0 then turning / f::double else 0 end as turning,
-               case when r > 0 then constrained / r::double else 0 end as constrained
-        from shares
-        union all by name select lifetime, t0 as t, 0 as dt from lifetimes
-    ), amounts as (
-        -- Thread time from t0 to each moment.
-        select lifetime, t, sum(dt * running) over w as ran, sum(dt * collecting) over w as collected,
-               sum(dt * spilling) over w as spilled, sum(dt * fetching) over w as fetched,
-               sum(dt * turning) over w as turned, sum(dt * constrained) over w as constrained
-        from rates
-        window w as (partition by lifetime order by t range between unbounded preceding and current row)
-    ), had as (
-        select lifetime, t, coalesce(any_value(ran), 0) as ran,
-               coalesce(any_value(collected), 0) as collected,
-               coalesce(any_value(spilled), 0) as spilled,
-               coalesce(any_value(fetched), 0) as fetched, coalesce(any_value(turned), 0) as turned,
-               coalesce(any_value(constrained), 0) as constrained
-        from amounts group by lifetime, t
-    )
-    select null as prefix, null as kind, coalesce(sum(dt * n), 0) / 1e9 as seconds from shares
-    union all
-    select null, 'paused worker', coalesce(sum(dt * paused), 0) / 1e9 from shares
-    union all
-    select null, 'blocked event loop', coalesce(sum(dt * stalled), 0) / 1e9 from shares
-    union all
-    select null, 'silent worker', coalesce(sum(dt * silent), 0) / 1e9 from shares
-    union all
-    select null, 'other clients', coalesce(sum(dt * o * running), 0) / 1e9 from shares
-    union all
-    -- One join for both ends: with two, DuckDB may first join the ends with each other by worker.
-    select e.prefix, case when e.kind = 'disk' then 'deserialize' else e.kind end,
-           fsum(e.sign * case e.kind when 'transfer' then h.fetched when 'disk' then h.collected
-                when 'spill' then h.spilled when 'waiting to fetch' then h.turned
-                when 'waiting for a resource' then h.constrained else h.ran end) / 1e9
-    from (select lifetime, prefix, kind, a as t, -1 as sign from separate where b > a
-          union all select lifetime, prefix, kind, b, 1 from separate where b > a) e
-    join had h on h.lifetime = e.lifetime and h.t = e.t
-    where e.kind not in ('paused worker', 'blocked event loop', 'silent worker', 'other clients',
-                         'assigned')
-    group by all
-"""
-)
-
-
-def breakdown(run: Run) -> Breakdown:
+def breakdown(run: Run, states: ThreadStates | None = None) -> Breakdown:
     """Return the thread-seconds of a run, by kind and by prefix.
 
     Parameters
     ----------
     run : Run
         The run.
+    states : ThreadStates, optional
+        The states of its threads, if they are already computed.
 
     Returns
     -------
     Breakdown
         Without seconds for an imported run that has no execution.
     """
-    rows = run.rows(_QUERY)
-    parts = [row for row in rows if row["kind"] is not None]
-    total = next(float(row["seconds"]) for row in rows if row["kind"] is None)
+    states = thread_states(run) if states is None else states
+    total = states.total / 1e9
     known = _known_kinds(run)
     if "compute" not in known:
         return Breakdown(None, dict.fromkeys(KINDS))
     seconds = dict.fromkeys(KINDS, 0.0)
     by_prefix: dict[str, dict[str, float]] = {}
-    for row in parts:
-        seconds[row["kind"]] += row["seconds"]
-        if row["prefix"] is not None:
-            of_prefix = by_prefix.setdefault(row["prefix"], dict.fromkeys(PREFIX_KINDS, 0.0))
-            of_prefix[row["kind"]] += row["seconds"]
+    for kind, amount in states.kinds.items():
+        seconds[kind] += amount / 1e9
+    for (prefix, interval), amount in states.prefixes.items():
+        kind = "deserialize" if interval == "disk" else interval
+        seconds[kind] += amount / 1e9
+        of_prefix = by_prefix.setdefault(prefix, dict.fromkeys(PREFIX_KINDS, 0.0))
+        of_prefix[kind] += amount / 1e9
     for wait in run.rows("select * from _shuffle_waits"):
         of_prefix = by_prefix.get(wait["prefix"], {})
         waited = min(wait["seconds"], of_prefix.get("compute", 0.0))
@@ -365,7 +218,8 @@ def prefixes(run: Run) -> tuple[PrefixUse, ...]:
                    max(compute_seconds) as max_seconds,
                    quantile_cont(compute_seconds, 0.95) filter (ended) as p95_seconds,
                    count(*) filter (outcome = 'retried') as n_retried
-            from (select *, outcome not in ('running', 'lost', 'released') as ended from attempts)
+            from (select prefix, outcome, compute_seconds, transfer_seconds,
+                         outcome not in ('running', 'lost', 'released') as ended from attempts)
             group by 1
         )
         select t.*, a.compute_seconds, a.transfer_seconds, a.median_seconds, a.p95_seconds,

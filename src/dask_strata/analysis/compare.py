@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dask_strata.analysis.summary import Summary, summarize
+from dask_strata.analysis.overview.stored import compared
+from dask_strata.analysis.summary import Summary
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -51,50 +53,24 @@ def compare_runs(first: Run, second: Run) -> Comparison:
     first, second : Run
         The runs.
     """
-    runs = (first, second)
-    used = [{row["prefix"]: row for row in run.rows(_PREFIXES)} for run in runs]
+    (summary, one), (other_summary, other) = compared(first), compared(second)
     names = sorted(
-        {*used[0], *used[1]},
-        key=lambda name: -sum(u[name]["seconds"] or 0 for u in used if name in u),
+        {**one.compute, **other.compute},
+        key=lambda name: -((one.compute.get(name) or 0) + (other.compute.get(name) or 0)),
     )
 
-    def pairs(column: str) -> tuple[Pair, ...]:
-        return tuple(
-            Pair(name, tuple(u.get(name, {}).get(column) for u in used))  # type: ignore[arg-type]
-            for name in names[:_MOST]
-        )
+    def pairs(values: Mapping[str, Any], others: Mapping[str, Any]) -> tuple[Pair, ...]:
+        return tuple(Pair(name, (values.get(name), others.get(name))) for name in names[:_MOST])
 
     return Comparison(
-        (summarize(first), summarize(second)),
-        pairs("n"),
-        pairs("seconds"),
-        _different(*(_named(run, _SETTINGS) for run in runs)),
-        _different(*(_named(run, _PACKAGES) for run in runs)),
+        (summary, other_summary),
+        pairs(one.tasks, other.tasks),
+        pairs(one.compute, other.compute),
+        _different(one.settings, other.settings),
+        _different(one.packages, other.packages),
     )
 
 
-_PREFIXES = """
-    select coalesce(prefix, '(unknown)') as prefix, count(*) as n,
-           sum(compute_seconds) as seconds from tasks where not finished_before group by 1
-"""
-
-_SETTINGS = """
-    select c.name, any_value(c.value) as value from config c join processes p using (process)
-    where p.role = 'scheduler' group by c.name
-"""
-
-_PACKAGES = """
-    select name, string_agg(distinct version, ', ' order by version) as value
-    from (select name, version from packages union all
-          select 'python' as name, python as version from processes where python is not null)
-    group by name
-"""
-
-
-def _named(run: Run, query: str) -> dict[str, Any]:
-    return {row["name"]: row["value"] for row in run.rows(query)}
-
-
-def _different(first: dict[str, Any], second: dict[str, Any]) -> tuple[Pair, ...]:
+def _different(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Pair, ...]:
     names = sorted(n for n in {*first, *second} if first.get(n) != second.get(n))
     return tuple(Pair(name, (first.get(name), second.get(name))) for name in names[:_MOST])

@@ -8,21 +8,24 @@ waited for one that was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from dask_strata.analysis.breakdown import STATES
-from dask_strata.analysis.critical_path.data import Groups
+from dask_strata.analysis.series.columns import arrays, groups
+from dask_strata.analysis.series.thread_states import (
+    ThreadStates,
+    WorkerStates,
+    between,
+    thread_states,
+)
 
 if TYPE_CHECKING:
+    from dask_strata.analysis.series.columns import Ints
     from dask_strata.run import Run
-
-    Ints = npt.NDArray[np.int64]
 
 #: Reasons of idleness, and their meanings.
 REASONS = {
@@ -31,16 +34,6 @@ REASONS = {
     "worker but not yet started, or behind others on a busy worker",
     "too few tasks at once": "each unfinished task was running or waited for one that was",
 }
-
-#: Threads of each worker from each moment to the next, in all and by state.
-_THREADS = (
-    STATES
-    + """
-    select worker, t as start, t + dt as stop, busy >= n as full, n::double as total,
-           (c * running)::double as compute, fetching::double as transfer, idle::double as idle
-    from shares
-    """
-)
 
 #: SQL clauses. `ready` has the times in which tasks were ready but had not started: without a
 #: worker while they were queued, else assigned to it.
@@ -58,8 +51,7 @@ _READY = """
         from attempts a cross join _bounds b left join first f on f.attempt = a.attempt
         where a.start is not null
         union all
-        select null, epoch_ns(time), epoch_ns(next_time) from _transitions
-        where finish_state in ('queued', 'no-worker') and next_time is not null
+        select null, start, stop from _queued
     )
 """
 
@@ -71,7 +63,7 @@ _STEPS = (
         select epoch_ns(_since) as start, epoch_ns(coalesce(finished, forgotten)) as stop
         from tasks where _since is not null
     )
-    select start as t, 1 as unfinished, 0 as ready from lifetimes
+    select start as t, 1::tinyint as unfinished, 0::tinyint as ready from lifetimes
     union all select stop, -1, 0 from lifetimes where stop is not null
     union all select start, 0, 1 from ready where stop > start
     union all select stop, 0, -1 from ready where stop > start
@@ -79,8 +71,15 @@ _STEPS = (
 """
 )
 
+#: Times in which tasks waited on some workers, in order of these.
 _ASSIGNED = (
-    _READY + "select worker, start, stop from ready where stop > start and worker is not null"
+    _READY
+    + """
+    select w.number, r.start, r.stop from ready r
+    join (select unnest($1::varchar[]) as worker, unnest(range(len($1))) as number) w
+      on w.worker = r.worker
+    where r.stop > r.start order by w.number
+"""
 )
 
 #: Seconds that tasks waited for P2P shuffles between two moments in ns. Dask measures them for a
@@ -141,23 +140,26 @@ class ThreadUse:
         return self.seconds[kind] / self.total_seconds if self.total_seconds else 0.0
 
 
-def idle_workers(run: Run) -> tuple[IdleWorker, ...]:
+def idle_workers(run: Run, states: ThreadStates | None = None) -> tuple[IdleWorker, ...]:
     """Return the idle thread-seconds of each worker by reason, the largest first.
 
     Parameters
     ----------
     run : Run
         The run.
+    states : ThreadStates, optional
+        The states of its threads, if they are already computed.
 
     Returns
     -------
     tuple of IdleWorker
         Empty for an imported run without the scheduler's transitions: the reasons are unknown.
     """
-    return _by_reason(run, run.arrow(_THREADS), _names(run))
+    states = thread_states(run) if states is None else states
+    return _by_reason(run, states.workers, _names(run))
 
 
-def thread_use(run: Run, first: int, last: int) -> ThreadUse:
+def thread_use(run: Run, first: int, last: int, states: ThreadStates | None = None) -> ThreadUse:
     """Return the thread-seconds between two moments.
 
     Parameters
@@ -166,31 +168,32 @@ def thread_use(run: Run, first: int, last: int) -> ThreadUse:
         The run.
     first, last : int
         The moments, in ns since the epoch.
+    states : ThreadStates, optional
+        The states of its threads, if they are already computed.
 
     Returns
     -------
     ThreadUse
         Its total is 0 for an imported run without phases of tasks.
     """
-    spans = run.arrow(_THREADS)
-    start = np.maximum(spans["start"].to_numpy(), first)
-    stop = np.minimum(spans["stop"].to_numpy(), last)
-    spans = spans.drop_columns(["start", "stop"])
-    spans = spans.append_column("start", pa.array(start)).append_column("stop", pa.array(stop))
-    spans, held = spans.filter(pa.array(stop > start)), (stop - start)[stop > start] / 1e9
-    total, *seconds = (
-        float(spans[name].to_numpy() @ held) for name in ("total", "compute", "transfer", "idle")
-    )
-    if run.record.imported and not len(run["phases"]):
+    states = thread_states(run) if states is None else states
+    workers = [part for each in states.workers if (part := between(each, first, last)) is not None]
+    total, by_kind = 0.0, dict.fromkeys(("compute", "transfer", "idle"), 0.0)
+    for each in workers:
+        held = np.diff(each.times) / 1e9
+        total += float(held.sum()) * each.threads
+        by_kind["compute"] += float(each.computing @ held)
+        by_kind["transfer"] += float(each.fetching @ held)
+        by_kind["idle"] += float(each.idle @ held)
+    if run.record.imported and not run.n_rows("phases"):
         total = 0.0
-    by_kind = dict(zip(("compute", "transfer", "idle"), seconds, strict=True))
     # As in `breakdown`: tasks that wait for a shuffle transfer.
     waits = run.rows(_SHUFFLE_WAITS, first, last)[0]
     waited = min(waits["seconds"], by_kind["compute"])
     by_kind["compute"] -= waited
     by_kind["transfer"] += waited
     names = _names(run)
-    return ThreadUse(total, by_kind, _by_reason(run, spans, names), _beside(run, spans, names))
+    return ThreadUse(total, by_kind, _by_reason(run, workers, names), _beside(run, workers, names))
 
 
 def _names(run: Run) -> dict[str, str]:
@@ -198,50 +201,48 @@ def _names(run: Run) -> dict[str, str]:
     return {row["worker"]: row["name"] or row["worker"] for row in rows}
 
 
-def _by_reason(run: Run, spans: pa.Table, names: dict[str, str]) -> tuple[IdleWorker, ...]:
-    spans = spans.filter(pc.greater(spans["idle"], 0))
-    unknown = run.record.imported and not len(run["scheduler_transitions"])
-    if unknown or not len(spans):
+def _by_reason(
+    run: Run, workers: Sequence[WorkerStates], names: dict[str, str]
+) -> tuple[IdleWorker, ...]:
+    workers = [each for each in workers if each.idle.any()]
+    unknown = run.record.imported and not run.n_rows("scheduler_transitions")
+    if unknown or not workers:
         return ()
-    base = int(spans["start"].to_numpy().min())
-    start, stop = (spans[name].to_numpy() - base for name in ("start", "stop"))
+    base = min(int(each.times[0]) for each in workers)
     times, spent = _reasons(run, base)
-    threads = spans["idle"].to_numpy()
-    worker = spans["worker"].cast("string").combine_chunks().dictionary_encode()
-    codes = worker.indices.to_numpy()
-    idle: dict[str, list[float]] = {}
-    for reason, amount in spent.items():
-        part = np.interp(stop, times, amount) - np.interp(start, times, amount)
-        idle[reason] = np.bincount(
-            codes, weights=part * threads, minlength=len(worker.dictionary)
-        ).tolist()
+    idle: dict[str, dict[str, float]] = {}
+    for each in workers:
+        of_worker = idle.setdefault(each.worker, dict.fromkeys(REASONS, 0.0))
+        for reason, amount in spent.items():
+            part = np.diff(np.interp(each.times - base, times, amount))
+            of_worker[reason] += float(part @ each.idle)
     found = [
         IdleWorker(
-            address,
-            names.get(address) or address,
-            {reason: idle[reason][i] / 1e9 for reason in REASONS},
+            worker,
+            names.get(worker) or worker,
+            {reason: seconds / 1e9 for reason, seconds in of_worker.items()},
         )
-        for i, address in enumerate(worker.dictionary.to_pylist())
+        for worker, of_worker in idle.items()
     ]
     return tuple(sorted(found, key=lambda w: (-w.idle_seconds, w.worker)))
 
 
-def _beside(run: Run, spans: pa.Table, names: dict[str, str]) -> dict[str, float]:
+def _beside(run: Run, workers: Sequence[WorkerStates], names: dict[str, str]) -> dict[str, float]:
     """Return the idle thread-seconds while tasks waited on busy workers, by these workers."""
-    assigned = run.arrow(_ASSIGNED)
-    if not len(assigned) or not len(spans):
+    if not workers:
         return {}
-    base = int(spans["start"].to_numpy().min())
-    full = _by_worker(spans.filter(spans["full"]), base)
-    waiting = {
-        worker: _held(*intervals, *full[worker])
-        for worker, intervals in _by_worker(assigned, base).items()
-        if worker in full
-    }
-    start, stop = (spans[name].to_numpy() - base for name in ("start", "stop"))
-    threads = spans["idle"].to_numpy()
-    idle_times = np.concatenate([start, stop])
-    idle_steps = np.concatenate([threads, -threads])
+    base = min(int(each.times[0]) for each in workers)
+    waiting = _waiting(run, workers, base)
+    if not waiting:
+        return {}
+    changes = [
+        (each.times - base, np.diff(each.idle, prepend=0, append=0))
+        for each in workers
+        if each.idle.any()
+    ]
+    idle_times, idle_steps = (
+        np.concatenate([np.empty(0, np.int64), *(change[i] for change in changes)]) for i in (0, 1)
+    )
     times = np.concatenate([idle_times, *(times for times, _ in waiting.values())])
     zeros = np.zeros(len(times) - len(idle_times))
     order = np.argsort(times, kind="stable")
@@ -260,16 +261,22 @@ def _beside(run: Run, spans: pa.Table, names: dict[str, str]) -> dict[str, float
     return {name: found[name] for name in sorted(found, key=lambda n: -found[n]) if found[name] > 0}
 
 
-def _by_worker(table: pa.Table, base: int) -> dict[str, tuple[Ints, Ints]]:
-    """Return the intervals of each worker, in ns from `base`."""
-    worker = table["worker"].cast("string").combine_chunks().dictionary_encode()
-    addresses = worker.dictionary.to_pylist()
-    groups = Groups.of(worker.indices.to_numpy().astype(np.int64), len(addresses))
-    start, stop = (table[name].to_numpy() - base for name in ("start", "stop"))
-    return {
-        address: (start[groups.rows(i)], stop[groups.rows(i)])
-        for i, address in enumerate(addresses)
-    }
+def _waiting(run: Run, workers: Sequence[WorkerStates], base: int) -> dict[str, tuple[Ints, Ints]]:
+    """Return how the number of tasks changes that wait while their worker is full, by worker."""
+    full: dict[str, list[tuple[Ints, Ints]]] = {}
+    for each in workers:
+        if each.full.any():
+            times = each.times - base
+            full.setdefault(each.worker, []).append((times[:-1][each.full], times[1:][each.full]))
+    addresses = list(full)
+    found = {}
+    parts = map(arrays, run.batches(_ASSIGNED, addresses))
+    for number, rows in groups(parts, "number"):
+        ends = [np.concatenate(ends) for ends in zip(*full[addresses[number]], strict=True)]
+        changes = _held(rows["start"] - base, rows["stop"] - base, ends[0], ends[1])
+        if len(changes[0]):
+            found[addresses[number]] = changes
+    return found
 
 
 def _held(start: Ints, stop: Ints, full_start: Ints, full_stop: Ints) -> tuple[Ints, Ints]:
@@ -296,7 +303,8 @@ def _held(start: Ints, stop: Ints, full_start: Ints, full_stop: Ints) -> tuple[I
             (start * 0, stop * 0, full_start * 0 + 1, full_stop * 0 - 1),
         )
     )
-    return times[order], np.diff(tasks * full, prepend=0)
+    steps = np.diff(tasks * full, prepend=0)
+    return times[order][steps != 0], steps[steps != 0]
 
 
 def _reasons(
@@ -306,14 +314,31 @@ def _reasons(
 
     Before the first task and after the last, the reason is that nothing was submitted.
     """
-    steps: pa.Table = run.arrow(_STEPS)
-    ends = np.array([-(2.0**62), 2.0**62])
-    times = np.concatenate([ends[:1], steps["t"].to_numpy() - base, ends[1:]])
+    times, which = [np.array([-(2.0**62)])], [np.array([0])]
+    unfinished = ready = 0
+    for batch in run.batches(_STEPS):
+        steps = arrays(batch)
+        if not len(steps["t"]):
+            continue
+        n_unfinished = unfinished + np.cumsum(steps["unfinished"], dtype=np.int64)
+        n_ready = ready + np.cumsum(steps["ready"], dtype=np.int64)
+        unfinished, ready = int(n_unfinished[-1]), int(n_ready[-1])
+        at = np.where(n_ready > 0, 1, np.where(n_unfinished > 0, 2, 0))
+        last = np.append(np.diff(steps["t"]) > 0, True)  # the last of several at the same moment
+        moment, at = steps["t"][last], at[last]
+        changed = np.diff(at, prepend=which[-1][-1]) != 0
+        if changed.any():
+            times.append((moment[changed] - base).astype(np.float64))
+            which.append(at[changed])
+    times.append(np.array([2.0**62]))
+    return _amounts(np.concatenate(times), np.concatenate(which))
+
+
+def _amounts(
+    times: npt.NDArray[np.float64], which: Ints
+) -> tuple[npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]]]:
+    """Return the times, and for each reason how many ns it had applied up to each time."""
     held = np.diff(times)
-    unfinished, ready = (
-        np.concatenate([[0], np.cumsum(steps[name].to_numpy())]) for name in ("unfinished", "ready")
-    )
-    which = np.where(ready > 0, 1, np.where(unfinished > 0, 2, 0))
     spent = {}
     for number, reason in enumerate(REASONS):
         amount = np.concatenate([[0.0], np.cumsum(np.where(which == number, held, 0.0))])

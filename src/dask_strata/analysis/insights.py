@@ -22,6 +22,7 @@ from dask_strata.analysis.worker_ends import phrase_of
 if TYPE_CHECKING:
     from dask_strata.analysis.breakdown import PrefixUse
     from dask_strata.analysis.critical_path.walk import CriticalPath
+    from dask_strata.analysis.series.thread_states import ThreadStates
     from dask_strata.run import Run
 
 
@@ -108,7 +109,12 @@ def stragglers(run: Run) -> tuple[Straggler, ...]:
     return tuple(Straggler(**row) for row in rows)
 
 
-def insights(run: Run, used: tuple[PrefixUse, ...], path: CriticalPath) -> tuple[Insight, ...]:
+def insights(
+    run: Run,
+    used: tuple[PrefixUse, ...],
+    path: CriticalPath,
+    states: ThreadStates | None = None,
+) -> tuple[Insight, ...]:
     """Return the insights of a run: faults first, then by their cost.
 
     Parameters
@@ -119,13 +125,15 @@ def insights(run: Run, used: tuple[PrefixUse, ...], path: CriticalPath) -> tuple
         Its prefixes, those that computed longest first.
     path : CriticalPath
         Its critical path.
+    states : ThreadStates, optional
+        The states of its threads, if they are already computed.
     """
     found = [*_lost_workers(run), *_memory(run), *_versions(run)]
     if not path.makespan_seconds:
         found += _repeated(run, path, None, None)
     else:
         window = path.segments[0].start, path.segments[-1].stop
-        spent = thread_use(run, *window)
+        spent = thread_use(run, *window, states)
         found += [
             *_repeated(run, path, window, spent),
             *_path(path),
@@ -347,7 +355,7 @@ def _repeated(
         yield Insight(
             text,
             within / spent.total_seconds * path.makespan_seconds if spent and within else None,
-            f"{row['n']:,} of {count(len(run['attempts']), 'attempt')}; they computed: {known}",
+            f"{row['n']:,} of {count(run.n_rows('attempts'), 'attempt')}; they computed: {known}",
             'query RUN "select key, worker, exception from attempts '
             f"where outcome = '{row['outcome']}'\"",
             grave=row["outcome"] == "lost" and row["ended"] == "unexpected",

@@ -1,39 +1,43 @@
-"""The runs in a folder, one row each."""
+"""The runs in a folder, one row each.
+
+Arrow and DuckDB are imported only where they are needed: the stored summaries of a thousand runs
+are read in the time of these imports.
+"""
 
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
+from dask_strata.analysis.overview.row import ENDED, RunRow, stored_row
 from dask_strata.errors import InterruptedQueryError, NotARunError, StrataError
-from dask_strata.run import open_run
 from dask_strata.store.copies.place import is_url, local_path
-from dask_strata.store.copies.remote_runs import RemoteRuns
-from dask_strata.store.reader import find_runs
-from dask_strata.store.safe_files import is_file
+from dask_strata.store.manifest import find_runs
+from dask_strata.store.summaries.files import list_files
+from dask_strata.store.summaries.typed_json import from_json
 
-_SCHEMA = pa.schema(
-    [
-        ("run", pa.string()),
-        ("name", pa.string()),
-        ("state", pa.string()),
-        ("start", pa.timestamp("ms", "UTC")),
-        ("duration_seconds", pa.float64()),
-        ("tasks", pa.int64()),
-        ("errors", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("problem", pa.string()),
-    ]
-)
+if TYPE_CHECKING:
+    import pyarrow as pa
 
+    from dask_strata.store.copies.remote_runs import RemoteRuns
+
+#: Columns of the list, each with whether it has numbers.
+COLUMNS = {
+    "run": False,
+    "name": False,
+    "state": False,
+    "start": False,
+    "duration_seconds": True,
+    "tasks": True,
+    "errors": True,
+    "size_bytes": True,
+    "problem": False,
+}
 
 #: Columns of a row that a finished run's place has as JSON.
 _IN_JSON = ("name", "state", "start", "duration_seconds", "tasks", "errors", "size_bytes")
-_STATES = ("complete", "cut", "imported")
 
 
 def list_runs(runs: str | Path) -> pa.Table:
@@ -49,12 +53,48 @@ def list_runs(runs: str | Path) -> pa.Table:
     pa.Table
         A run that cannot be read has the reason in the column ``problem``.
     """
-    rows = (
-        remote_rows(RemoteRuns(str(runs)))
-        if is_url(runs)
-        else [list_run(path) for path in find_runs(local_path(runs))]
+    return table_of(list_rows(runs))
+
+
+def list_rows(runs: str | Path) -> list[dict[str, Any]]:
+    """Return the rows of `list_runs` as mappings; a run with a problem lacks some columns.
+
+    Parameters
+    ----------
+    runs : str or Path
+        The place.
+    """
+    if not is_url(runs):
+        return [list_run(path) for path in find_runs(local_path(runs))]
+    from dask_strata.store.copies.remote_runs import RemoteRuns
+
+    return remote_rows(RemoteRuns(str(runs)))
+
+
+def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return the rows of runs as a table.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        The rows.
+    """
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [
+            ("run", pa.string()),
+            ("name", pa.string()),
+            ("state", pa.string()),
+            ("start", pa.timestamp("ms", "UTC")),
+            ("duration_seconds", pa.float64()),
+            ("tasks", pa.int64()),
+            ("errors", pa.int64()),
+            ("size_bytes", pa.int64()),
+            ("problem", pa.string()),
+        ]
     )
-    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+    return pa.Table.from_pylist(list(rows), schema=schema)
 
 
 def remote_rows(runs: RemoteRuns) -> list[dict[str, Any]]:
@@ -90,7 +130,7 @@ def row_json(path: Path) -> bytes | None:
         The run's folder.
     """
     row = list_run(path)
-    if row["problem"] is not None or row["state"] not in _STATES:
+    if row["problem"] is not None or row["state"] not in ENDED:
         return None
     if row["start"] is not None:
         row["start"] = row["start"].isoformat()
@@ -101,13 +141,11 @@ def _from_json(text: bytes) -> dict[str, Any] | None:
     """Return the row in a text that may come from anywhere; None if it is none."""
     try:
         found = json.loads(text)
-        row = {name: found[name] for name in _IN_JSON}
-        if row["start"] is not None:
-            row["start"] = datetime.fromisoformat(row["start"])
-        pa.Table.from_pylist([row], schema=_SCHEMA)
-    except (ValueError, TypeError, LookupError, RecursionError, OverflowError, pa.ArrowException):
+        size = from_json(int, found["size_bytes"])
+        row = from_json(RunRow, {name: found[name] for name in _IN_JSON if name != "size_bytes"})
+    except (ValueError, TypeError, LookupError, RecursionError):
         return None
-    return row if row["state"] in _STATES else None
+    return {**vars(row), "size_bytes": size} if row.state in ENDED else None
 
 
 def list_run(path: Path) -> dict[str, Any]:
@@ -118,26 +156,17 @@ def list_run(path: Path) -> dict[str, Any]:
     path : Path
         The run's folder.
     """
-    size = sum(f.lstat().st_size for f in path.rglob("*") if is_file(f))
-    row: dict[str, Any] = {"run": path.name, "size_bytes": size, "problem": None}
-    try:
-        run = open_run(path)
-        facts = run.rows("select * from _bounds")[0]
-        counts = run.rows(
-            "select count(*) as n, case when count(state) > 0 or count(*) = 0 "
-            "then count(*) filter (state = 'erred') end as erred "
-            "from tasks where not finished_before"
-        )[0]
-        row |= {
-            "name": run.name,
-            "state": run.state,
-            "start": facts["first"],
-            "duration_seconds": facts["seconds"],
-            "tasks": counts["n"],
-            "errors": counts["erred"],
-        }
-    except InterruptedQueryError:  # Ctrl-C ends the list, not only this row
-        raise
-    except StrataError as error:
-        row["problem"] = error.message
-    return row
+    files = list_files(path)
+    row: dict[str, Any] = {"run": path.name, "size_bytes": files.size_bytes, "problem": None}
+    found = stored_row(files)
+    if found is None:
+        from dask_strata.analysis.overview.stored import row_of
+
+        try:
+            found = row_of(path, files)
+        except InterruptedQueryError:  # Ctrl-C ends the list, not only this row
+            raise
+        except StrataError as error:
+            return row | {"problem": error.message}
+        row["size_bytes"] = list_files(path).size_bytes  # the summary may be stored now
+    return row | vars(found)

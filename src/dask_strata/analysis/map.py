@@ -84,7 +84,7 @@ def metadata_map(run: Run) -> tuple[Cell, ...]:
             if (table.step, table.layer, table.level) == (step, layer, level)
             and (run.record.imported or not table.imported)
         ]
-        rows = {name: len(run[name]) for name in names}
+        rows = {name: run.n_rows(name) for name in names}
         imported = tuple(n for n in names if rows[n] and TABLES[n].added)
         cells.append(Cell(step, layer, level, promise, rows, imported, BY_CHOICE.get(level)))
     return tuple(cells)

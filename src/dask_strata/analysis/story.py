@@ -251,7 +251,8 @@ def _executions(task: Task) -> Iterator[Event]:
         for operation, done in _DONE.items():
             nbytes, calls = row[f"{operation}_bytes"], row[f"{operation}_calls"]
             if nbytes is not None and (nbytes or calls):
-                parts.append(f"{done} {size(nbytes)} in {count(calls, 'call')}")
+                times = "" if calls is None else f" in {count(calls, 'call')}"
+                parts.append(f"{done} {size(nbytes)}{times}")
         for operation, done in _DONE.items():
             nbytes = row[f"other_{operation}_bytes"]
             if nbytes is not None and nbytes >= _LEAST_OTHER_BYTES:

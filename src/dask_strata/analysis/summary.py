@@ -14,6 +14,7 @@ from dask_strata.analysis.insights import Insight, insights
 from dask_strata.analysis.io import Io, summarize_io
 from dask_strata.analysis.jobs import AbsentWorkers, Jobs, absent_workers, summarize_jobs
 from dask_strata.analysis.profile import ProfileSummary, summarize_profile
+from dask_strata.analysis.series.thread_states import ThreadStates, thread_states
 from dask_strata.analysis.timeline.traffic import Moved, moved
 from dask_strata.run.clients import clients
 
@@ -86,7 +87,9 @@ class Summary:
         return self.recorder_cpu_seconds / self.process_cpu_seconds
 
 
-def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
+def summarize(
+    run: Run, path: CriticalPath | None = None, states: ThreadStates | None = None
+) -> Summary:
     """Return the summary of a run.
 
     Parameters
@@ -95,6 +98,8 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         The run.
     path : CriticalPath, optional
         Its critical path, if it is already computed.
+    states : ThreadStates, optional
+        The states of its threads, if they are already computed.
     """
     facts = run.rows("select * from _bounds")[0]
     counts = run.rows("""
@@ -120,8 +125,9 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
             where role in ('scheduler', 'worker') group by process
         )
     """)[0]
-    spent, used, failed = breakdown(run), prefixes(run), failures(run)
     path = critical_path(run) if path is None else path
+    states = thread_states(run) if states is None else states
+    spent, used, failed = breakdown(run, states), prefixes(run), failures(run)
     return Summary(
         name=run.name,
         run_id=run.manifest.run_id,
@@ -143,7 +149,7 @@ def summarize(run: Run, path: CriticalPath | None = None) -> Summary:
         files=input_output(run),
         moved=moved(run),
         failures=failed,
-        insights=insights(run, used, path),
+        insights=insights(run, used, path, states),
         path_seconds=path.seconds,
         makespan_seconds=path.makespan_seconds,
         check=check(run),

@@ -10,6 +10,10 @@ import pyarrow.compute as pc
 
 from dask_strata.errors import UsageError
 from dask_strata.run.clients import find_client
+from dask_strata.run.derived import definitions
+from dask_strata.run.table_view import as_type
+from dask_strata.schema import TABLES
+from dask_strata.store.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -102,27 +106,56 @@ def select_tasks(  # noqa: PLR0913
     UsageError
         There is no such column, prefix, worker, client or state.
     """
-    table = run["tasks"].to_arrow()
+    schema = arrow_schema(TABLES["tasks"])
+    where, values = ["true"], []
     if client is not None:
-        table = _of_client(table, find_client(run, client))
+        where.append("list_contains(string_split(clients, ', '), ?)")
+        values.append(find_client(run, client))
     if worker is not None:
         worker = _address(run, worker)
     for column, wanted in (("prefix", prefix), ("worker", worker), ("state", state)):
         if wanted is not None:
-            table = only(table, column, wanted)
-    total, before = len(table), pc.sum(table["finished_before"]).as_py() or 0
-    if sort:
-        table = ordered(table, sort)
+            _require(run, column, wanted, where, values)
+            where.append(f"{column} = ?")
+            values.append(wanted)
+    selected = f"from tasks where {' and '.join(where)}"
+    counts = f"select count(*) as n, count(*) filter (finished_before) as before {selected}"
+    [found] = run.rows(counts, *values)
+    columns = list(BRIEF_ERRED if state == "erred" else BRIEF) if brief else schema.names
+    query = f"select {', '.join(map(_quoted, columns))} {selected} order by {_order(sort, schema)}"
     if limit:
-        table = table.slice(0, limit)
-    columns = BRIEF_ERRED if state == "erred" else BRIEF
-    return Selection(table.select(list(columns)) if brief else table, total, before)
+        query += f" limit {int(limit)}"
+    rows = run.arrow(query, *values)
+    table = pa.table(
+        [as_type(rows[name], schema.field(name).type) for name in columns],
+        schema=pa.schema([schema.field(name) for name in columns]),
+    )
+    return Selection(table, found["n"], found["before"])
 
 
-def _of_client(table: pa.Table, client: str) -> pa.Table:
-    ids = pc.unique(table["clients"].cast(pa.string()))
-    own = [text for text in ids.to_pylist() if text is not None and client in text.split(", ")]
-    return table.filter(pc.is_in(table["clients"].cast(pa.string()), pa.array(own, pa.string())))
+def _quoted(column: str) -> str:
+    return f'"{column}"'
+
+
+def _require(run: Run, column: str, wanted: str, where: list[str], values: list[str]) -> None:
+    """Raise UsageError unless one of the tasks selected so far has a text in a column."""
+    selected = f"from tasks where {' and '.join(where)}"
+    if run.rows(f"select 1 as n {selected} and {column} = ? limit 1", *values, wanted):
+        return
+    known = run.rows(f"select distinct {column} as v {selected} order by v", *values)
+    if known:
+        raise _unknown(column, wanted, "task", [row["v"] for row in known if row["v"] is not None])
+
+
+def _order(sort: str | None, schema: pa.Schema) -> str:
+    """Return the order of the rows, as SQL."""
+    order = definitions()["tasks"].order or ""
+    if not sort:
+        return order
+    column, direction = (sort[1:], "asc") if sort.startswith("-") else (sort, "desc")
+    if column not in schema.names:
+        raise _no_column(column, schema.names)
+    return f"{_quoted(column)} {direction} nulls last, {order}"
 
 
 def _address(run: Run, worker: str) -> str:
@@ -155,10 +188,7 @@ def only(table: pa.Table, column: str, wanted: str, thing: str = "task") -> pa.T
     texts = table[column].cast(pa.string())
     known = sorted(v for v in pc.unique(texts).to_pylist() if v is not None)
     if wanted not in known and len(table):
-        some = ", ".join(known[:_HINTS]) + (", …" if len(known) > _HINTS else "")
-        raise UsageError(
-            f"No {thing} has the {column} {wanted}.", hint=f"There are: {some or 'none'}"
-        )
+        raise _unknown(column, wanted, thing, known)
     return table.filter(pc.equal(texts, wanted))
 
 
@@ -182,8 +212,17 @@ def ordered(table: pa.Table, sort: str) -> pa.Table:
     """
     column, order = (sort[1:], "ascending") if sort.startswith("-") else (sort, "descending")
     if column not in table.column_names:
-        raise UsageError(f"No column {column}.", hint=f"There are: {', '.join(table.column_names)}")
+        raise _no_column(column, table.column_names)
     values = table[column]
     if pa.types.is_dictionary(values.type):
         values = values.cast(pa.string())
     return table.take(pc.sort_indices(values, sort_keys=[("", order)]))
+
+
+def _unknown(column: str, wanted: str, thing: str, known: list[str]) -> UsageError:
+    some = ", ".join(known[:_HINTS]) + (", …" if len(known) > _HINTS else "")
+    return UsageError(f"No {thing} has the {column} {wanted}.", hint=f"There are: {some or 'none'}")
+
+
+def _no_column(column: str, columns: list[str]) -> UsageError:
+    return UsageError(f"No column {column}.", hint=f"There are: {', '.join(columns)}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.words import count, size
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from dask_strata.run import Run, Task
 
 #: The signal that asks a process to end; others are faults or kills.

@@ -38,9 +38,13 @@ class Format:
         return not self.suffix
 
 
+TABLE = Format("table", ".txt")
 CSV = Format("csv", ".csv", "text/csv")
 JSON = Format("json", ".json", "application/json")
 PARQUET = Format("parquet", ".parquet", "application/octet-stream")
+
+#: Formats of rows: a command line offers them before their writers are imported.
+OF_ROWS = (TABLE, CSV, JSON, PARQUET)
 
 _FORMATS: dict[type, dict[str, Format]] = {}
 _WRITERS: dict[tuple[type, str], Callable[[Any, Path], None]] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_strata.analysis.summary import summarize
+from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.analysis.timeline.timeline import OUTCOMES, Timeline, timeline
 from dask_strata.report.page import colors
 from dask_strata.report.page.page import outcome
@@ -46,7 +46,7 @@ def run_html(run: Run) -> str:
     run : Run
         The run. A run with many threads or attempts has no timeline.
     """
-    summary = summarize(run)
+    summary = summary_of(run)
     drawn = timeline(run, edges=False)
     return (
         environment()

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, if that is a terminal."""
+"""Progress of long work on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -38,3 +38,35 @@ def reading(name: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(visible(name), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def working(name: str) -> Iterator[Callable[[str], None]]:
+    """Show the present step of long work while the block lasts.
+
+    Parameters
+    ----------
+    name : str
+        Name of the work.
+
+    Yields
+    ------
+    callable
+        Function to call with the present step.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _step: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from dask_strata.report.words import visible
+
+    columns = (
+        SpinnerColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(visible(name), total=None)
+        yield lambda step: bar.update(task, description=visible(f"{name}: {step}"))

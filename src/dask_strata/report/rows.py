@@ -10,29 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from dask_strata.errors import StrataError, UsageError
-from dask_strata.report.formats import CSV, JSON, PARQUET, Format, formats_of, register, write
-from dask_strata.report.words import escape_in_json, number, spreadsheet_text, visible
+from dask_strata.report.formats import CSV, JSON, OF_ROWS, PARQUET, TABLE, register, write
+from dask_strata.report.terminal.table import cell, print_table
+from dask_strata.report.words import escape_in_json, spreadsheet_text, visible
 from dask_strata.run.table_view import microseconds
-from dask_strata.store.compact import write_parquet
-
-#: Width of the output without a terminal: lines that another program reads must not be wrapped.
-_UNLIMITED = 100_000
-
-#: Columns that users copy into the next command: their values are not wrapped.
-_UNWRAPPED = ("key", "run")
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Return a console that interprets no markup, and wraps lines only on a terminal."""
-    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False)
-    if not made.is_terminal:
-        made.width = _UNLIMITED
-    return made
+from dask_strata.store.parquet_writer import write_parquet
 
 
 def write_rows(table: pa.Table, form: str, output: Path | None, note: str = "") -> None:
@@ -110,32 +94,11 @@ def print_rows(table: pa.Table, note: str = "") -> None:
 
     Without rows, only the note is printed, if there is one.
     """
-    out = console()
-    shown = RichTable(box=None, pad_edge=False, header_style="bold")
-    for field in table.schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        shown.add_column(
-            Text(field.name),
-            justify="right" if number else "left",
-            overflow="fold",
-            no_wrap=field.name in _UNWRAPPED,
-        )
-    for row in plain_rows(table):
-        shown.add_row(*(Text(_cell(value)) for value in row.values()))
-    if table.num_rows or not note:
-        out.print(shown)
-    if note:
-        out.print(Text(visible(note, keep_lines=True), style="dim"))
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return number(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value}"
-    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    columns = {
+        field.name: pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        for field in _unique_names(table).schema
+    }
+    print_table(columns, [[cell(v) for v in row.values()] for row in plain_rows(table)], note)
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -201,7 +164,7 @@ def _text_file(render: Callable[[pa.Table], str]) -> Callable[[pa.Table, Path], 
 
 def _plain_table(table: pa.Table) -> str:
     names = table.column_names
-    rows = [[_cell(v) for v in row.values()] for row in plain_rows(table)]
+    rows = [[cell(v) for v in row.values()] for row in plain_rows(table)]
     widths = [max(map(len, cells)) for cells in zip(names, *rows, strict=True)]
     lines = [
         "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in (names, *rows)
@@ -209,10 +172,10 @@ def _plain_table(table: pa.Table) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-register(pa.Table, Format("table", ".txt"), _text_file(_plain_table))
+register(pa.Table, TABLE, _text_file(_plain_table))
 register(pa.Table, CSV, _text_file(_csv))
 register(pa.Table, JSON, _text_file(lambda table: f"{_json(table)}\n"))
 register(pa.Table, PARQUET, write_parquet)
 
 #: Names of the formats that rows can be written in, for command lines.
-FORMATS = tuple(output_format.name for output_format in formats_of(pa.Table))
+FORMATS = tuple(output_format.name for output_format in OF_ROWS)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from dask_strata import config, schema
 from dask_strata.config import SETTINGS
 from dask_strata.errors import UsageError
 from dask_strata.schema import TABLES, Table
+
+#: Section of the documentation about Parquet, with its examples.
+_PARQUET = Path(__file__).with_name("reading_parquet.md")
 
 #: Its name also where it is run as `__main__`.
 _THIS_MODULE = __spec__.name
@@ -64,7 +68,9 @@ def schema_markdown() -> str:
     parts = [
         "# Tables of a run",
         "",
-        f"Made from `{schema.__name__}` by `python -m {_THIS_MODULE}`.",
+        f"Made from `{schema.__name__}` by `python -m {_THIS_MODULE}`. Pandas, Polars, DuckDB and",
+        "Dask read the tables of a compacted run:",
+        "[Reading the Parquet without dask-strata](#reading-the-parquet-without-dask-strata).",
         "",
     ]
     for table in TABLES.values():
@@ -82,6 +88,7 @@ def schema_markdown() -> str:
             ),
             "",
         ]
+    parts.append(_PARQUET.read_text(encoding="utf-8"))
     return "\n".join(parts)
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from tornado.web import HTTPError
 
 from dask_strata.analysis.compare import compare_runs
+from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.analysis.story import story
-from dask_strata.analysis.summary import summarize
 from dask_strata.errors import QueryError, UsageError
 from dask_strata.report.formats import formats_of
 from dask_strata.report.page.page import make_page
@@ -72,7 +72,8 @@ class OneRun(Page):
     async def get(self, name: str) -> None:
         """Respond with the page."""
         run = await self.in_thread(self.context.runs.run, name)
-        summary = await self.in_thread(summarize, run)
+        summary = await self.in_thread(summary_of, run)
+        is_imported = run.manifest.imported_from is not None
         mark = await self.in_thread(self.context.runs.mark, name)
         others = [
             r["run"] for r in await self.in_list_thread(self.context.runs.rows) if r["run"] != name
@@ -84,7 +85,7 @@ class OneRun(Page):
             headline=str(headline(summary)),
             mark=mark,
             others=others,
-            tables={t: len(run[t]) for t in TABLES} if run.record.imported else list(TABLES),
+            tables={t: len(run[t]) for t in TABLES} if is_imported else list(TABLES),
             example=_EXAMPLE,
         )
 
@@ -109,9 +110,9 @@ class State(Page):
         """Respond with the state."""
 
         def state() -> dict[str, Any]:
-            run = self.context.runs.run(name)
-            found = {"mark": self.context.runs.mark(name), "state": run.state}
-            return found | {"headline": str(headline(summarize(run)))}
+            summary = summary_of(self.context.runs.run(name))
+            found = {"mark": self.context.runs.mark(name), "state": summary.state}
+            return found | {"headline": str(headline(summary))}
 
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(await self.in_thread(state)))

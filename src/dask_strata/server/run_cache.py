@@ -17,7 +17,8 @@ from dask_strata.errors import NotARunError
 from dask_strata.run import Run, open_run
 from dask_strata.store.copies.place import is_url, local_path, shown
 from dask_strata.store.copies.remote_runs import RemoteRuns
-from dask_strata.store.reader import find_runs, fingerprint
+from dask_strata.store.manifest import find_runs
+from dask_strata.store.reader import fingerprint
 
 T = TypeVar("T")
 

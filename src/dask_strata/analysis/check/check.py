@@ -25,7 +25,7 @@ from dask_strata.schema.values import (
 from dask_strata.store.manifest import PROFILE_FORMS, PROFILES
 from dask_strata.store.reader import UNUSABLE_VALUES
 from dask_strata.store.safe_files import entries
-from dask_strata.store.segments import segment_state
+from dask_strata.store.segments.read import segment_state
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -147,6 +147,10 @@ def check(run: Run) -> Check:
     findings += [
         Finding("missing", "reader", f"{run.record.rows[name]:,} {name}: {why}")
         for name, why in run.record.failed.items()
+    ]
+    findings += [
+        Finding("missing", "reader", f"{name}, which is computed again instead: {why}")
+        for name, why in run.record.tables.damaged_derived().items()
     ]
     return Check(
         tuple(findings),

@@ -1,7 +1,8 @@
 """Input of the critical path, as columns of numbers.
 
-Attempts have the index of their row in `PathData.attempts`; tasks are numbered in order of
-their first attempt. Times are integer nanoseconds on the scheduler's clock, -1 if unknown.
+Attempts have the index of their row in the columns of `PathData`, which are in order of the
+numbers of attempts; tasks are numbered by the ids of their keys. Times are integer nanoseconds on
+the scheduler's clock, -1 if unknown.
 """
 
 from __future__ import annotations
@@ -12,75 +13,100 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from dask_strata.analysis.series.columns import Array, Ints, Names, arrays, columns, groups
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-Ints = npt.NDArray[np.int64]
-
+#: Attempts of which a time is known. Those that the scheduler's rows describe need no phases.
 _ATTEMPTS = """
-    with seen as (
+    with incomplete as (
+        select attempt from attempts
+        where _seq is null or start is null or stop is null or outcome = 'running'
+    ), seen as (
         select attempt, min(epoch_ns(start)) as a, max(epoch_ns(stop)) as b
-        from phases group by attempt
-    ), lives as (
-        select _key, _since as submitted, false as renewed from tasks where _since is not null
-        union all
-        -- A result that was lost or released, and is needed again: nobody waited for it before.
-        select r._key, w.time, true from _transitions r join _transitions w on w._row = r.next_row
-        where r.start_state in ('memory', 'erred') and w.finish_state = 'waiting'
+        from phases where attempt in (select attempt from incomplete) group by attempt
     )
-    select a.attempt, min(a.attempt) over (partition by a._key) as task,
-           a.key, a.key_type, coalesce(a.prefix, '(unknown)') as prefix, a.worker,
+    select a.attempt, a._key::bigint as id, a.worker,
            -- Without rows of the scheduler an attempt starts with the first phase that is known.
            case when a._seq is null then least(epoch_ns(a.start), s.a)
                 else coalesce(epoch_ns(a.start), s.a) end as start,
            coalesce(epoch_ns(a.stop), s.b) as stop,
-           coalesce(epoch_ns(l.submitted), -1) as submitted, coalesce(l.renewed, false) as renewed,
-           a.outcome in ('memory', 'erred') or (a.outcome = 'running' and s.b is not null) as done,
-           a.outcome in ('memory', 'erred', 'retried') as reported, a._seq is not null as scheduled
+           -- The last submission of its task before it was assigned to the worker.
+           coalesce(epoch_ns(a.start), -1) as assigned,
+           coalesce(a.outcome in ('memory', 'erred')
+                    or (a.outcome = 'running' and s.b is not null), false) as done,
+           coalesce(a.outcome in ('memory', 'erred', 'retried'), false) as reported,
+           a._seq is not null as scheduled
     from attempts a
     left join seen s on s.attempt = a.attempt
-    asof left join lives l
-      on l._key = a._key and a.start >= l.submitted
     where (a.start is not null or s.a is not null) and (a.stop is not null or s.b is not null)
-    order by a.attempt
 """
 
-_EDGES = """
-    with firsts as (select _key, min(attempt) as task from attempts group by _key)
-    select distinct t.task, d.task as dependency
-    from graph_edges e
-    join firsts t on t._key = e._key
-    join firsts d on d._key = e._dependency
+_LIVES = """
+    select _key::bigint as id, epoch_ns(_since) as submitted, false as renewed
+    from tasks where _since is not null
+    union all
+    -- A result that was lost or released, and is needed again: nobody waited for it before.
+    select _key, epoch_ns(time), true from _renewals
 """
 
-_PHASES = """
-    select p.attempt, worker,
-           case when action in ('compute', 'executing') and r.attempt is not null then 'transfer'
-                when action in ('transfer', 'deserialize') then action
-                when action like 'disk%' then 'disk' else 'compute' end as cause,
-           epoch_ns(start) as start, epoch_ns(stop) as stop
+_EDGES = "select _key::bigint as task, _dependency::bigint as dependency from graph_edges"
+
+_CAUSE = """
+    case when action in ('compute', 'executing') and r.attempt is not null then 'transfer'
+         when action in ('transfer', 'deserialize') then action
+         when action like 'disk%' then 'disk' else 'compute' end
+"""
+
+#: Phases of some attempts.
+_PHASES = f"""
+    select p.attempt, {_CAUSE} as cause, epoch_ns(start) as start, epoch_ns(stop) as stop
     from phases p left join _shuffle_barriers r on r.attempt = p.attempt
-    where stop > start order by p.attempt, start, stop
-"""
+    where stop > start and p.attempt in (select unnest($1::bigint[]))
+    order by p.attempt, start, stop
+"""  # noqa: S608  no value of the record
+
+#: Phases in which a thread was busy.
+_BUSY = f"""
+    select worker, epoch_ns(start) as start, epoch_ns(stop) as stop
+    from phases p left join _shuffle_barriers r on r.attempt = p.attempt
+    where stop > start and {_CAUSE} <> 'transfer'
+"""  # noqa: S608  no value of the record
 
 #: Intervals in which a task was in the scheduler's states queued or no-worker.
 _QUEUED = """
-    with firsts as (select _key, min(attempt) as task from attempts group by _key)
-    select f.task, epoch_ns(m.time) as start, epoch_ns(m.next_time) as stop,
-           m.finish_state = 'no-worker' as unplaceable
-    from _transitions m join firsts f on f._key = m._key
-    where m.finish_state in ('queued', 'no-worker') and m.next_time is not null
-    order by f.task, m.time
+    select _key::bigint as id, start, stop, unplaceable from _queued
+    where _key in (select _key from attempts where attempt in (select unnest($1::bigint[])))
+    order by start
+"""
+
+_WAITS = """
+    select attempt, cause, start, stop from _waits
+    where attempt in (select unnest($1::bigint[])) order by attempt, start
+"""
+
+_NAMES = """
+    select attempt, key, key_type, coalesce(prefix, '(unknown)') as prefix, worker
+    from attempts where attempt in (select unnest($1::bigint[]))
+"""
+
+#: Number of threads of each worker, null if it is unknown.
+_THREADS = """
+    select worker, max(nthreads) as n from (
+        select worker, nthreads from workers
+        union all select distinct worker, null from phases
+        union all select distinct worker, null from _waits
+        union all select distinct worker, null from _other_executions
+    ) where worker is not null group by worker order by worker
 """
 
 _UNDER_WAY = """
     select epoch_ns(_since) as start,
            coalesce(epoch_ns(coalesce(finished, forgotten)), 9223372036854775807) as stop
-    from tasks where _since is not null
+    from tasks where _since is not null order by start
 """
 
 
@@ -118,6 +144,9 @@ class Groups:
 class PathData:
     """Columns of a run that the critical path needs, each read at its first use.
 
+    Columns of all attempts have their times and tasks. Names, phases and waits are those of the
+    attempts on the path: see `read`.
+
     Parameters
     ----------
     run : Run
@@ -126,84 +155,168 @@ class PathData:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self.attempts: pa.Table = run.arrow(_ATTEMPTS)
-        numbers = _ints(self.attempts, "attempt")
-        self.start = _ints(self.attempts, "start")
+        workers = Names()
+        found = columns(run, _ATTEMPTS, names={"worker": workers})
+        numbers = found.pop("attempt")
+        if (np.diff(numbers) <= 0).any():
+            order = np.argsort(numbers, kind="stable")
+            numbers = numbers[order]
+            for name in found:
+                found[name] = found[name][order]
+        self._numbers = numbers
+        self.start = found["start"]
         # Start and stop may be of two clocks that disagree: no attempt ends before it starts.
-        self.stop = np.maximum(_ints(self.attempts, "stop"), self.start)
-        #: When the task was submitted, or needed again after its result was lost or released.
-        self.submitted = _ints(self.attempts, "submitted")
-        self.renewed = self.attempts["renewed"].to_numpy(zero_copy_only=False)
+        self.stop = np.maximum(found.pop("stop"), self.start)
         #: Attempts with a result, and those that were executing at the end of the record.
-        self.done = self.attempts["done"].to_numpy(zero_copy_only=False)
+        self.done = found["done"]
         #: Attempts whose end the worker reported to the scheduler.
-        self.reported = self.attempts["reported"].to_numpy(zero_copy_only=False)
+        self.reported = found["reported"]
         #: Attempts of which the scheduler has rows.
-        self.scheduled = self.attempts["scheduled"].to_numpy(zero_copy_only=False)
-        ids, self.task = np.unique(_ints(self.attempts, "task"), return_inverse=True)
-        self._ids, self._numbers = ids, numbers
-        by_stop = np.lexsort((self.stop, self.task))
-        bounds = np.searchsorted(self.task[by_stop], np.arange(len(ids) + 1))
+        self.scheduled = found["scheduled"]
+        self._worker, self._workers = found["worker"], [*workers.names, None]
+        ids = found.pop("id")
+        #: When the task was submitted, or needed again after its result was lost or released; -1 if
+        #: that is unknown.
+        self.submitted, self.renewed = self._lives(ids, found.pop("assigned"))
+        self._ids, task = np.unique(ids, return_inverse=True)
+        del ids
+        self.task = task.astype(np.int32)
+        by_stop = np.lexsort((self.stop, self.task)).astype(np.int32)
+        bounds = np.searchsorted(self.task[by_stop], np.arange(len(self._ids) + 1, dtype=np.int32))
         #: Attempts at each task, in order of their ends.
         self.of_task = Groups(by_stop, bounds)
+        self._path: list[int] = []
 
     def __len__(self) -> int:
         return len(self.start)
 
+    def _lives(self, ids: Ints, assigned: Ints) -> tuple[Ints, Array]:
+        """Return the last submission of each attempt's task before it was assigned to a worker."""
+        found = columns(self._run, _LIVES)
+        order = np.lexsort((found["submitted"], found["id"]))
+        of, submitted, renewed = (found[name][order] for name in ("id", "submitted", "renewed"))
+        first = np.searchsorted(of, ids, side="left")
+        last = np.searchsorted(of, ids, side="right") - 1
+        late = np.arange(len(ids) if len(of) else 0)
+        while len(late):
+            late = late[(last[late] >= first[late]) & (submitted[last[late]] > assigned[late])]
+            last[late] -= 1
+        known = last >= first
+        times = np.full(len(ids), -1, np.int64)
+        times[known] = submitted[last[known]]
+        again = np.zeros(len(ids), np.bool_)
+        again[known] = renewed[last[known]]
+        return times, again
+
+    def worker(self, attempt: int) -> str | None:
+        """Return the worker of an attempt."""
+        name: str | None = self._workers[self._worker[attempt]]
+        return name
+
     @cached_property
     def dependencies(self) -> tuple[Groups, Ints]:
         """Edges of the graph by task, and for each edge the dependency."""
-        found = self._run.arrow(_EDGES)
-        needs = np.searchsorted(self._ids, _ints(found, "dependency"))
-        task = np.searchsorted(self._ids, _ints(found, "task"))
-        known = (needs < len(self._ids)) & (task < len(self._ids))
-        task, needs = task[known], needs[known]
+        parts = [(np.empty(0, np.int32), np.empty(0, np.int32))]
+        for batch in self._run.batches(_EDGES):
+            part = arrays(batch)
+            task, known = self._tasks(part["task"])
+            needs, needed = self._tasks(part["dependency"])
+            known &= needed
+            parts.append((task[known].astype(np.int32), needs[known].astype(np.int32)))
+        task, needs = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         return Groups.of(task, len(self._ids)), needs
 
-    @cached_property
-    def _phases(self) -> pa.Table:
-        return self._run.arrow(_PHASES)
+    def _tasks(self, ids: Ints) -> tuple[Ints, Array]:
+        """Return the numbers of tasks by the ids of their keys, and which of them have attempts."""
+        if not len(self._ids):
+            return ids * 0, np.zeros(len(ids), np.bool_)
+        found = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return found, self._ids[found] == ids
+
+    def read(self, attempts: list[int]) -> None:
+        """Choose the attempts on the path, whose names, phases and waits are read.
+
+        Parameters
+        ----------
+        attempts : list of int
+            Indices of the attempts.
+        """
+        self._path = self._numbers[attempts].tolist()
+
+    def _of_path(self, query: str) -> pa.Table:
+        return self._run.arrow(query, self._path)
+
+    def _rows(self, found: pa.Table) -> dict[int, slice]:
+        """Return the rows of each attempt, of rows in order of attempts."""
+        numbers = _ints(found, "attempt")
+        first = np.flatnonzero(np.diff(numbers, prepend=-1)) if len(numbers) else numbers
+        ends = [*first[1:].tolist(), len(numbers)]
+        index = np.searchsorted(self._numbers, numbers[first]).tolist()
+        return dict(zip(index, map(slice, first.tolist(), ends), strict=True))
 
     @cached_property
-    def phases(self) -> tuple[Groups, list[str], Ints, Ints]:
-        """Phases by attempt, their causes, starts and stops."""
-        found = self._phases
-        row = np.searchsorted(self._numbers, _ints(found, "attempt"))
-        groups = Groups.of(row, len(self))
-        return groups, found["cause"].to_pylist(), _ints(found, "start"), _ints(found, "stop")
+    def names(self) -> dict[int, dict[str, Any]]:
+        """Numbers, keys, prefixes and workers of attempts on the path."""
+        found = self._of_path(_NAMES)
+        index = np.searchsorted(self._numbers, _ints(found, "attempt")).tolist()
+        return dict(zip(index, found.to_pylist(), strict=True))
+
+    @cached_property
+    def _phases(self) -> tuple[dict[int, slice], list[str], list[int], list[int]]:
+        found = self._of_path(_PHASES)
+        start, stop = (_ints(found, name).tolist() for name in ("start", "stop"))
+        return self._rows(found), found["cause"].to_pylist(), start, stop
+
+    def phases(self, attempt: int) -> list[tuple[str, int, int]]:
+        """Return the phases of an attempt on the path: causes, starts and stops."""
+        rows, causes, starts, stops = self._phases
+        of_attempt = rows.get(attempt, slice(0))
+        return list(zip(causes[of_attempt], starts[of_attempt], stops[of_attempt], strict=True))
 
     @cached_property
     def opening(self) -> dict[int, int]:
         """Nanoseconds that attempts spent opening the file of their chunk, where known."""
-        found = self._run.arrow(
+        found = self._of_path(
             "select attempt, (open_seconds * 1e9)::bigint as ns from chunks "
-            "where open_seconds > 0 and attempt is not null"
+            "where open_seconds > 0 and attempt in (select unnest($1::bigint[]))"
         )
         rows = np.searchsorted(self._numbers, _ints(found, "attempt"))
         return dict(zip(rows.tolist(), _ints(found, "ns").tolist(), strict=True))
 
     @cached_property
-    def queued(self) -> tuple[Groups, Ints, Ints, npt.NDArray[np.bool_]]:
-        """Intervals in queued and no-worker, by task: starts, stops, whether in no-worker."""
-        found = self._run.arrow(_QUEUED)
-        task = np.searchsorted(self._ids, _ints(found, "task"))
+    def _queued(self) -> tuple[dict[int, list[int]], Ints, Ints, Array]:
+        found = self._of_path(_QUEUED)
+        task, _ = self._tasks(_ints(found, "id"))
+        rows: dict[int, list[int]] = {}
+        for row, number in enumerate(task.tolist()):
+            rows.setdefault(number, []).append(row)
         unplaceable = found["unplaceable"].to_numpy(zero_copy_only=False).astype(np.bool_)
-        times = (_ints(found, "start"), _ints(found, "stop"))
-        return Groups.of(task, len(self._ids)), *times, unplaceable
+        return rows, _ints(found, "start"), _ints(found, "stop"), unplaceable
+
+    def queued(self, attempt: int) -> tuple[Ints, Ints, Array]:
+        """Return when the task of an attempt on the path was in queued and no-worker.
+
+        The intervals' starts, stops, and whether the task was in no-worker.
+        """
+        rows, *values = self._queued
+        of_task = rows.get(int(self.task[attempt]), [])
+        starts, stops, unplaceable = (each[of_task] for each in values)
+        return starts, stops, unplaceable
 
     @cached_property
-    def _waits(self) -> tuple[Groups, npt.NDArray[np.object_], Ints, Ints]:
-        found = self._run.arrow("select * from _waits order by attempt, start")
-        row = np.searchsorted(self._numbers, _ints(found, "attempt"))
+    def _waits(self) -> tuple[dict[int, slice], Array, Ints, Ints]:
+        found = self._of_path(_WAITS)
         causes = np.array(found["cause"].to_pylist(), np.object_)
-        return Groups.of(row, len(self)), causes, _ints(found, "start"), _ints(found, "stop")
+        return self._rows(found), causes, _ints(found, "start"), _ints(found, "stop")
 
     def waits(self, attempt: int, cause: str) -> tuple[Ints, Ints]:
-        """Return the disjoint intervals in which an attempt waited, for one cause."""
+        """Return the disjoint intervals in which an attempt on the path waited, for one cause."""
         groups, causes, start, stop = self._waits
-        rows = groups.rows(attempt)
-        rows = rows[causes[rows] == cause]
-        return start[rows], stop[rows]
+        rows = groups.get(attempt)
+        if rows is None:
+            return NONE
+        chosen = causes[rows] == cause
+        return start[rows][chosen], stop[rows][chosen]
 
     @cached_property
     def _conditions(self) -> dict[tuple[str, str], tuple[Ints, Ints]]:
@@ -227,8 +340,13 @@ class PathData:
     @cached_property
     def under_way(self) -> tuple[Ints, Ints]:
         """Disjoint intervals in which the scheduler had unfinished tasks, in order."""
-        found = self._run.arrow(_UNDER_WAY)
-        return merged(_ints(found, "start"), _ints(found, "stop"))
+        start, stop = NONE
+        for batch in self._run.batches(_UNDER_WAY):
+            part = arrays(batch)
+            # The parts are in order: only the last interval so far can reach into the next part.
+            joined = merged(*_joined([(start[-1:], stop[-1:]), (part["start"], part["stop"])]))
+            start, stop = _joined([(start[:-1], stop[:-1]), joined])
+        return start, stop
 
     @cached_property
     def sent(self) -> Ints:
@@ -239,42 +357,36 @@ class PathData:
     @cached_property
     def full(self) -> dict[str, tuple[Ints, Ints]]:
         """Intervals in which all threads of a worker were busy, by worker."""
-        return self._full(self._busy)
+        return self._full(_BUSY)
 
     @cached_property
     def full_with_others(self) -> dict[str, tuple[Ints, Ints]]:
         """The same with the tasks of other clients; empty if these are not left out."""
-        others = self._run.arrow("select worker, start, stop from _other_executions")
-        if not len(others):
+        others = "select worker, start, stop from _other_executions"
+        if not self._run.rows(f"select 1 from ({others}) limit 1"):  # noqa: S608  ours
             return {}
-        return self._full(pa.concat_tables([self._busy, others.cast(self._busy.schema)]))
+        return self._full(f"{_BUSY} union all {others}")
 
     @cached_property
     def _full_or_fetching(self) -> dict[str, tuple[Ints, Ints]]:
         """Intervals in which as many tasks as a worker has threads computed or fetched."""
-        waits = self._run.arrow(
-            "select worker, start, stop from _waits where cause <> 'waiting for a resource'"
-        )
-        return self._full(pa.concat_tables([self._busy, waits.cast(self._busy.schema)]))
+        waits = "select worker, start, stop from _waits where cause <> 'waiting for a resource'"
+        return self._full(f"{_BUSY} union all {waits}")
 
-    @cached_property
-    def _busy(self) -> pa.Table:
-        computing = pc.not_equal(self._phases["cause"], "transfer")
-        return self._phases.filter(computing).select(["worker", "start", "stop"])
-
-    def _full(self, busy: pa.Table) -> dict[str, tuple[Ints, Ints]]:
-        threads = {
-            row["worker"]: row["n"]
-            for row in self._run.rows("select worker, max(nthreads) as n from workers group by 1")
-        }
-        worker = pc.dictionary_encode(busy["worker"].cast(pa.string())).combine_chunks()
-        names: list[Any] = worker.dictionary.to_pylist()
-        codes = worker.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
-        groups = Groups.of(codes.astype(np.int64), len(names))
-        start, stop = _ints(busy, "start"), _ints(busy, "stop")
+    def _full(self, busy: str) -> dict[str, tuple[Ints, Ints]]:
+        """Return when all threads of each worker were busy, from a query for busy intervals."""
+        threads = {row["worker"]: row["n"] for row in self._run.rows(_THREADS)}
+        names = list(threads)
+        query = f"""
+            select w.number, b.start, b.stop from ({busy}) b
+            join (select unnest($1::varchar[]) as worker, unnest(range(len($1))) as number) w
+              on w.worker = b.worker
+            order by w.number
+        """  # noqa: S608  ours
+        parts = map(arrays, self._run.batches(query, names))
         return {
-            name: full(start[groups.rows(i)], stop[groups.rows(i)], threads.get(name))
-            for i, name in enumerate(names)
+            names[number]: full(rows["start"], rows["stop"], threads[names[number]])
+            for number, rows in groups(parts, "number")
         }
 
     @cached_property

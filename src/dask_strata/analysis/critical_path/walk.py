@@ -10,15 +10,15 @@ and each has one cause.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from dask_strata.analysis.critical_path.data import NONE, Ints, PathData
+from dask_strata.analysis.critical_path.data import NONE, PathData
+from dask_strata.analysis.series.columns import Ints
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -143,57 +143,89 @@ _Piece = tuple[int, int, str, int]
 _Cause = tuple[str, Ints, Ints]
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An attempt on the path: when it began, and when the event happened that it waited for.
+
+    `result_at` is the time of the last result before its submission, None if it waited for another
+    attempt.
+    """
+
+    attempt: int
+    stop: int
+    begun: int
+    waited_from: int
+    result_at: int | None
+
+
 class _Walk:
-    """One walk from the last result to the first submission."""
+    """One walk from the last result to the first submission.
+
+    The steps need only the times and dependencies of attempts. They are divided into causes
+    afterwards, so that phases and waits are read for the attempts on the path alone.
+    """
 
     def __init__(self, data: PathData) -> None:
         self._data = data
         self._first = int(min([*data.under_way[0][:1].tolist(), data.start.min()]))
-        self._by_stop = np.argsort(data.stop, kind="stable")
-        self._stops = data.stop[self._by_stop]
+        self._by_stop = np.argsort(data.stop, kind="stable").astype(np.int32)
         # The walk goes backwards: attempts behind this index were visited or ended too late.
-        self._last = len(self._stops) - 1
-        self._visited: set[int] = set()
-        self._workers = data.attempts["worker"].to_pylist()
+        self._last = len(self._by_stop) - 1
+        self._visited = np.zeros(len(data), np.bool_)
+        # Attempts that took no time, after their submission or a result at the same moment.
+        self._instant = (data.start == data.stop) & (data.submitted == data.stop)
 
     def backwards(self) -> Iterator[_Piece]:
         """Yield the pieces in reverse order; they tile the makespan."""
+        steps = list(self._steps())
+        self._data.read(sorted({step.attempt for step in steps if step.stop > self._since(step)}))
+        for step in steps:
+            yield from reversed(list(self._inside(step.attempt, step.begun, step.stop)))
+            now = step.waited_from
+            yield from reversed(list(self._unassigned(step.attempt, now, step.begun)))
+            if step.result_at is not None:
+                yield from reversed(list(self._unsubmitted(step.attempt, step.result_at, now)))
+
+    @staticmethod
+    def _since(step: _Step) -> int:
+        return step.waited_from if step.result_at is None else step.result_at
+
+    def _steps(self) -> Iterator[_Step]:
         data = self._data
         ended = np.flatnonzero(data.done)
         attempt = int(ended[np.argmax(data.stop[ended])])
         now = int(data.stop[attempt])
         while True:
-            self._visited.add(attempt)
-            begun = max(int(data.start[attempt]), self._first)
-            yield from reversed(list(self._inside(attempt, min(begun, now), now)))
-            now = min(begun, now)
-            before, at = self._waited_for(attempt, now)
-            yield from reversed(list(self._unassigned(attempt, at, now)))
-            now = at
+            self._visited[attempt] = True
+            begun = min(max(int(data.start[attempt]), self._first), now)
+            before, at = self._waited_for(attempt, begun)
+            result_at = None
             if before is None:
-                before, at = self._result_before(now)
-                yield from reversed(list(self._unsubmitted(attempt, at, now)))
-                now = at
+                before, result_at = self._result_before(at)
+            step = _Step(attempt, now, begun, at, result_at)
+            yield step
+            now = self._since(step)
             if before is None or now <= self._first:
                 return
             attempt = before
 
     def _inside(self, attempt: int, begun: int, now: int) -> Iterator[_Piece]:
         """Divide the time of an attempt into its phases and the gaps between them."""
-        groups, causes, starts, stops = self._data.phases
-        rows = groups.rows(attempt).tolist()
+        if now <= begun:
+            return
+        phases = self._data.phases(attempt)
         # Workers only estimate the scheduler's clock. No phase can end after the scheduler received
         # the report of the attempt's end: shift the phases back by the excess.
-        late = max((int(stops[row]) for row in rows), default=now) - now
+        late = max((stop for *_, stop in phases), default=now) - now
         if not self._data.reported[attempt]:
             late = 0  # a function that goes on after its attempt was cancelled or lost
         ran, at = False, begun
-        for row in rows:
-            a, b = (min(max(int(t) - max(late, 0), at), now) for t in (starts[row], stops[row]))
+        for cause, start, stop in phases:
+            a, b = (min(max(t - max(late, 0), at), now) for t in (start, stop))
             if b > a:
                 yield from self._between(attempt, at, a, ran=ran)
-                yield from self._phase(attempt, a, b, causes[row])
-                at, ran = b, ran or causes[row] == "compute"
+                yield from self._phase(attempt, a, b, cause)
+                at, ran = b, ran or cause == "compute"
         yield from self._between(attempt, at, now, ran=ran)
 
     def _phase(self, attempt: int, a: int, b: int, cause: str) -> Iterator[_Piece]:
@@ -211,7 +243,7 @@ class _Walk:
             yield opened, b, cause, attempt
 
     def _condition(self, attempt: int, name: str) -> _Cause:
-        return name, *self._data.condition(self._workers[attempt], name)
+        return name, *self._data.condition(self._data.worker(attempt), name)
 
     @property
     def _stalled(self) -> _Cause:
@@ -219,6 +251,8 @@ class _Walk:
 
     def _between(self, attempt: int, a: int, b: int, *, ran: bool) -> Iterator[_Piece]:
         """Divide a gap between phases by the causes for which the task or its worker waited."""
+        if b <= a:
+            return
         spill, paused, blocked, silent = (
             self._condition(attempt, name)
             for name in ("spill", "paused worker", "blocked event loop", "silent worker")
@@ -231,7 +265,7 @@ class _Walk:
             (cause, *self._data.waits(attempt, cause))
             for cause in ("transfer", "waiting to fetch", "waiting for a resource")
         )
-        worker = self._workers[attempt]
+        worker = self._data.worker(attempt) or ""
         busy = ("waiting for a worker", *self._data.full.get(worker, NONE))
         others = ("other clients", *self._data.full_with_others.get(worker, NONE))
         for piece in _by_cause(a, b, attempt, [transfer, turn], rest="scheduler"):
@@ -251,14 +285,16 @@ class _Walk:
             yield from _by_cause(*piece[:2], attempt, causes, rest=piece[2])
 
     def _unassigned(self, attempt: int, a: int, b: int) -> Iterator[_Piece]:
-        groups, starts, stops, unplaceable = self._data.queued
-        rows = groups.rows(int(self._data.task[attempt]))
-        without = rows[unplaceable[rows]]
-        for piece in _by_cause(a, b, attempt, [("queued", starts[rows], stops[rows])], rest=""):
-            resource = ("waiting for a resource", starts[without], stops[without])
-            busy, others, paused, *rest = self._data.without_place
-            causes = [busy, others, paused, resource, *rest]
-            chosen = [*(causes if piece[2] == "queued" else []), self._stalled]
+        if b <= a:
+            return
+        starts, stops, unplaceable = self._data.queued(attempt)
+        for piece in _by_cause(a, b, attempt, [("queued", starts, stops)], rest=""):
+            causes = []
+            if piece[2] == "queued":
+                resource = ("waiting for a resource", starts[unplaceable], stops[unplaceable])
+                busy, others, paused, *rest = self._data.without_place
+                causes = [busy, others, paused, resource, *rest]
+            chosen = [*causes, self._stalled]
             yield from _by_cause(*piece[:2], attempt, chosen, rest="scheduler")
 
     def _waited_for(self, attempt: int, now: int) -> tuple[int | None, int]:
@@ -271,7 +307,7 @@ class _Walk:
         for other in (task, *needs[groups.rows(task)].tolist()):
             for row in reversed(data.of_task.rows(other).tolist()):
                 stop = int(data.stop[row])
-                if stop <= now and row not in self._visited:
+                if stop <= now and not self._visited[row]:
                     if stop > at:
                         best, at = row, stop
                     break
@@ -283,13 +319,29 @@ class _Walk:
         """Return the attempt with the last result before a submission, and the result's time."""
         if now <= self._first:
             return None, now
-        index = min(self._last, int(np.searchsorted(self._stops, now, side="right")) - 1)
-        while index >= 0 and int(self._by_stop[index]) in self._visited:
+        stop, by_stop = self._data.stop, self._by_stop
+        ended = bisect_right(range(len(by_stop)), now, key=lambda i: stop[by_stop[i]])
+        index = min(self._last, ended - 1)
+        while index >= 0 and self._visited[by_stop[index]]:
             index -= 1
         self._last = index
         if index < 0:
             return None, self._first
-        return int(self._by_stop[index]), max(int(self._stops[index]), self._first)
+        at = int(stop[by_stop[index]])
+        return self._last_instant(index, at), max(at, self._first)
+
+    def _last_instant(self, index: int, at: int) -> int:
+        """Return the last of a series of attempts that the walk would visit at the same moment."""
+        stop, by_stop = self._data.stop, self._by_stop
+        first = bisect_left(range(index + 1), at, key=lambda i: stop[by_stop[i]])
+        rows = by_stop[first : index + 1]
+        others = np.flatnonzero(~self._instant[rows])
+        rows = rows[others[-1] + 1 :] if len(others) else rows
+        rows = rows[~self._visited[rows]]
+        if not len(rows):
+            return int(by_stop[index])
+        self._visited[rows] = True
+        return int(rows[0])
 
     def _unsubmitted(self, attempt: int, a: int, b: int) -> Iterator[_Piece]:
         """Divide the time before a submission into the client's and time without any task."""
@@ -368,9 +420,5 @@ def _segments(data: PathData, pieces: list[_Piece]) -> Iterator[Segment]:
             joined[-1] = (joined[-1][0], b, cause, attempt)
         else:
             joined.append((a, b, cause, attempt))
-    indices = sorted({attempt for *_, attempt in joined if attempt >= 0})
-    names = ["attempt", "key", "key_type", "prefix", "worker"]
-    rows = data.attempts.select(names).take(pa.array(indices, pa.int64())).to_pylist()
-    named = dict(zip(indices, rows, strict=True))
     for a, b, cause, attempt in joined:
-        yield Segment(a, b, cause, **named.get(attempt, {}))
+        yield Segment(a, b, cause, **(data.names[attempt] if attempt >= 0 else {}))

@@ -22,6 +22,9 @@ _WORDS = {
     "requested": "requested, and no sign of it",
 }
 
+#: Causes, as in the table ``absent_workers``.
+CAUSES = frozenset(_WORDS)
+
 
 @dataclass(frozen=True)
 class AbsentWorkers:

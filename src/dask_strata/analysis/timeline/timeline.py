@@ -6,17 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from dask_strata.analysis.series.columns import Array, Index, Ints, Names, arrays, columns
 from dask_strata.analysis.worker_ends import EXPLAINED, words_of
 from dask_strata.run.clients import clients
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
-
-Ints = npt.NDArray[np.int64]
 
 #: Outcomes of attempts; the page's data has their index in this tuple.
 OUTCOMES = ("memory", "erred", "retried", "rescheduled", "released", "lost", "running")
@@ -26,23 +23,20 @@ PHASES = ("transfer", "deserialize", "disk-read", "disk-write", "other")
 
 #: A bar lasts as long as the function ran, or, if that is unknown, as long as the attempt.
 _BARS = """
-    with ran as (
-        select attempt, min(epoch_ns(start)) as a, max(epoch_ns(stop)) as b
-        from phases where action in ('compute', 'executing') group by attempt
-    ), bars as (
-        select a.*, coalesce(r.a, epoch_ns(a.start), epoch_ns(a.stop)) as t0,
-               coalesce(r.b, epoch_ns(a.stop), epoch_ns(a.start)) as t1, r.a is not null as ran
-        from attempts a left join ran r on r.attempt = a.attempt
-    )
-    select attempt, dense_rank() over (order by worker, thread) - 1 as row, worker, thread,
-           t0, greatest(t0, t1) as t1, coalesce(prefix, '(unknown)') as prefix, outcome, ran,
-           client, key, key_type, min(attempt) over (partition by _key) as task,
+    select attempt, _key::bigint as id, worker, coalesce(thread, 9223372036854775807) as thread,
+           coalesce(epoch_ns(start), epoch_ns(stop), -1) as t0,
+           coalesce(epoch_ns(stop), epoch_ns(start), -1) as t1,
+           coalesce(prefix, '(unknown)') as prefix, outcome, client,
            coalesce(nbytes, -1) as nbytes,
            coalesce(read_bytes, -1) as read_bytes,
            coalesce((cpu_seconds * 1e6)::bigint, -1) as cpu,
-           coalesce((other_cpu_seconds * 1e6)::bigint, -1) as other_cpu, exception,
-           case when worker_end is not null then stimulus_id end as ended_by
-    from bars where t0 is not null order by row, t0, attempt
+           coalesce((other_cpu_seconds * 1e6)::bigint, -1) as other_cpu
+    from attempts
+"""
+
+_RAN = """
+    select attempt, coalesce(epoch_ns(start), $1) as start, coalesce(epoch_ns(stop), -$1) as stop
+    from phases where action in ('compute', 'executing')
 """
 
 _OTHERS = """
@@ -53,22 +47,24 @@ _OTHERS = """
     union all by name
     select number as attempt, case when spill then action else 'deserialize' end as action,
            start as t0, stop as t1
-    from _disk_phases
-    order by attempt, t0
+    from _disk_phases where number is not null
 """
 
-_EDGES = """
-    with firsts as (select _key, min(attempt) as task from attempts group by _key)
-    select distinct t.task, d.task as dependency
-    from graph_edges e
-    join firsts t on t._key = e._key
-    join firsts d on d._key = e._dependency
-    order by 1, 2
+_KEYS = "select _key::bigint as id, key, key_type from _keys"
+
+_EDGES = "select distinct _key::bigint as task, _dependency::bigint as dependency from graph_edges"
+
+_EXCEPTIONS = "select attempt, exception as text from attempts where exception is not null"
+
+_ENDED = """
+    select attempt, worker, stimulus_id as text from attempts
+    where worker_end is not null and stimulus_id is not null
 """
 
 _FILES = """
     with firsts as (select _key, min(attempt) as task from attempts group by _key)
-    select t.task, u.* exclude (_key) from _file_uses u join firsts t on t._key = u._key
+    select u._key::bigint as id, u.* exclude (_key)
+    from _file_uses u join firsts t on t._key = u._key
     order by t.task, u.uri, u.first, u.last limit ?
 """
 
@@ -133,8 +129,9 @@ class Timeline:
     clients: tuple[str, ...]
     bars: Bars
     parts: Parts
-    #: Key and type of the key of each task.
-    keys: pa.Table
+    #: Key and type of the key of each task; None if they were not read.
+    keys: pa.Table | None
+    n_tasks: int
     #: Exceptions by the index of their attempt in the bars.
     exceptions: dict[int, str]
     #: How workers ended, by the index of an attempt in the bars that ended with its worker.
@@ -147,7 +144,7 @@ class Timeline:
     more_files: bool
 
 
-def timeline(run: Run, *, edges: bool = True, files: int = 0) -> Timeline:
+def timeline(run: Run, *, edges: bool = True, files: int = 0, keys: int | None = None) -> Timeline:
     """Return the timeline of a run.
 
     Parameters
@@ -158,53 +155,60 @@ def timeline(run: Run, *, edges: bool = True, files: int = 0) -> Timeline:
         Whether to read the edges of the graph.
     files : int, optional
         Most files of tasks to read.
+    keys : int, optional
+        Most attempts with which to read the keys of tasks; by default keys are always read.
     """
-    found = run.arrow(_BARS)
+    names = {name: Names() for name in ("worker", "prefix", "outcome", "client")}
+    found = _attempts(run, names)
     bounds = run.rows("select epoch_ns(first) as a, epoch_ns(last) as b from _bounds")[0]
-    start, stop = _ints(found["t0"]), _ints(found["t1"])
-    others = run.arrow(_OTHERS)
     times = [bounds["a"], bounds["b"]] if bounds["a"] is not None else []
-    times += [int(start.min()), int(stop.max())] if len(start) else []
+    if len(found["t0"]):
+        times += [int(found["t0"].min()), int(found["t1"].max())]
     origin = min(times, default=0)
-    prefix = found["prefix"].cast(pa.string()).combine_chunks().dictionary_encode()
+    for name in ("t0", "t1"):
+        found[name] -= origin
+    prefix, prefixes = _by_first(found.pop("prefix"), names["prefix"].names)
     by_id = {each.client: each.name for each in clients(run)}
-    attempt, ids = _ints(found["attempt"]), _ints(found["task"])
-    tasks, first, task = np.unique(ids, return_index=True, return_inverse=True)
+    index = Index(found.pop("attempt"))
+    ids, first, task = np.unique(found.pop("id"), return_index=True, return_inverse=True)
     # Number tasks in order of their first bar: differences between neighbours compress well.
     order = np.argsort(first, kind="stable")
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order))
+    number = np.empty(len(order), np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
     bars = Bars(
-        row=_ints(found["row"]),
-        start=start - origin,
-        stop=stop - origin,
-        prefix=_ints(prefix.indices),
-        outcome=_codes(found["outcome"], OUTCOMES),
-        ran=_ints(found["ran"]),
-        nbytes=_ints(found["nbytes"]),
-        read_bytes=_ints(found["read_bytes"]),
-        cpu=_ints(found["cpu"]),
-        other_cpu=_ints(found["other_cpu"]),
-        task=number[task].astype(np.int64),
-        client=_codes(found["client"], (*by_id, "")),
+        row=found["row"],
+        start=found["t0"],
+        stop=found["t1"],
+        prefix=prefix,
+        outcome=_codes(names["outcome"], OUTCOMES)[found["outcome"]],
+        ran=found["ran"],
+        nbytes=found["nbytes"],
+        read_bytes=found["read_bytes"],
+        cpu=found["cpu"],
+        other_cpu=found["other_cpu"],
+        task=number[task],
+        client=_codes(names["client"], (*by_id, ""))[found["client"]],
     )
-    exceptions = _valid(found, "exception")
-    ended = _valid(found, "ended_by")
-    workers = found["worker"].take(pa.array(list(ended), pa.int64())).to_pylist()
+    rows = _rows(run, found, names["worker"].names)
+    del found, task
+    tasks = Index(ids)
+    exceptions = _texts(run, _EXCEPTIONS, index)
     phrases = {(e["worker"], e["stimulus_id"]): words_of(e) for e in run.rows(EXPLAINED)}
     uses = run.rows(_FILES, files + 1)
+    with_keys = keys is None or len(bars) <= keys
     return Timeline(
         origin=origin,
         span=max(times, default=0) - origin,
-        rows=_rows(run, found),
-        prefixes=tuple(prefix.dictionary.to_pylist()),
+        rows=rows,
+        prefixes=prefixes,
         clients=tuple(by_id.values()),
         bars=bars,
-        parts=_parts(others, attempt, origin),
-        keys=found.select(["key", "key_type"]).take(pa.array(first[order], pa.int64())),
-        exceptions=exceptions,
+        parts=_parts(run, index, origin),
+        keys=_keys(run, ids[order]) if with_keys else None,
+        n_tasks=len(ids),
+        exceptions={i: row["text"] for i, row in exceptions},
         worker_ends={
-            i: phrases[worker, ended[i]] for i, worker in zip(ended, workers, strict=True)
+            i: phrases[row["worker"], row["text"]] for i, row in _texts(run, _ENDED, index)
         },
         edges=_edges(run, tasks, number) if edges else (_NONE, _NONE),
         files=_files(uses[:files], tasks, number),
@@ -215,25 +219,86 @@ def timeline(run: Run, *, edges: bool = True, files: int = 0) -> Timeline:
 _NONE: Ints = np.empty(0, np.int64)
 
 
-def _valid(found: pa.Table, column: str) -> dict[int, str]:
-    """Return the values of a column that are not null, by their index."""
-    where = np.flatnonzero(pc.is_valid(found[column]).to_numpy(zero_copy_only=False))
-    return dict(zip(where.tolist(), found[column].take(where).to_pylist(), strict=True))
+def _attempts(run: Run, names: dict[str, Names]) -> dict[str, Array]:
+    """Return the columns of all bars, in order of row and start."""
+    narrow = {"nbytes", "read_bytes", "cpu", "other_cpu", *names}
+    found = columns(run, _BARS, names=names, narrow=narrow)
+    n = len(found["attempt"])
+    index = Index(found["attempt"])
+    begin, end = np.full(n, _LAST), np.full(n, -_LAST)
+    for batch in run.batches(_RAN, _LAST):
+        part = arrays(batch)
+        at = index.find(part["attempt"])
+        np.minimum.at(begin, at[at >= 0], part["start"][at >= 0])
+        np.maximum.at(end, at[at >= 0], part["stop"][at >= 0])
+    ran = begin < _LAST
+    found["t0"][ran] = begin[ran]
+    found["t1"][end > -_LAST] = end[end > -_LAST]
+    del begin, end, index
+    np.maximum(found["t1"], found["t0"], out=found["t1"])
+    # Rows are in order of worker and thread, unknown ones last.
+    _, thread = np.unique(found["thread"], return_inverse=True)
+    by_name = sorted(range(len(names["worker"].names)), key=names["worker"].names.__getitem__)
+    rank = np.full(len(by_name) + 1, len(by_name), np.int64)
+    rank[by_name] = np.arange(len(by_name))
+    found["row"] = rank[found["worker"]] * (int(thread.max(initial=0)) + 1) + thread
+    found["ran"] = ran.astype(np.int8)
+    order = np.lexsort((found["attempt"], found["t0"], found["row"]))
+    order = order[found["t0"][order] >= 0]
+    for name in found:
+        found[name] = found[name][order]
+    found["row"] = (np.cumsum(np.diff(found["row"], prepend=found["row"][:1]) > 0)).astype(np.int32)
+    return found
 
 
-def _rows(run: Run, found: pa.Table) -> tuple[Row, ...]:
-    row = _ints(found["row"])
-    firsts = np.unique(row, return_index=True)[1]
+#: Later than all times.
+_LAST = 2**62
+
+
+def _by_first(codes: Array, names: list[str]) -> tuple[Array, tuple[str, ...]]:
+    """Return codes in order of their first occurrence, and the names in this order."""
+    used, first = np.unique(codes, return_index=True)
+    order = used[np.argsort(first)]
+    number = np.zeros(len(names) + 1, np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    return number[codes], tuple(names[i] for i in order.tolist())
+
+
+def _texts(run: Run, query: str, index: Index) -> list[tuple[int, dict[str, Any]]]:
+    """Return the rows of a query about attempts, by the index of the bar."""
+    rows = run.rows(query)
+    at = index.find(np.array([row["attempt"] for row in rows], np.int64)).tolist()
+    return sorted(
+        ((i, row) for i, row in zip(at, rows, strict=True) if i >= 0), key=lambda pair: pair[0]
+    )
+
+
+def _keys(run: Run, ids: Ints) -> pa.Table:
+    """Return the texts and types of keys."""
+    found = run.arrow(_KEYS)
+    at = Index(_ints(found["id"])).find(ids)
+    types = found["key_type"].cast(pa.string()).dictionary_encode()
+    texts = pa.table({"key": found["key"].cast(pa.string()), "key_type": types})
+    return texts.take(pa.array(at))
+
+
+def _rows(run: Run, found: dict[str, Array], workers: list[str]) -> tuple[Row, ...]:
+    firsts = np.unique(found["row"], return_index=True)[1]
     known = {r["worker"]: r for r in run.rows(_WORKERS)}
     nothing = {"name": None, "host": None, "pid": None}
-    threads = found.select(["worker", "thread"]).take(pa.array(firsts, pa.int64())).to_pylist()
     rows = []
-    for r in threads:
-        facts = known.get(r["worker"], nothing)
+    for code, thread in zip(
+        found["worker"][firsts].tolist(), found["thread"][firsts].tolist(), strict=True
+    ):
+        worker = workers[code] if code >= 0 else None
+        facts = known.get(worker, nothing)
         name = facts["name"] or ""
-        rows.append(Row(r["worker"] or "(unknown)", name, r["thread"], facts["host"], facts["pid"]))
+        number = None if thread == _NO_THREAD else thread
+        rows.append(Row(worker or "(unknown)", name, number, facts["host"], facts["pid"]))
     return tuple(rows)
 
+
+_NO_THREAD = 2**63 - 1
 
 #: An address may have several processes, one after the other: then the pid is unknown.
 _WORKERS = """
@@ -244,51 +309,45 @@ _WORKERS = """
 
 
 def _files(
-    rows: list[dict[str, Any]], tasks: Ints, number: Ints
+    rows: list[dict[str, Any]], tasks: Index, number: Ints
 ) -> tuple[Ints, list[dict[str, Any]]]:
     """Return the files of tasks that have a bar, by the index of the task."""
-    ids = np.array([row["task"] for row in rows], np.int64)
-    at = np.minimum(np.searchsorted(tasks, ids), max(len(tasks) - 1, 0))
-    drawn = np.flatnonzero(tasks[at] == ids) if len(tasks) else _NONE
+    at = tasks.find(np.array([row.pop("id") for row in rows], np.int64))
+    drawn = np.flatnonzero(at >= 0)
     index = number[at[drawn]].astype(np.int64)
     order = np.argsort(index, kind="stable")
     return index[order], [rows[i] for i in drawn[order].tolist()]
 
 
-def _parts(others: pa.Table, attempt: Ints, origin: int) -> Parts:
-    by_attempt = np.argsort(attempt, kind="stable")
-    wanted = _ints(others["attempt"])
-    index = np.searchsorted(attempt[by_attempt], wanted)
-    known = index < len(attempt)
-    bar = by_attempt[index[known]]
-    order = np.argsort(bar, kind="stable")
+def _parts(run: Run, index: Index, origin: int) -> Parts:
+    actions = Names()
+    found = columns(run, _OTHERS, names={"action": actions})
+    bar = index.find(found.pop("attempt"))
+    order = np.lexsort((found["t0"], bar))
+    order = order[bar[order] >= 0]
     return Parts(
         bar=bar[order],
-        kind=_codes(others["action"], PHASES)[known][order],
-        start=(_ints(others["t0"])[known] - origin)[order],
-        stop=(_ints(others["t1"])[known] - origin)[order],
+        kind=_codes(actions, PHASES)[found["action"][order]],
+        start=found["t0"][order] - origin,
+        stop=found["t1"][order] - origin,
     )
 
 
-def _edges(run: Run, tasks: Ints, number: Ints) -> tuple[Ints, Ints]:
-    found = run.arrow(_EDGES)
-    ends = []
-    known = np.ones(len(found), bool)
-    for name in ("task", "dependency"):
-        ids = _ints(found[name])
-        index = np.minimum(np.searchsorted(tasks, ids), max(len(tasks) - 1, 0))
-        known &= tasks[index] == ids if len(tasks) else False
-        ends.append(index)
-    needs, needed = (number[end[known]] for end in ends)
+def _edges(run: Run, tasks: Index, number: Ints) -> tuple[Ints, Ints]:
+    found = columns(run, _EDGES)
+    needs, needed = (tasks.find(found[name]) for name in ("task", "dependency"))
+    known = (needs >= 0) & (needed >= 0)
+    needs, needed = number[needs[known]], number[needed[known]]
     order = np.lexsort((needed, needs))
     return needs[order], needed[order]
 
 
-def _codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> Ints:
-    """Return the index of each value in `names`; that of the last name for other values."""
-    index = pc.index_in(column.cast(pa.string()), pa.array(names))
-    return _ints(index.fill_null(len(names) - 1))
+def _codes(names: Names, known: tuple[str, ...]) -> Array:
+    """Return the index in `known` for each number of a name; that of the last for others."""
+    places = {name: i for i, name in enumerate(known)}
+    others = len(known) - 1
+    return np.array([*(places.get(name, others) for name in names.names), others], np.int32)
 
 
-def _ints(column: pa.ChunkedArray | pa.Array) -> Ints:
-    return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+def _ints(column: pa.ChunkedArray) -> Ints:
+    return np.asarray(column.to_numpy(), dtype=np.int64)

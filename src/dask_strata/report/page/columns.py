@@ -13,15 +13,25 @@ import json
 import re
 import zlib
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 #: Token in a key of Dask: 32 hexadecimal digits, stored as 16 bytes.
 _TOKEN = re.compile("[0-9a-f]{32}")
+_TOKEN_BYTES = 16
+
+#: Bytes above which the columns are compressed at zlib's usual level: the highest takes ten times
+#: as long, for a few percent of the size.
+_LARGE = 8 << 20
+
+#: Texts that are searched for tokens at a time.
+_BLOCK = 1 << 16
 
 #: Placeholder of a token in a text, and separator of texts.
 _MARK, _END = "\x01", "\x00"
@@ -52,9 +62,10 @@ class Container:
         delta : bool, optional
             Store the differences between neighbours.
         """
-        stored = np.diff(values, prepend=0) if delta else values
+        stored = values.astype(np.int64, copy=False)
+        stored = np.diff(stored, prepend=0) if delta else stored
         # Zigzag: small numbers of either sign become small numbers.
-        stored = ((stored << 1) ^ (stored >> 63)).astype("<u8")
+        stored = ((stored << 1) ^ (stored >> 63)).astype("<u8", copy=False)
         width = max(1, (int(stored.max()).bit_length() + 7) // 8) if len(stored) else 1
         planes = np.ascontiguousarray(stored).view(np.uint8).reshape(-1, 8)[:, :width].T
         self._add(
@@ -71,21 +82,31 @@ class Container:
         values : iterable of str
             The texts.
         """
-        tokens: dict[str, int] = {}
-        used: list[int] = []
+        rest = iter(values)
+        parts: list[bytes] = []
+        tokens: list[bytes] = []
+        n = 0
+        while block := list(islice(rest, _BLOCK)):
+            text = _END.join(block)
+            if _MARK in text or text.count(_END) >= len(block):
+                text = _END.join(
+                    value.replace(_MARK, "\ufffd").replace(_END, "\ufffd") for value in block
+                )
+            tokens.append(bytes.fromhex("".join(_TOKEN.findall(text))))
+            parts.append(_TOKEN.sub(_MARK, text).encode("utf-8", "replace"))
+            n += len(block)
+        self._add(name, _END.encode().join(parts), n=n)
+        self._add_tokens(name, b"".join(tokens))
 
-        def replace(match: re.Match[str]) -> str:
-            used.append(tokens.setdefault(match.group(), len(tokens)))
-            return _MARK
-
-        lines = [
-            _TOKEN.sub(replace, value.replace(_MARK, "\ufffd").replace(_END, "\ufffd"))
-            for value in values
-        ]
-        text = _END.join(lines).encode("utf-8", "replace")
-        self._add(name, text, n=len(lines))
-        self._add(f"{name}.tokens", bytes.fromhex("".join(tokens)), n=len(tokens))
-        self.ints(f"{name}.used", np.array(used, np.int64), delta=True)
+    def _add_tokens(self, name: str, tokens: bytes) -> None:
+        n = len(tokens) // _TOKEN_BYTES
+        column = pa.Array.from_buffers(
+            pa.binary(_TOKEN_BYTES), n, [None, pa.py_buffer(tokens)]
+        ).dictionary_encode()
+        n = len(column.dictionary)
+        each = column.dictionary.buffers()[1].to_pybytes()[: n * _TOKEN_BYTES] if n else b""
+        self._add(f"{name}.tokens", each, n=n)
+        self.ints(f"{name}.used", column.indices.to_numpy(), delta=True)
 
     def _add(self, name: str, data: bytes, **facts: Any) -> None:
         self._columns.append({"name": name, "bytes": len(data), **facts})
@@ -94,7 +115,8 @@ class Container:
     def deflated(self) -> bytes:
         """Return the header and the columns, deflated."""
         header = json.dumps(self._columns).encode()
-        compressor = zlib.compressobj(9)
+        large = sum(map(len, self._bytes)) > _LARGE
+        compressor = zlib.compressobj(6 if large else 9)
         parts = [compressor.compress(len(header).to_bytes(4, "little") + header)]
         parts += [compressor.compress(data) for data in self._bytes]
         return b"".join([*parts, compressor.flush()])

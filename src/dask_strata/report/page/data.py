@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dask_strata.analysis.critical_path.walk import CriticalPath
 from dask_strata.analysis.timeline.series import Series
@@ -17,6 +19,9 @@ from dask_strata.report.words import visible
 
 #: Resolution of times in the page, in ns.
 _US = 1000
+
+#: Keys that are searched for invisible characters at a time.
+_BLOCK = 1 << 16
 
 #: Most characters of an exception in the timeline; the story has the full text.
 _EXCEPTION = 400
@@ -94,24 +99,23 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
             "the same prefix, outcome and client are joined. The tables count each attempt."
         )
     whole = len(bars["row"]) == n
-    with_keys = whole and n <= limits.keys
-    if with_keys:
-        texts, kinds = (drawn.keys[name].to_pylist() for name in ("key", "key_type"))
-        names = sorted(set(kinds))
-        keys.texts("key", (visible(key) for key in texts))
-        keys.ints("type", np.array([names.index(kind) for kind in kinds], np.int64))
+    names: list[str] = []
+    with_keys = whole and n <= limits.keys and drawn.keys is not None
+    if with_keys and drawn.keys is not None:
+        keys.texts("key", _visible(drawn.keys["key"]))
+        names, types = _types(drawn.keys["key_type"])
+        keys.ints("type", types)
         of_task, files = drawn.files
-        keys.ints("file.count", np.bincount(of_task, minlength=len(drawn.keys)).astype(np.int64))
+        keys.ints("file.count", np.bincount(of_task, minlength=drawn.n_tasks).astype(np.int64))
         keys.texts("file", (file_line(file) for file in files))
         if drawn.more_files:
             notes.append(f"Files of single tasks are left out above {limits.files:,} files.")
     else:
-        names = []
         notes.append(f"Keys of single tasks are left out above {limits.keys:,} attempts.")
     with_edges = with_keys and n <= limits.edges
     if with_edges:
         needs, needed = drawn.edges
-        counts = np.bincount(needs, minlength=len(drawn.keys)).astype(np.int64)
+        counts = np.bincount(needs, minlength=drawn.n_tasks).astype(np.int64)
         edges.ints("count", counts)
         edges.ints("needed", needed, delta=True)
     else:
@@ -152,6 +156,23 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         "edges": with_edges,
     }
     return PageData(_bars(bars, drawn, where), keys.text(), edges.text(), facts, tuple(notes))
+
+
+def _visible(texts: pa.ChunkedArray) -> Iterator[str]:
+    """Yield texts as `visible` returns them; most blocks have no character that it replaces."""
+    for at in range(0, len(texts), _BLOCK):
+        block = texts[at : at + _BLOCK].to_pylist()
+        joined = " ".join(block)
+        yield from block if visible(joined) == joined else map(visible, block)
+
+
+def _types(kinds: pa.ChunkedArray) -> tuple[list[str], Ints]:
+    """Return the names of the types of keys in order, and the index of each key's."""
+    encoded = kinds.cast(pa.string()).dictionary_encode().unify_dictionaries().combine_chunks()
+    found = encoded.dictionary.to_pylist()
+    names = sorted(found)
+    places = np.array([names.index(name) for name in found], np.int64)
+    return names, places[encoded.indices.to_numpy()]
 
 
 def _rounded(moved: Series) -> dict[str, list[int | None]]:
@@ -205,7 +226,7 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
     for name in ("prefix", "outcome", "ran", *(["client"] if len(drawn.clients) > 1 else [])):
         made.ints(name, columns[name])
     for name in ("nbytes", "read_bytes", "cpu", "other_cpu"):
-        made.ints(name, columns[name] + 1)
+        made.ints(name, columns[name].astype(np.int64) + 1)
     made.ints("task", columns["task"], delta=True)
     parts = drawn.parts
     bar = where[parts.bar]

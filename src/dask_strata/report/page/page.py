@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.chunks.chunks import summarize_chunks
 from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
-from dask_strata.analysis.idleness import idle_workers
+from dask_strata.analysis.idleness import IdleWorker, idle_workers
 from dask_strata.analysis.insights import stragglers
 from dask_strata.analysis.map import STEPS, metadata_map
+from dask_strata.analysis.series.thread_states import thread_states
 from dask_strata.analysis.story import Story, story
 from dask_strata.analysis.summary import Summary, summarize
 from dask_strata.analysis.timeline import traffic
@@ -49,6 +50,9 @@ SCRIPTS = (
 
 #: Most failed tasks, one for each kind of failure, with their story in the page.
 _STORIES = 5
+
+#: Parts of the template that are written at a time.
+_PIECES = 500
 
 #: Longest segments of the critical path in the page.
 _SEGMENTS = 20
@@ -86,18 +90,29 @@ def make_page(run: Run, options: Options | None = None) -> str:
     options : Options, optional
         Options of the page.
     """
-    options = options or Options()
+    return "".join(_pieces(run, options or Options()))
+
+
+def _pieces(run: Run, options: Options) -> Iterator[str]:
+    """Yield the page in pieces, after all answers were computed."""
     path = critical_path(run)
-    summary = summarize(run, path)
-    drawn = timeline(run, edges=summary.n_tasks <= options.limits.edges, files=options.limits.files)
-    data = page_data(drawn, path, series(run, drawn.origin, drawn.span), options.limits)
-    return (
+    states = thread_states(run)
+    summary = summarize(run, path, states)
+    answers = _answers(run, summary, path, idle_workers(run, states))
+    del states
+    limits = options.limits
+    edges = summary.n_tasks <= limits.edges
+    drawn = timeline(run, edges=edges, files=limits.files, keys=limits.keys)
+    n_attempts = len(drawn.bars)
+    data = page_data(drawn, path, series(run, drawn.origin, drawn.span), limits)
+    del drawn
+    stream = (
         environment()
         .get_template("page.html.j2")
-        .render(
-            **_answers(run, summary, path),
+        .stream(
+            **answers,
             data=data,
-            n_attempts=len(drawn.bars),
+            n_attempts=n_attempts,
             home=options.home,
             script=_script(),
             style=_style(),
@@ -105,6 +120,8 @@ def make_page(run: Run, options: Options | None = None) -> str:
             style_hash=_hash(_style()),
         )
     )
+    stream.enable_buffering(_PIECES)
+    yield from stream
 
 
 def write_page(run: Run, target: Path) -> int:
@@ -127,10 +144,13 @@ def write_page(run: Run, target: Path) -> int:
     StrataError
         The file cannot be written.
     """
-    page = make_page(run)
+    pieces = _pieces(run, Options())
+    first = next(pieces)  # computes all answers: an error leaves the file as it is
     try:
         # Names that are not valid Unicode are written as escapes.
-        target.write_text(page, encoding="utf-8", errors="backslashreplace")
+        with target.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(first)
+            file.writelines(pieces)
         return target.stat().st_size
     except OSError as error:
         raise StrataError(f"{target} cannot be written: {error.strerror or error}.") from None
@@ -157,7 +177,9 @@ def story_html(run: Run, key: Any, key_type: str | None = None) -> str:
     return environment().get_template("story.html.j2").render(story=story(task))
 
 
-def _answers(run: Run, summary: Summary, path: CriticalPath) -> dict[str, Any]:
+def _answers(
+    run: Run, summary: Summary, path: CriticalPath, idle: tuple[IdleWorker, ...]
+) -> dict[str, Any]:
     """Return the content of the sections, from the functions that the command line uses."""
     map_ = metadata_map(run)
     has_chunks = any(cell.rows.get("chunks") for cell in map_)
@@ -166,7 +188,7 @@ def _answers(run: Run, summary: Summary, path: CriticalPath) -> dict[str, Any]:
         "path": path,
         "longest": sorted(path.segments, key=lambda p: p.start - p.stop)[:_SEGMENTS],
         "late": stragglers(run),
-        "idle": idle_workers(run),
+        "idle": idle,
         "files": traffic.files(run),
         "pairs": traffic.pairs(run),
         "shuffled": traffic.shuffled(run),

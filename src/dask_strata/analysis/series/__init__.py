@@ -1,0 +1,1 @@
+"""Columns of numbers that are read in parts, and the states of threads over time."""

@@ -1,0 +1,1 @@
+"""Terminals: the console, and tables on it. Nothing here imports Arrow."""
