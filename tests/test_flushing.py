@@ -20,8 +20,8 @@ from dask_strata.flushing import recorders
 from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.sources.graph import MAX_TASKS
-from dask_strata.store.frames import Encoder
 from dask_strata.store.manifest import Manifest, new_run_id
+from dask_strata.store.segments.frames import Encoder
 from dask_strata.store.sinks import RelaySink
 from tests.conftest import rows, wait_until
 
@@ -135,6 +135,23 @@ def test_on_an_event_loop_it_does_not_wait(client: Client, runs: Path) -> None:
         assert client.submit(abs, -2, key="more").result() == 2
         assert client.run_on_scheduler(in_a_thread) is True
         assert keys(run, query) == {"seen", "more"}
+
+
+def test_small_graphs_share_a_flush(
+    client: Client, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One flush describes many submissions of one task, not a fixed number of them."""
+    # On a busy machine the time of a call may end earlier than the tasks.
+    monkeypatch.setattr("dask_strata.recorder.sources.graph._SECONDS", 60)
+    with dask_strata.record(runs, client=client, flush_interval=NEVER) as run:
+        [scheduler] = [
+            e for e in recorders() if (e.role, e.run_id) == ("scheduler", run.manifest.run_id)
+        ]
+        futures = [client.submit(abs, -i) for i in range(30)]
+        client.gather(futures)
+        scheduler.flush()
+        assert scheduler._writer.handed_over(60)
+        assert keys(run, "select key from graph_tasks") == {f.key for f in futures}
 
 
 @pytest.mark.long

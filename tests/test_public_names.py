@@ -16,6 +16,7 @@ PUBLIC = {
     "Task",
     "__version__",
     "capture",
+    "compact",
     "count",
     "dask_setup",
     "dask_teardown",
@@ -55,7 +56,7 @@ def test_a_function_is_not_hidden_by_a_module() -> None:
         "for m in pkgutil.iter_modules(dask_strata.__path__):\n"
         "    if m.name != '__main__': importlib.import_module('dask_strata.' + m.name)\n"
         "print(all(callable(getattr(dask_strata, n)) for n in "
-        "('record', 'open_run', 'flush', 'live', 'count', 'section', 'track_metrics')))"
+        "('record', 'open_run', 'compact', 'flush', 'live', 'count', 'section', 'track_metrics')))"
     )
     assert in_new_process(code) == "True"
 

@@ -18,7 +18,7 @@ if "distributed.preloading" in sys.modules:  # Dask may be about to preload this
 
 if TYPE_CHECKING:
     from dask_strata import capture
-    from dask_strata.api import Run, Task, doctor, open_run, record
+    from dask_strata.api import Run, Task, compact, doctor, open_run, record
     from dask_strata.errors import StrataError
     from dask_strata.flushing import flush
     from dask_strata.metrics import count, section, track_metrics
@@ -33,6 +33,7 @@ __all__ = [
     "Task",
     "__version__",
     "capture",
+    "compact",
     "count",
     "dask_setup",
     "dask_teardown",
@@ -56,7 +57,7 @@ def __getattr__(name: str) -> Any:
         from dask_strata.config import VERSION
 
         return VERSION
-    if name in ("Run", "Task", "doctor", "open_run", "record"):
+    if name in ("Run", "Task", "compact", "doctor", "open_run", "record"):
         from dask_strata import api
 
         return getattr(api, name)

@@ -1,4 +1,4 @@
-"""The public interface in Python: `open_run`, `record` and `doctor`."""
+"""The public interface in Python: `open_run`, `record`, `compact` and `doctor`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dask_strata.config import read_settings
 from dask_strata.errors import RecordingError, StrataError, UsageError
 from dask_strata.recorder.doctor import diagnosis
 from dask_strata.recorder.session import Session
+from dask_strata.store.copies.place import is_url, local_path, shown
 
 logger = logging.getLogger("dask_strata")
 
@@ -181,6 +182,54 @@ def open_run(path: str | Path, *, align: bool = True, client: str | None = None)
     >>> run.tasks.to_pandas()  # doctest: +SKIP
     """
     return Run(path, align=align, client=client)
+
+
+def compact(run: str | Path | Run, *, client: Any = None) -> Any:
+    """Write the recorded and the derived tables of a run as Parquet, and delete its segments.
+
+    As ``dask-strata compact RUN``, which can be interrupted and repeated.
+
+    Parameters
+    ----------
+    run : str, Path or Run
+        The run, or its folder. A `Run` has to be opened again.
+    client : distributed.Client, optional
+        Compute the derived tables on the cluster of this client, a task for each bucket of keys.
+        Its workers need this version of dask-strata, and see the run's folder at the same path. By
+        default this process computes all of them.
+
+    Returns
+    -------
+    Compaction
+        ``rows`` of the run, ``segment_bytes`` before and ``parquet_bytes`` after.
+
+    Raises
+    ------
+    NotARunError, NewerRunError
+        The folder is not a run that this version can read.
+    UsageError
+        The run is at a URL, or the client is asynchronous.
+    StrataError
+        The Parquet cannot be written, or the cluster cannot compute it. The run is unchanged then.
+
+    Examples
+    --------
+    >>> compact("runs/2026-…")  # doctest: +SKIP
+    >>> compact("runs/2026-…", client=cluster.get_client())  # doctest: +SKIP
+    """
+    place = run.location if isinstance(run, tables.Run) else run
+    if is_url(place):
+        raise UsageError(
+            f"{shown(place)} is a URL: a run is compacted in a folder.",
+            hint="Use a folder, then: dask-strata upload FOLDER URL",
+        )
+    if client is None:
+        from dask_strata.run.finalise import finalise
+
+        return finalise(local_path(place))
+    from dask_strata.cluster.finalise import finalise_on
+
+    return finalise_on(client, local_path(place))
 
 
 class record:  # noqa: N801  used as a statement: `with record(...)`

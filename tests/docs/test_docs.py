@@ -105,8 +105,10 @@ def test_the_limits_of_foreign_runs_are_as_documented() -> None:
         f"a frame, unpacked | {limits.FRAME_BYTES >> 20} MiB",
         f"values of one list | {limits.FRAME_ROWS:,}",
         f"mappings in a frame | {limits.FRAME_LISTS:,}",
+        f"counted for every row | {limits.COLUMN_BYTES >> 30} GiB",
         f"`run.json` | {limits.MANIFEST_BYTES >> 20} MiB",
         f"index of Parquet | {limits.INDEX_BYTES >> 20} MiB",
+        f"summary beside it | {limits.SUMMARY_BYTES >> 20} MiB",
         f"{limits.MEMORY_BYTES >> 20} MiB and {limits.MEMORY_RATIO} bytes for each byte",
         f"less than 2^{limits.COUNT.bit_length() - 1}",
     ):

@@ -23,8 +23,8 @@ from distributed import Client, LocalCluster
 
 from dask_strata import Run, open_run, record
 from dask_strata.importers.registry import add_files
-from dask_strata.store.frames import Encoder, payloads
-from dask_strata.store.segments import segment_state
+from dask_strata.store.segments.frames import Encoder, payloads
+from dask_strata.store.segments.read import segment_state
 from tests.conftest import assert_whole, rows, runs_in, wait_until
 from tests.recorder.test_versions import EARLY, compute, imports_from, tree, warnings
 from tests.server.test_serve import Server, serve

@@ -6,7 +6,8 @@ import click
 
 from dask_strata.analysis.check import WHOLE, check
 from dask_strata.report.check import check_json, print_check
-from dask_strata.report.rows import console, print_json
+from dask_strata.report.rows import print_json
+from dask_strata.report.terminal.table import console
 from dask_strata.run import open_run
 
 

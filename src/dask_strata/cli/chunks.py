@@ -14,7 +14,8 @@ from dask_strata.analysis.chunks.chunks import (
     summarize_chunks,
 )
 from dask_strata.report.chunks import print_chunks
-from dask_strata.report.rows import FORMATS, console, write_json, write_rows
+from dask_strata.report.rows import FORMATS, write_json, write_rows
+from dask_strata.report.terminal.table import console
 from dask_strata.report.words import count, visible
 from dask_strata.run import open_run
 

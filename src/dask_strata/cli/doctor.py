@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from dask_strata.report.cluster.doctor import diagnosis_json, print_diagnosis
-from dask_strata.report.rows import console, print_json
+from dask_strata.report.rows import print_json
+from dask_strata.report.terminal.table import console
 
 
 @click.command("doctor")

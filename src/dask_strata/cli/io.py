@@ -10,7 +10,8 @@ from dask_strata.analysis.io import BY, require_logs, select_io, summarize_io
 from dask_strata.analysis.tasks import ordered
 from dask_strata.analysis.timeline.traffic import moved
 from dask_strata.report.io import print_io
-from dask_strata.report.rows import FORMATS, console, write_rows
+from dask_strata.report.rows import FORMATS, write_rows
+from dask_strata.report.terminal.table import console
 from dask_strata.run import open_run
 
 

@@ -6,7 +6,8 @@ import click
 
 from dask_strata.analysis.lineage import trace
 from dask_strata.report.lineage import print_trace, trace_json
-from dask_strata.report.rows import console, print_json
+from dask_strata.report.rows import print_json
+from dask_strata.report.terminal.table import console
 from dask_strata.run import open_run
 
 #: Most rows of each list on a terminal.

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dask_strata.analysis.list import list_runs
+from dask_strata.analysis.list import COLUMNS, list_rows, table_of
 from dask_strata.errors import NotARunError
-from dask_strata.report.rows import FORMATS, write_rows
+from dask_strata.report.formats import OF_ROWS, TABLE
+from dask_strata.report.terminal.table import cell, print_table
 from dask_strata.report.words import count
 from dask_strata.store.copies.place import is_url, local_path, shown, split_run
 from dask_strata.store.manifest import MANIFEST
 
+_FORMAT = click.Choice([output_format.name for output_format in OF_ROWS])
+
 
 @click.command("list")
 @click.argument("runs", default="runs")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--format", "form", type=_FORMAT, default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
 def command(runs: str, form: str, output: Path | None) -> None:
     """List the runs in a folder (by default: runs), with start, duration, tasks, size and state.
@@ -31,16 +35,29 @@ def command(runs: str, form: str, output: Path | None) -> None:
     """
     if not is_url(runs) and not local_path(runs).is_dir():
         raise NotARunError(f"No such folder: {runs}", hint="Record a run: dask-strata demo")
-    found = list_runs(runs)
-    if not len(found):
+    rows = list_rows(runs)
+    if not rows:
         raise NotARunError(
             f"There is no run in {shown(runs)}.", hint="Record a run: dask-strata demo"
         )
-    name = found["run"][-1].as_py()
+    name = rows[-1]["run"]
     if is_url(runs):
         newest = runs if split_run(runs)[1] == name else f"{runs.rstrip('/')}/{name}"
     else:
         folder = local_path(runs)
         newest = str(folder if (folder / MANIFEST).is_file() else folder / name)
-    note = f"{count(len(found), 'run')}; next: dask-strata show {shlex.quote(shown(newest))}"
-    write_rows(found, form, output, note)
+    note = f"{count(len(rows), 'run')}; next: dask-strata show {shlex.quote(shown(newest))}"
+    if form == TABLE.name and output is None:
+        print_table(COLUMNS, [_cells(row) for row in rows], note)
+        return
+    from dask_strata.report.rows import write_rows  # imports Arrow
+
+    write_rows(table_of(rows), form, output, note)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """Return the cells of a row; times have milliseconds, as in the other formats."""
+    values = {name: row.get(name) for name in COLUMNS}
+    if (start := values["start"]) is not None:
+        values["start"] = start.replace(microsecond=start.microsecond // 1000 * 1000).isoformat()
+    return [cell(value) for value in values.values()]

@@ -201,8 +201,8 @@ def _conclude(
 
 def _show(shell: Any, run: Run) -> None:
     from dask_strata.analysis.summary import summarize
-    from dask_strata.report.rows import console
     from dask_strata.report.summary import print_summary
+    from dask_strata.report.terminal.table import console
 
     try:
         if getattr(shell, "kernel", None) is None:

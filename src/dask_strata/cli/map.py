@@ -6,7 +6,8 @@ import click
 
 from dask_strata.analysis.map import metadata_map
 from dask_strata.report.map import map_json, print_map
-from dask_strata.report.rows import console, print_json
+from dask_strata.report.rows import print_json
+from dask_strata.report.terminal.table import console
 from dask_strata.run import open_run
 
 

@@ -62,7 +62,7 @@ def record_command(
     """
     from dask_strata.recorder.launch import launch, note_exit_status
     from dask_strata.recorder.profiling.source import require_yappi
-    from dask_strata.report.rows import console
+    from dask_strata.report.terminal.table import console
 
     chosen = read_settings(**settings)
     require_yappi(chosen)
@@ -217,18 +217,19 @@ def _conclude(
     folder: Path, settings: Settings, err: Console, url: str | None, *, quiet: bool
 ) -> None:
     """Wait for the last events of a run, compact it, and print its summary."""
-    from dask_strata.analysis.summary import summarize
+    from dask_strata.analysis.overview.stored import store_summary, summary_of
     from dask_strata.report.summary import print_summary
-    from dask_strata.store.compact import compact
+    from dask_strata.run.finalise import finalise
 
     shortest = _shortest(folder)
     with _failure_printed(f"{shortest} was recorded but could not be finished", err):
         wait_for_last_rows(folder, _GRACE_SECONDS)
         if settings.compact:
-            compact(folder)
+            finalise(folder)
+            store_summary(folder)
         if not quiet:
             err.print()
-            print_summary(summarize(_opened(shortest, url)), err)
+            print_summary(summary_of(_opened(shortest, url)), err)
         elif url is None:
             err.print(f"dask-strata: {shortest}", soft_wrap=True)
 

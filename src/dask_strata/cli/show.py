@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from dask_strata.analysis.summary import summarize
+from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.errors import UsageError
 from dask_strata.report.follow import follow as follow_run
-from dask_strata.report.rows import console, print_json
+from dask_strata.report.rows import print_json
 from dask_strata.report.summary import print_summary, summary_json
+from dask_strata.report.terminal.table import console
 from dask_strata.run import open_run
 
 
@@ -36,7 +37,7 @@ def command(run: str, form: str, client: str | None, follow: bool) -> None:  # n
     if follow:
         follow_run(opened, console())
         return
-    summary = summarize(opened)
+    summary = summary_of(opened)
     if form == "json":
         print_json(summary_json(summary))
     else:

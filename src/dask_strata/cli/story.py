@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.story import story as story_of
-from dask_strata.report.rows import console, print_json
+from dask_strata.report.rows import print_json
 from dask_strata.report.story import print_story, story_json
+from dask_strata.report.terminal.table import console
 from dask_strata.run import open_run
 
 

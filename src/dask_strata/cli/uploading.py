@@ -11,7 +11,7 @@ from dask_strata.run import open_run
 from dask_strata.store.copies.place import RemotePlace
 from dask_strata.store.copies.remote_runs import ROW
 from dask_strata.store.copies.upload import Upload, noted_destination, remove_spool, upload_run
-from dask_strata.store.segments import segment_state
+from dask_strata.store.segments.read import segment_state
 
 
 def wait_for_last_rows(folder: Path, seconds: float) -> int:

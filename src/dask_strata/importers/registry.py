@@ -19,7 +19,7 @@ from dask_strata.importers.profiles.yappi_files import ENDINGS, is_profile_head
 from dask_strata.importers.results import ImportResult, ImportTarget, Progress
 from dask_strata.store.bulk_writer import Addition
 from dask_strata.store.reader import read_record
-from dask_strata.store.segments import segment_state
+from dask_strata.store.segments.read import segment_state
 
 #: Adds files of one kind to a run, and returns the counts.
 Adder = Callable[[Sequence[Path], ImportTarget], ImportResult]

@@ -19,7 +19,7 @@ from dask_strata.importers.darshan.log import open_log
 from dask_strata.importers.registry import add_files
 from dask_strata.run import Run
 from dask_strata.store.reader import read_record
-from dask_strata.store.segments import segment_state
+from dask_strata.store.segments.read import segment_state
 from tests.conftest import wait_until
 from tests.support.darshan_files import SECOND, Log, Operation, TracedFile
 from tests.support.darshan_runs import (
