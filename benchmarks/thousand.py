@@ -19,8 +19,9 @@ from pathlib import Path
 
 from reading import measured, read, table
 
-from dask_strata.store.frames import Batch, Encoder, Sparse
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest
+from dask_strata.store.segments.encode import Sparse
+from dask_strata.store.segments.frames import Batch, Encoder
 
 T0 = 1_750_000_000_000_000_000
 SECOND = 1_000_000_000
