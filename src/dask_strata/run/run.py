@@ -690,6 +690,14 @@ class Run:
 
     def key_types(self, text: str) -> list[str]:
         """Return the types of all recorded keys with a text; empty if there is none."""
+        if self._views is None:
+            found = self.rows(
+                "select distinct key_type from (select key, key_type from tasks union all "
+                "select key, key_type from graph_tasks union all "
+                "select key, key_type from worker_transitions) where key = ? order by 1",
+                text,
+            )
+            return [row["key_type"] for row in found]
         found = self.rows(
             "select _key, key_type from _keys where key = ? order by key_type nulls last", text
         )
