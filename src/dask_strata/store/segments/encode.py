@@ -25,11 +25,12 @@ one number for all. `DELTA`, `DICT` and `SPARSE` are encodings of format 1, see
 
 from __future__ import annotations
 
-import struct
+import sys
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain, count, repeat
 from operator import is_not, sub
 from typing import Any
@@ -39,7 +40,7 @@ from dask_strata.store.limits import COLUMN_BYTES
 
 CONST, PLAIN, DELTA, DICT, SPARSE, NUMBERS, STEPS, TEXTS, SOME, INTERVALS = range(10)
 
-#: Types of numbers, as in `struct`: signed integers, unsigned ones, and floating point.
+#: Types of numbers, as in `array`: signed integers, unsigned ones, and floating point.
 CODES = "bhiqBHId"
 WIDTHS = (1, 2, 4, 8, 1, 2, 4, 8)
 INT64, BYTE, UINT32, FLOAT = CODES.index("q"), CODES.index("B"), CODES.index("I"), 7
@@ -53,8 +54,8 @@ INTERVAL_KINDS: tuple[Kind, ...] = ("long", "time", "int", "long")
 #: First values and sums of differences of a column of `STEPS` are below this.
 STEPS_LIMIT = 1 << 62
 
-#: Shorter columns of numbers and of texts are written as values of msgpack.
-FEW, FEW_TEXTS = 16, 9
+#: Shorter columns of numbers and of texts, and those with fewer values, are values of msgpack.
+FEW, FEW_TEXTS, FEW_PRESENT = 32, 9, 64
 
 #: Shorter columns gain too little from byte planes.
 _PLANED_FROM = 64
@@ -146,11 +147,9 @@ def encode_column(kind: Kind, column: Any, n: int) -> list[Any] | None:
     >>> encode_column("int", list(range(20)), 20)[:2] == [NUMBERS, BYTE]
     True
     """
-    if isinstance(column, Sparse):
-        return _sparse(kind, column, n)
-    if not isinstance(column, list):
-        return _constant(column, n)
-    if n < (FEW_TEXTS if kind in ("text", "key", "long") else FEW) and kind != "intervals":
+    if column.__class__ is not list:
+        return _sparse(kind, column, n) if isinstance(column, Sparse) else _constant(column, n)
+    if n < _FEWEST[kind]:
         return _few(kind, column, n)
     return typed_column(kind, column, n, encode_column)
 
@@ -178,7 +177,7 @@ def typed_column(
         return _ENCODERS[kind](column, n)
     except LargeColumnError:
         raise
-    except (TypeError, ValueError, OverflowError, struct.error):
+    except (TypeError, ValueError, OverflowError):
         pass  # a null, or a value of another type
     present = [value for value in column if value is not None]
     if len(present) == n:
@@ -191,6 +190,21 @@ def typed_column(
 
 def _packed_bits(flags: bytes | bytearray) -> bytes:
     return int(flags.translate(_DIGITS)[::-1], 2).to_bytes((len(flags) + 7) // 8, "little")
+
+
+#: Least number of rows of a column that is typed.
+_FEWEST: dict[Kind, int] = {
+    "time": FEW,
+    "seconds": FEW,
+    "bytes": FEW,
+    "int": FEW,
+    "float": FEW,
+    "bool": FEW,
+    "text": FEW_TEXTS,
+    "long": FEW_TEXTS,
+    "key": FEW_TEXTS,
+    "intervals": 0,
+}
 
 
 def _few(kind: Kind, column: list[Any], n: int) -> list[Any] | None:
@@ -239,7 +253,7 @@ def _check_size(text_bytes: int) -> None:
 
 def _sparse(kind: Kind, column: Sparse, n: int) -> list[Any] | None:
     present = len(column.rows)
-    if present < FEW and kind != "intervals":
+    if present < FEW_PRESENT and kind != "intervals":
         return [SPARSE, column.rows, column.values] if present else None
     if present == n or None in column.values or len(set(column.rows)) != present:
         values = [None] * n
@@ -258,25 +272,18 @@ def _bits(rows: tuple[int, ...], n: int) -> bytes:
     return _packed_bits(flags)
 
 
-@cache
-def _packer(code: int, n: int) -> Callable[..., bytes]:
-    return struct.Struct(f"<{n}{CODES[code]}").pack
-
-
 def _numbers(code: int, values: Sequence[Any], n: int) -> tuple[int, bytes]:
     """Return the code and the bytes of numbers, in planes if there are many."""
     if code == BYTE:
         return code, bytes(values)
-    pack = _packer(code, n) if n <= _CACHED else struct.Struct(f"<{n}{CODES[code]}").pack
-    packed = pack(*values)
+    numbers = array(CODES[code], values)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    packed = numbers.tobytes()
     width = WIDTHS[code]
     if n < _PLANED_FROM or width == 1:
         return code, packed
     return code | PLANED, b"".join([packed[i::width] for i in range(width)])
-
-
-#: Longest columns whose packers are kept, so that there are few of them.
-_CACHED = 256
 
 
 def _integers(column: list[Any], n: int) -> list[Any] | None:
@@ -307,7 +314,7 @@ def _times(column: list[Any], n: int) -> list[Any] | None:
     low, high = min(steps), max(steps)
     first = column[0]
     # This bounds the sums of all steps, in whatever order.
-    if max(abs(low), abs(high)) * n >= STEPS_LIMIT or not 0 <= first < STEPS_LIMIT:
+    if max(high, -low) * n >= STEPS_LIMIT or not 0 <= first < STEPS_LIMIT:
         return _integers(column, n)
     if low == high == 0:
         return _constant(first, n)
@@ -358,14 +365,15 @@ def _sizes(sizes: list[int], largest: int, n: int) -> Any:
 def _intervals(column: list[Any], n: int) -> list[Any] | None:
     lengths = list(map(len, column))
     flat = list(chain.from_iterable(column))
-    if not set(map(type, column)) <= {list, tuple} or not set(map(len, flat)) <= {4}:
+    if not {*map(type, column), *map(type, flat)} <= {list, tuple}:
         raise TypeError("a value is not a list of intervals")
-    fields: list[list[Any]] = [list(f) for f in zip(*flat, strict=True)] or [[]] * 4
+    total = len(flat)
+    fields: list[list[Any]] = list(map(list, zip(*flat, strict=True))) or [[]] * 4
     return [
         INTERVALS,
         _sizes(lengths, max(lengths), n),
         *(
-            encode_column(kind, values, len(values)) if values else None
+            (_few if total < FEW_PRESENT else encode_column)(kind, values, total) if total else None
             for kind, values in zip(INTERVAL_KINDS, fields, strict=True)
         ),
     ]

@@ -107,7 +107,7 @@ def check_column(encoded: Any, n: int, budget: Budget, outer: tuple[int, ...] = 
         check_constant(value, n, budget)
         return CONST, value
     if encoding in (PLAIN, DELTA, DICT, SPARSE):
-        return PLAIN, list_values(encoded, n, budget)
+        return _checked_sparse(encoded, n) or (PLAIN, list_values(encoded, n, budget))
     if encoding == NUMBERS:
         _, code, packed = encoded
         return NUMBERS, *_checked_numbers(code, packed, n)
@@ -120,6 +120,20 @@ def check_column(encoded: Any, n: int, budget: Budget, outer: tuple[int, ...] = 
     if encoding == INTERVALS:
         return _checked_intervals(encoded, n, budget)
     raise FrameError(f"unknown column encoding {encoding!r}")
+
+
+def _checked_sparse(encoded: Any, n: int) -> Checked:
+    """Return a column of `SPARSE` as one of `SOME`; None if its rows do not ascend."""
+    if encoded[0] != SPARSE:
+        return None
+    _, rows, values = encoded
+    ascending = bool(rows) and set(map(type, rows)) == {int} and rows == sorted(set(rows))
+    if not ascending or not 0 <= rows[0] <= rows[-1] < n or len(rows) != len(values):
+        return None
+    flags = np.zeros(n, np.uint8)
+    flags[rows] = 1
+    bits = np.packbits(flags, bitorder="little").tobytes()
+    return SOME, bits, len(rows), (PLAIN, list(values))
 
 
 def _checked_numbers(code: Any, packed: Any, n: int) -> tuple[int, bytes]:
