@@ -144,7 +144,7 @@ def encode_column(kind: Kind, column: Any, n: int) -> list[Any] | None:
     --------
     >>> encode_column("text", ["a", "b", "a"], 3)
     [1, ['a', 'b', 'a']]
-    >>> encode_column("int", list(range(20)), 20)[:2] == [NUMBERS, BYTE]
+    >>> encode_column("int", list(range(40)), 40)[:2] == [NUMBERS, BYTE]
     True
     """
     if column.__class__ is not list:
