@@ -21,9 +21,10 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
-from cluster import HERE, RunError, run_once
 from recording import read_recording, recorder_costs
 from workloads import RUNS, SIZES, TITLES
+
+from cluster import HERE, RunError, run_once
 
 ROLES = ("scheduler", "worker", "nanny", "client")
 

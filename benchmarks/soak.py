@@ -25,8 +25,9 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 
-from cluster import HERE, environment, process, wait_for, warnings_in
 from reading import measured, read, table
+
+from cluster import HERE, environment, process, wait_for, warnings_in
 
 WORKERS = 2
 ROLES = ("scheduler", "worker", "nanny", "client")

@@ -223,13 +223,19 @@ def compact(run: str | Path | Run, *, client: Any = None) -> Any:
             f"{shown(place)} is a URL: a run is compacted in a folder.",
             hint="Use a folder, then: dask-strata upload FOLDER URL",
         )
+    from dask_strata.analysis.overview.stored import store_summary
+
+    folder = local_path(place)
     if client is None:
         from dask_strata.run.finalise import finalise
 
-        return finalise(local_path(place))
-    from dask_strata.cluster.finalise import finalise_on
+        done = finalise(folder)
+    else:
+        from dask_strata.cluster.finalise import finalise_on
 
-    return finalise_on(client, local_path(place))
+        done = finalise_on(client, folder)
+    store_summary(folder)
+    return done
 
 
 class record:  # noqa: N801  used as a statement: `with record(...)`

@@ -70,6 +70,10 @@ class InterruptedQueryError(QueryError):
     """The query was interrupted: by Ctrl-C, or by its time limit."""
 
 
+class UncomputableError(StrataError):
+    """Values in the record cannot be computed with: a sum overflows, for example."""
+
+
 class RecordingError(StrataError):
     """Recording could not be started or stopped."""
 

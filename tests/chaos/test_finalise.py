@@ -110,6 +110,7 @@ def test_a_full_disk_loses_nothing(moment: str, segments: Path, disk: Path) -> N
         output = child.communicate()[0]
         assert child.returncode == 1, output
         assert "Traceback" not in output
+        assert "This is a bug" not in output
         assert "space" in output.lower(), output
         assert_whole(run, segments)
     again = start(run)

@@ -184,7 +184,9 @@ def test_a_grown_run_has_all_rows(tmp_path: Path) -> None:
 def test_check_notices_a_harmed_file(copy: Path, table: str, harm: str) -> None:
     """Derived tables are computed again; a recorded one is empty, and its loss is reported."""
     finalise(copy, keys_per_bucket=60)
-    tasks = plain(open_run(copy).tasks.to_arrow())
+    whole = open_run(copy)
+    assert not any(table in f.text for f in whole.check().missing)
+    tasks = plain(whole.tasks.to_arrow())
     folder = copy / "parquet" / table
     path = folder / "part-0.parquet"
     if harm == "removed":

@@ -59,6 +59,8 @@ def command(run: str, address: str | None, keys_per_bucket: int) -> None:
         click.echo(f"Already compact: {parquet}")
     if done.segments_kept:
         click.echo(f"{count(done.segments_kept, 'segment')} kept, as processes still write them.")
+    if done.problem:
+        click.echo(f"Without derived tables: {visible(done.problem)}")
     if done.additions_kept:
         kept = count(done.additions_kept, "addition")
         click.echo(f"{kept} damaged, kept in {folder}/additions: see dask-strata check {folder}")

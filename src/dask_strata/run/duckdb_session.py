@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from dask_strata.errors import QueryError, StrataError
+from dask_strata.errors import QueryError, UncomputableError
 from dask_strata.store.interruptible import hide_progress, interruptible
 
 _READS = {duckdb.StatementType.SELECT, duckdb.StatementType.RELATION}
@@ -123,7 +123,7 @@ def fetch(
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Turn DuckDB's errors about values into a StrataError, such as a sum that overflows."""
+    """Turn DuckDB's errors about values into an UncomputableError, such as a sum that overflows."""
     try:
         yield
     except (
@@ -131,7 +131,7 @@ def computing() -> Iterator[None]:
         duckdb.ConversionException,
         duckdb.InvalidInputException,
     ) as error:
-        raise StrataError(
+        raise UncomputableError(
             f"Values in the record cannot be computed with: {str(error).splitlines()[0]}",
             hint="The record may be damaged: query the recorded tables with `dask-strata query`.",
         ) from error

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dask_strata.errors import UncomputableError
 from dask_strata.run.clock import clock_offsets
 from dask_strata.run.derived import STORED, Definition, definitions, versions, with_dependencies
 from dask_strata.run.duckdb_session import execute
@@ -21,6 +22,7 @@ from dask_strata.run.key_ids import KEYS_TABLE
 from dask_strata.run.own_tasks import OTHERS_TABLE
 from dask_strata.run.prepare import merge_processes
 from dask_strata.run.query_tables import mentions_keys
+from dask_strata.run.stored.cache import forget
 from dask_strata.run.stored.views import OWN_KEYS, ParquetViews
 from dask_strata.run.workspace import Workspace
 from dask_strata.schema import RECORDED
@@ -69,11 +71,23 @@ def finalise(
     NotARunError, NewerRunError, StrataError
         As `store.compact.compact` raises them.
     """
+    problems: list[str] = []
 
     def derive(part: Part) -> Mapping[str, DerivedFiles]:
-        return derive_all(part, progress, run_buckets=run_buckets or run_here)
+        try:
+            return derive_all(part, progress, run_buckets=run_buckets or run_here)
+        except UncomputableError as error:
+            # The recorded rows are written all the same: they are what must not be lost.
+            problems.append(error.message)
+            new = part.run.joinpath(*part.home)
+            for each in new.iterdir():
+                if each.is_dir() and each.name not in {KEYS, *part.rows}:
+                    shutil.rmtree(each)
+            return {}
 
-    return compact(folder, progress, derive, keys_per_bucket)
+    done = compact(folder, progress, derive, keys_per_bucket)
+    forget(folder)
+    return replace(done, problem=problems[0]) if problems else done
 
 
 @dataclass(frozen=True)

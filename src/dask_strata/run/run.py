@@ -175,8 +175,8 @@ class Run:
         # The rows of a process are merged, and those of other clients' tasks are removed.
         changed = name == "processes" or (self._of_one_client and name in SHARED)
         with self._lock:
-            if name in DERIVED and name in self._stored:
-                rows = self._stored_rows(name)
+            if name in DERIVED and self._views is not None and name in self._stored:
+                rows = self._views.n_rows(name)
         if rows is not None and not changed:
             partitions = partial(self._dask_frame, name)
             return self.table_class(name, lambda: self._table(name), rows, partitions)
@@ -199,10 +199,7 @@ class Run:
             self._offsets = None
             self._ready.clear()
             self._derived.clear()
-            for database in (self._workspace, self._sql):
-                if database is not None:
-                    database.close()
-            self._workspace = self._sql = self._parquet = None
+            self._close_files()
             self._in_memory = self._improved = False
             return True
 
@@ -242,16 +239,14 @@ class Run:
         """Names of the derived tables in the Parquet; their times are aligned."""
         return self._views.stored() if self._views is not None and self.align else set()
 
-    def _stored_rows(self, name: str) -> int | None:
-        part = self.record.tables.finalised()
-        return None if part is None else part.derived[name].rows
-
     def _dask_frame(self, name: str, npartitions: int | None) -> Any:
         """Return a Dask DataFrame that reads the Parquet of a table; None if it cannot."""
         part = None if self._views is None else self.record.tables.finalised()
         in_files = self._stored if name in DERIVED else RECORDED.keys() - WHOLE
         if part is None or name not in in_files or name not in part.checksums:
             return None
+        if self._views is not None and self._views.part_with(name) is not part:
+            return None  # a better definition's rows are elsewhere
         return dask_frame(part, name, self.clock_offsets_ns if self.align else {}, npartitions)
 
     def _catch_up(self) -> None:
@@ -482,9 +477,13 @@ class Run:
     def _read_into_memory(self) -> None:
         """Read tables into memory from now on, as damage to a file then costs only its rows."""
         self._in_memory = True
-        for database in (self._workspace, self._sql):
-            if database is not None:
-                database.close()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        """Close the databases, and the files that they read."""
+        for each in (self._workspace, self._sql, self._parquet):
+            if each is not None:
+                each.close()
         self._workspace = self._sql = self._parquet = None
 
     def _open_sql(self, query: str) -> duckdb.DuckDBPyConnection:

@@ -138,6 +138,13 @@ class Workspace:
             Order of rows with the same key, or without keys; None for that of the table.
         rows_per_group : int
             Rows of a row group.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        StrataError
+            A value in the record cannot be computed with, or memory is not sufficient.
         """
         rows = self.fetch(f'describe "{name}"').to_pylist()
         types = {row["column_name"]: row["column_type"] for row in rows}
@@ -155,10 +162,12 @@ class Workspace:
         query = f'select {", ".join(columns)} from "{name}"{sorted_by}'  # noqa: S608  own names
         options = f"format parquet, compression zstd, row_group_size {rows_per_group}"
         target = str(path).replace("'", "''")
-        with computing():
-            copied = self.do(
-                lambda: self.connection.execute(f"copy ({query}) to '{target}' ({options})")
-            )
+        make = f"copy ({query}) to '{target}' ({options})"
+        try:
+            with computing():
+                copied = self.do(lambda: self.connection.execute(make))
+        except duckdb.IOException as error:
+            raise OSError(None, str(error).splitlines()[0]) from error
         return int(copied.fetchall()[0][0])
 
     def do(self, action: Callable[[], _T]) -> _T:

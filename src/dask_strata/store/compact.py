@@ -59,6 +59,8 @@ class Compaction:
         Additions that were merged into the Parquet.
     additions_kept : int
         Additions that were left unchanged: they cannot be read in full, or the run is imported.
+    problem : str or None
+        Why derived tables were not written, so that each question computes those that it needs.
     """
 
     rows: int
@@ -67,6 +69,7 @@ class Compaction:
     segments_kept: int
     additions: int = 0
     additions_kept: int = 0
+    problem: str | None = None
 
 
 @dataclass(frozen=True)

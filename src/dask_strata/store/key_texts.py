@@ -53,15 +53,17 @@ def has_buckets(table: Table) -> bool:
     return "key" in key_columns(table)
 
 
-def stored_schema(schema: pa.Schema) -> pa.Schema:
+def stored_schema(table: Table, schema: pa.Schema) -> pa.Schema:
     """Return the schema of a table in finalised Parquet: ids in place of texts and types of keys.
 
     Parameters
     ----------
+    table : Table
+        The table.
     schema : pyarrow.Schema
-        Schema of a table, or of some of its columns.
+        Its schema, or that of some of its columns; a key's type only with its text.
     """
-    keys = _keys_in(schema)
+    keys = key_columns(table)
     types = {f"{key}{_TYPE}" for key in keys}
     fields = [
         pa.field(id_name(f.name), _ID, metadata={"meaning": f"id of {f.name}, as in table {KEYS}"})
@@ -71,13 +73,6 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
         if f.name not in types
     ]
     return pa.schema(fields, metadata=schema.metadata)
-
-
-def _keys_in(schema: pa.Schema) -> set[str]:
-    """Return the names of key columns, also where only the key or only its type is asked for."""
-    pairs = {name.removesuffix(_TYPE) for name in schema.names if name.endswith(f"key{_TYPE}")}
-    others = {n for n in ("dependency", "blame") if n in schema.names}
-    return {k for k in pairs | others if k in schema.names}
 
 
 class KeyTexts:

@@ -54,9 +54,14 @@ def divide(part: Part) -> tuple[Part, Part]:
     verified = {}
     unverified = {}
     damages = list(part.damages)
-    without_keys = None if part.keys is None else _damage(part, KEYS)
-    if without_keys is not None:
-        damages.append((KEYS, None, without_keys))
+    without_keys = None
+    if part.keys is not None:
+        try:
+            if (found := verify(part, KEYS)) is not None:
+                verified[KEYS] = found
+        except READ_ERRORS as error:
+            without_keys = unreadable(error)
+            damages.append((KEYS, None, without_keys))
     for name in [name for name in RECORDED if name in part.rows]:
         try:
             if without_keys is not None and key_columns(RECORDED[name]):
@@ -69,7 +74,7 @@ def divide(part: Part) -> tuple[Part, Part]:
             unverified[name] = part.rows[name]
         else:
             verified[name] = found
-    rows = {name: part.rows[name] for name in verified}
+    rows = {name: part.rows[name] for name in verified if name != KEYS}
     return (
         replace(part, rows=rows, damages=(), verified=verified),
         replace(part, rows=unverified, damages=tuple(damages)),

@@ -429,7 +429,7 @@ def read_table(
     if part.keys is None:
         table = _rows(part, name, schema, budget)
     else:
-        stored = stored_schema(schema)
+        stored = stored_schema(RECORDED[name], schema)
         in_buckets = len(part.checksums.get(name, ())) > 1 and has_buckets(RECORDED[name])
         wanted = stored.append(pa.field(ROW, pa.int64())) if in_buckets else stored
         table = _rows(part, name, wanted, budget)

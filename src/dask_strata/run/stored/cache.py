@@ -6,7 +6,6 @@ of their folder is the checksum of the run's index: tables of another state of t
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import zlib
@@ -16,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dask_strata.config import read_settings
-from dask_strata.errors import StrataError
+from dask_strata.errors import InterruptedQueryError, StrataError
 from dask_strata.run.derived import versions
 from dask_strata.store.compact import DerivedFiles
 from dask_strata.store.copies.mirror import cache_folder, remove_old_copies
@@ -24,7 +23,8 @@ from dask_strata.store.index import Index, index_bytes
 from dask_strata.store.limits import INDEX_BYTES
 from dask_strata.store.manifest import INDEX, Manifest
 from dask_strata.store.parquet import Part, open_part
-from dask_strata.store.safe_files import is_folder, read_inside, share_as
+from dask_strata.store.safe_files import FOLDER as FOLDER_KIND
+from dask_strata.store.safe_files import is_folder, kind_of, read_inside, share_as
 
 #: Folder of these tables in the run's folder.
 FOLDER = "derived"
@@ -42,9 +42,10 @@ def cached(part: Part) -> Part | None:
         The Parquet of the finalised run.
     """
     state = _state(part)
-    for home in _homes(part):
-        if is_folder(home / state):
-            found = open_part(home, Manifest.read(part.run).run_id, "Parquet", state)
+    for base, *names in _homes(part):
+        if is_folder(base.joinpath(*names, state)):
+            run_id = Manifest.read(part.run).run_id
+            found = open_part(base, run_id, "Parquet", *names, state)
             current = {n: d for n, d in found.derived.items() if d.version == versions().get(n)}
             if current:
                 return replace(found, derived=current)
@@ -66,7 +67,8 @@ def keep(part: Part, compute: Compute) -> Part | None:
     InterruptedQueryError
         The computation was interrupted; nothing is kept then.
     """
-    for home in _homes(part):
+    for base, *names in _homes(part):
+        home = base.joinpath(*names)
         new = home / f".{secrets.token_hex(4)}"
         try:
             new.mkdir(parents=True)
@@ -79,13 +81,15 @@ def keep(part: Part, compute: Compute) -> Part | None:
             run_id = Manifest.read(part.run).run_id
             index = Index({}, checksums=checksums, run_id=run_id, derived=derived)
             (new / INDEX).write_bytes(index_bytes(index))
-            if home.parent == part.run:
+            if base == part.run:
                 share_as(part.run, home, *new.rglob("*"), new)
             _replace(new, home / _state(part))
-            if home.parent != part.run:
+            if base != part.run:
                 (home.parent / f".{FOLDER}.lock").touch()
                 remove_old_copies(cache_folder(), read_settings().cache_size)
             return cached(part)
+        except InterruptedQueryError:
+            raise
         except (OSError, StrataError):
             continue  # a full disk: another one may have room
         finally:
@@ -102,12 +106,20 @@ def _replace(new: Path, target: Path) -> None:
         new.rename(target)
 
 
-def _homes(part: Part) -> list[Path]:
-    """Return the folders that may have such tables, the best first."""
-    homes = (
-        [part.run / FOLDER] if os.access(part.run, os.W_OK) or is_folder(part.run / FOLDER) else []
-    )
-    return [*homes, cache_folder() / f"{Manifest.read(part.run).run_id}-{_state(part)}" / FOLDER]
+def forget(run: Path) -> None:
+    """Remove the tables that are kept in the folder of a run: they are of another state of it."""
+    if is_folder(run / FOLDER):
+        shutil.rmtree(run / FOLDER, ignore_errors=True)
+
+
+def _homes(part: Part) -> list[tuple[Path, str] | tuple[Path, str, str]]:
+    """Return the folders that may have such tables, the best first: a folder, and names in it."""
+    name = f"{Manifest.read(part.run).run_id}-{_state(part)}"
+    homes: list[tuple[Path, str] | tuple[Path, str, str]] = [(cache_folder(), name, FOLDER)]
+    # A link in the place of the folder could lead anywhere.
+    if kind_of(part.run / FOLDER) in {None, FOLDER_KIND}:
+        homes.insert(0, (part.run, FOLDER))
+    return homes
 
 
 def _state(part: Part) -> str:

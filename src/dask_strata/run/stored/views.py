@@ -7,7 +7,7 @@ the files that were verified, also if the run is finalised again meanwhile.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -68,32 +68,35 @@ class ParquetViews:
         self._only_own = only_own
         #: The same tables with the rows of all clients' tasks.
         self._everything: ParquetViews | None = None
-        self._files: dict[str, list[BinaryIO]] = {}
+        self._names: dict[str, list[str]] = {}
+        self._files: dict[tuple[str, str], BinaryIO] = {}
+        #: Identities of the files of derived tables when their checksums were verified.
+        self._verified: dict[str, tuple[tuple[int, ...], ...] | None] = {}
         self._valid: dict[str, bool] = {}
 
     def close(self) -> None:
         """Close the files."""
         if self._everything is not None:
             self._everything.close()
-        for files in self._files.values():
-            for file in files:
-                file.close()
+        for file in self._files.values():
+            file.close()
         self._files.clear()
 
     def use(self, derived: Part) -> None:
         """Use the derived tables of this Parquet before those of the run."""
         self._derived = derived
         self._valid.clear()
+        self._names.clear()
 
     def has(self, name: str) -> bool:
         """Return whether a derived table is there, undamaged, by its present definition."""
         if name not in self._valid:
-            part = self._part_with(name)
+            part = self.part_with(name)
             found = part.derived.get(name)
             valid = found is not None and found.version == versions().get(name)
             if valid:
                 try:
-                    verify(part, name)
+                    self._verified[name] = verify(part, name)
                 except READ_ERRORS:
                     valid = False
             self._valid[name] = valid
@@ -103,7 +106,8 @@ class ParquetViews:
         """Return the names of the derived tables that are there; see `has`."""
         return {name for name in STORED if self.has(name)}
 
-    def _part_with(self, name: str) -> Part:
+    def part_with(self, name: str) -> Part:
+        """Return the Parquet that a table is read from."""
         if self._derived is None or name in RECORDED or name == KEYS:
             return self._part
         # Tables that are being computed are not in an index yet.
@@ -112,16 +116,25 @@ class ParquetViews:
 
     def paths(self, name: str, bucket: int | None = None) -> list[str]:
         """Return the paths of a table's files, or of that of one bucket."""
-        if name not in self._files:
-            part = self._part_with(name)
-            names = file_names(part, name)
-            self._files[name] = [open_inside(part.run, *part.home, name, n) for n in names]
-            known = part.verified.get(name)
-            if known is not None and known != tuple(identity(f) for f in self._files[name]):
+        if name not in self._names:
+            self._names[name] = file_names(self.part_with(name), name)
+        names = self._names[name]
+        wanted = range(len(names)) if bucket is None else range(bucket, min(bucket + 1, len(names)))
+        return [f"/dev/fd/{self._opened(name, i).fileno()}" for i in wanted]
+
+    def _opened(self, name: str, i: int) -> BinaryIO:
+        """Open a file of a table, which has to be the one that was verified."""
+        part, file_name = self.part_with(name), self._names[name][i]
+        path = "/".join((str(part.run), *part.home, name, file_name))
+        file = self._files.get((name, path))
+        if file is None:
+            file = open_inside(part.run, *part.home, name, file_name)
+            self._files[name, path] = file
+            known = part.verified.get(name) or self._verified.get(name)
+            if known is not None and known[i : i + 1] != (identity(file),):
                 raise ValueError(f"{name} was replaced since the run was opened")
-            _require_plausible(self._files[name])
-        found = [f"/dev/fd/{file.fileno()}" for file in self._files[name]]
-        return found if bucket is None else found[bucket : bucket + 1]
+            _require_plausible(file)
+        return file
 
     def _scan(self, name: str, bucket: int | None = None) -> str:
         files = ", ".join(f"'{path}'" for path in self.paths(name, bucket))
@@ -147,7 +160,7 @@ class ParquetViews:
         table = RECORDED[name]
         if not self._part.rows.get(name):
             return self._without_rows(name)
-        present = set(pq.read_schema(self.paths(name)[0]).names)
+        present = set(pq.read_schema(self.paths(name, 0)[0]).names)
         shifted = bool(self._offsets) and any(c.kind == "time" for c in table.all_columns)
         columns, joins = [], []
         for column in table.all_columns:
@@ -252,9 +265,9 @@ class ParquetViews:
         bucket : int, optional
             The bucket that has them.
         """
-        in_buckets = len(self.paths(name)) > 1
+        columns = pq.read_schema(self.paths(name, 0)[0]).names
+        in_buckets = len(self._names[name]) > 1
         scan = self._scan(name, bucket if in_buckets else None)
-        columns = pq.read_schema(self.paths(name)[0]).names
         key = ", key_id as _key" if "key_id" in columns else ""
         without = ["file_row_number", *(["key_id"] if key else [])]
         where = ""
@@ -284,18 +297,16 @@ class ParquetViews:
     def opened(self) -> list[str]:
         """Return the paths of all files that queries so far read."""
         self.paths(KEYS)
-        return [f"/dev/fd/{file.fileno()}" for files in self._files.values() for file in files]
+        return [f"/dev/fd/{file.fileno()}" for file in self._files.values()]
 
 
-def _require_plausible(files: Iterable[BinaryIO]) -> None:
-    """Raise LimitExceededError if files declare more rows than their size justifies."""
+def _require_plausible(file: BinaryIO) -> None:
+    """Raise LimitExceededError if a file declares more rows than its size justifies."""
     budget = Budget()
-    for file in files:
-        path = f"/dev/fd/{file.fileno()}"
-        footer = pq.read_metadata(path)
-        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
-        budget.add_file(os.fstat(file.fileno()).st_blocks * 512)
-        budget.spend(footer.num_rows * CELL_BYTES + sum(max(g.total_byte_size, 0) for g in groups))
+    footer = pq.read_metadata(f"/dev/fd/{file.fileno()}")
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    budget.add_file(os.fstat(file.fileno()).st_blocks * 512)
+    budget.spend(footer.num_rows * CELL_BYTES + sum(max(g.total_byte_size, 0) for g in groups))
 
 
 def _quoted(text: str) -> str:

@@ -119,7 +119,7 @@ class Spool:
 
 def spooled_schema(name: str) -> pa.Schema:
     """Return the schema of a table's rows in the spool: that of its Parquet, with plain texts."""
-    schema = stored_schema(arrow_schema(RECORDED[name]))
+    schema = stored_schema(RECORDED[name], arrow_schema(RECORDED[name]))
     if has_buckets(RECORDED[name]):
         schema = schema.append(pa.field(ROW, pa.int64()))
     fields = [f.with_type(pa.string()) if pa.types.is_dictionary(f.type) else f for f in schema]
