@@ -42,6 +42,9 @@ class Writer:
     def put(self, *batches: Batch) -> None:
         self._file.write(self._encoder.frame([b for b in batches if b.n]))
 
+    def flush(self) -> None:
+        self._file.flush()
+
     def end(self) -> None:
         self.put(Batch.of_rows("processes", [{"stop": T0 + 10**12, "exit_reason": "closed"}]))
         self._file.close()

@@ -24,6 +24,9 @@ from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import STORED, definitions, with_dependencies
 from dask_strata.run.duckdb_session import UnreadableError, connect, execute, fetch_read_only
 from dask_strata.run.finalise import derive_all
+from dask_strata.run.growing.growth import Growth
+from dask_strata.run.growing.snapshot import SMALLEST_BYTES, snapshot_of
+from dask_strata.run.growing.views import GrowingViews
 from dask_strata.run.key_ids import KEYS_TABLE
 from dask_strata.run.own_tasks import OTHERS_TABLE, OWN, SHARED, TRANSITIONS, OwnKeys
 from dask_strata.run.prepare import (
@@ -55,7 +58,7 @@ from dask_strata.store.copies.mirror import Mirror
 from dask_strata.store.copies.place import is_url, local_path, shown
 from dask_strata.store.interruptible import interruptible
 from dask_strata.store.manifest import Manifest
-from dask_strata.store.parquet import READ_ERRORS
+from dask_strata.store.parquet import READ_ERRORS, Part
 from dask_strata.store.reader import Record, fingerprint, read_more, read_record
 from dask_strata.store.segments.read import Segment, segment_state
 
@@ -150,6 +153,9 @@ class Run:
         self._workspace: Workspace | None = None
         self._sql: duckdb.DuckDBPyConnection | None = None
         self._parquet: ParquetViews | None = None
+        self._growth: Growth | None = None
+        #: Bytes of all segments when they were first read.
+        self._first_bytes = 0
         self._with_texts: dict[str, bool] = {}
         #: Whether a file could not be read by DuckDB: tables are read into memory instead.
         self._in_memory = False
@@ -175,8 +181,8 @@ class Run:
         # The rows of a process are merged, and those of other clients' tasks are removed.
         changed = name == "processes" or (self._of_one_client and name in SHARED)
         with self._lock:
-            if name in DERIVED and self._views is not None and name in self._stored:
-                rows = self._views.n_rows(name)
+            if name in DERIVED and (views := self._views) is not None and name in self._stored:
+                rows = views.n_rows(name)
         if rows is not None and not changed:
             partitions = partial(self._dask_frame, name)
             return self.table_class(name, lambda: self._table(name), rows, partitions)
@@ -195,11 +201,13 @@ class Run:
             # Of a run that grows, only new rows are read.
             grows = self._record is not None and self.state == "recording"
             self._record = read_more(self._record) if self._record and grows else None
+            if self._record is not None and self._size() > 2 * self._first_bytes + SMALLEST_BYTES:
+                self._record = None  # a new snapshot has most of it
             self._own = None
             self._offsets = None
             self._ready.clear()
             self._derived.clear()
-            self._close_files()
+            self._close_files(keep_growth=self._record is not None)
             self._in_memory = self._improved = False
             return True
 
@@ -214,7 +222,23 @@ class Run:
                 self._parquet = ParquetViews(part, offsets, only_own=only_own)
                 if self.align and (kept := cached(part)):
                     self._parquet.use(kept)
+            elif (part := self.record.tables.growing()) is not None:
+                self._parquet = self._grown(part)
         return self._parquet
+
+    def _grown(self, part: Part) -> ParquetViews | None:
+        """Return views of a finalised part and of newer rows; None if they cannot be joined."""
+        tables = self.record.tables
+        if self._growth is None:
+            only_own = self.manifest.only_client is not None
+            self._growth = Growth(part, tables, only_own=only_own)
+            self._offsets = None  # those of the finalised part do not change while it is used
+            self._ready.clear()
+        offsets = self.clock_offsets_ns if self.align else {}
+        if self._growth.look(tables, offsets, self._recorded("processes")):
+            return self._growth.views
+        self._read_into_memory()
+        return None
 
     def _improve(self, names: set[str]) -> None:
         """Compute the derived tables with better definitions once, if some tables need one."""
@@ -264,9 +288,17 @@ class Run:
         """The record as it was written: times in its tables are not aligned."""
         with self._lock:
             if self._record is None:
+                snapshot = None
+                if self.client is None and not self._in_memory:
+                    snapshot = snapshot_of(self.path)
                 self._fingerprint = fingerprint(self.path)
-                self._record = read_record(self.path)
+                self._record = read_record(self.path, snapshot=snapshot)
+                self._first_bytes = self._size()
             return self._record
+
+    def _size(self) -> int:
+        """Return the bytes of all segments that were read."""
+        return 0 if self._record is None else sum(s.size for s in self._record.segments)
 
     def _recorded(self, name: str) -> pa.Table:
         """Return a recorded table with aligned times."""
@@ -345,14 +377,18 @@ class Run:
     def _workspace_for(self, query: str) -> Workspace:
         """Return the workspace, with all tables that a query and its derived tables read."""
         with self._lock:
+            views = self._views
             if self._workspace is None:
-                self._workspace = Workspace()
+                growing = views.workspace if isinstance(views, GrowingViews) else None
+                self._workspace = growing or Workspace()
                 self._materialised.clear()
                 self._with_texts.clear()
             workspace = self._workspace
             self._improve(set(query_tables(query)))
             stored = self._stored
             needed = with_dependencies(query_tables(query), stored)
+            if views is not None:
+                views.prepare(needed & stored)
             computed = [
                 each
                 for name, each in definitions().items()
@@ -478,10 +514,20 @@ class Run:
         """Read tables into memory from now on, as damage to a file then costs only its rows."""
         self._in_memory = True
         self._close_files()
+        self._record = None  # it may read from a snapshot
 
-    def _close_files(self) -> None:
+    def _close_files(self, *, keep_growth: bool = False) -> None:
         """Close the databases, and the files that they read."""
-        for each in (self._workspace, self._sql, self._parquet):
+        growth = None if self._growth is None else self._growth.views
+        own: list[Workspace | ParquetViews | duckdb.DuckDBPyConnection | None] = [self._sql]
+        if growth is None or self._workspace is not growth.workspace:
+            own.append(self._workspace)
+        if growth is None or self._parquet is not growth:
+            own.append(self._parquet)
+        if growth is not None and not keep_growth:
+            own.append(growth)
+            self._growth = None
+        for each in own:
             if each is not None:
                 each.close()
         self._workspace = self._sql = self._parquet = None
@@ -521,10 +567,13 @@ class Run:
         files: list[str] = []
         views = self._views
         if names and views is not None:
+            views.prepare(names)
             queries = {n: views.users(n, stored=n in DERIVED) for n in sorted(names)}
             files = views.opened()
         made = connect(self.sql_memory_limit, files=files)
         if views is not None and names:
+            for name, rows in views.in_memory([*queries.values(), views.keys()]).items():
+                made.register(name, rows)
             execute(made, f"create temp view {KEYS_TABLE} as {views.keys()}")
         for name, query in queries.items():
             execute(made, f'create temp view "{name}" as {query}')
@@ -541,6 +590,8 @@ class Run:
         for connection in (internal, self._sql):
             if connection is not None:
                 connection.interrupt()
+        if self._parquet is not None:
+            self._parquet.interrupt()
 
     def sql(self, query: str, *, limit: int | None = None) -> TableView:
         """Return the answer to one SQL query over the tables, by their names.
@@ -619,7 +670,8 @@ class Run:
         with self._lock:
             if self._offsets is None:
                 tables = self.record.tables
-                self._offsets = clock_offsets(tables["processes"], tables["clock_offsets"])
+                found = clock_offsets(tables["processes"], tables["clock_offsets"])
+                self._offsets = found if self._growth is None else self._growth.offsets_ns(found)
             return self._offsets
 
     @property

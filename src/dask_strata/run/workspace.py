@@ -146,20 +146,11 @@ class Workspace:
         StrataError
             A value in the record cannot be computed with, or memory is not sufficient.
         """
-        rows = self.fetch(f'describe "{name}"').to_pylist()
-        types = {row["column_name"]: row["column_type"] for row in rows}
-        columns = [
-            "_key::int as key_id"
-            if column == "_key"
-            # Parquet has no integers of 128 bits, which DuckDB's sums have.
-            else f'"{column}"::bigint as "{column}"'
-            if kind == "HUGEINT"
-            else f'"{column}"'
-            for column, kind in types.items()
-        ]
-        by = [*(["_key"] if "_key" in types else []), *([order] if order else [])]
+        columns = stored_columns(self.connection, name)
+        keys = ["_key"] if "key_id" in columns else []
+        by = [*keys, *([order] if order else [])]
         sorted_by = f" order by {', '.join(by)}" if by else ""
-        query = f'select {", ".join(columns)} from "{name}"{sorted_by}'  # noqa: S608  own names
+        query = f'select {columns} from "{name}"{sorted_by}'  # noqa: S608  own names
         options = f"format parquet, compression zstd, row_group_size {rows_per_group}"
         target = str(path).replace("'", "''")
         make = f"copy ({query}) to '{target}' ({options})"
@@ -205,6 +196,20 @@ class Workspace:
         """Close the connection and remove the folder."""
         self.connection.close()
         self._remove()
+
+
+def stored_columns(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Return the columns of a derived table as they are stored, for a query."""
+    rows = fetch(connection, f'describe "{name}"').to_pylist()
+    return ", ".join(
+        "_key::int as key_id"
+        if row["column_name"] == "_key"
+        # Parquet has no integers of 128 bits, which DuckDB's sums have.
+        else f'"{row["column_name"]}"::bigint as "{row["column_name"]}"'
+        if row["column_type"] == "HUGEINT"
+        else f'"{row["column_name"]}"'
+        for row in rows
+    )
 
 
 def _physical_bytes() -> int:

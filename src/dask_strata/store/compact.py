@@ -160,6 +160,31 @@ def _compacted(
     return Compaction(rows, before, _size(folder), kept, len(added), len(record.damaged))
 
 
+def write_snapshot(folder: Path, target: Path, derive: Derive) -> bool:
+    """Write the tables of a run as Parquet into another folder; the run is not changed.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
+    target : Path
+        The folder that gets the Parquet; it has the run's manifest.
+    derive : callable
+        Writes derived tables.
+
+    Returns
+    -------
+    bool
+        False if a part of the run cannot be read.
+    """
+    received = Received(target / PARQUET)
+    record = read_record(folder, damaged=False, receive=received.add)
+    if record.imported or record.refused or record.damaged or not sum(record.rows.values()):
+        return False
+    _write(record, received, lambda _: None, derive, KEYS_PER_BUCKET)
+    return True
+
+
 def _size(folder: Path) -> int:
     return sum(f.lstat().st_size for f in (folder / PARQUET).rglob("*") if is_file(f))
 
@@ -229,7 +254,7 @@ def _write(
     write_index({})
     _verify_index(record, new, rows, checksums)
     if derive is not None:
-        found = derive(open_part(record.folder, record.manifest.run_id, "Parquet", new.name))
+        found = derive(open_part(new.parent, record.manifest.run_id, "Parquet", new.name))
         checksums.update({name: each.checksums for name, each in found.items()})
         write_index({name: each.derived for name, each in found.items()})
         _verify_index(record, new, rows, checksums)
@@ -287,7 +312,7 @@ def _slices(table: pa.Table) -> Iterator[pa.Table]:
 def _verify_index(
     record: Record, new: Path, rows: dict[str, int], checksums: dict[str, tuple[int, ...]]
 ) -> None:
-    written = open_part(record.folder, record.manifest.run_id, "Parquet", new.name)
+    written = open_part(new.parent, record.manifest.run_id, "Parquet", new.name)
     if written.damages or (dict(written.rows), dict(written.checksums)) != (rows, checksums):
         raise mismatch("The index")
 

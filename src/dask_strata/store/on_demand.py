@@ -139,6 +139,8 @@ class Tables(Mapping[str, pa.Table]):
         self._verified: set[str] = set()
         self._in_memory = in_memory
         self._unusable = unusable
+        #: Whether no table of a Parquet had to be read at once, so that rows in memory are newer.
+        self.all_intact = False
 
     def __len__(self) -> int:
         return len(RECORDED)
@@ -205,7 +207,9 @@ class Tables(Mapping[str, pa.Table]):
         for name, more in rows.items():
             if len(more):
                 in_memory[name] = joined([in_memory[name], more] if name in in_memory else [more])
-        return Tables(self._run, self._parts, in_memory, self._unusable, self._failed)
+        found = Tables(self._run, self._parts, in_memory, self._unusable, self._failed)
+        found.all_intact = self.all_intact
+        return found
 
     def has_in_memory(self, name: str) -> bool:
         """Return whether some rows of a table are in memory."""
@@ -221,6 +225,21 @@ class Tables(Mapping[str, pa.Table]):
             return None
         [part] = self._parts
         return part if part.keys_per_bucket and part.derived else None
+
+    def growing(self) -> Part | None:
+        """Return the Parquet that has all rows but those in memory; None if there is no such."""
+        if len(self._parts) != 1 or not self.all_intact:
+            return None
+        [part] = self._parts
+        return part if part.keys_per_bucket and part.derived else None
+
+    def newer(self, seen: Mapping[str, int]) -> dict[str, pa.Table]:
+        """Return the rows in memory that follow a number of them, by table."""
+        return {name: rows.slice(seen.get(name, 0)) for name, rows in self._in_memory.items()}
+
+    def of_parquet(self, name: str) -> pa.Table:
+        """Return the rows of a table in Parquet only."""
+        return Tables(self._run, self._parts, {}, self._unusable, self._failed)[name]
 
     def verify(self) -> None:
         """Verify the checksums of all tables that are read on demand.

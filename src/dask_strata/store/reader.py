@@ -149,6 +149,7 @@ def read_record(
     *,
     damaged: bool = True,
     receive: Callable[[str, pa.Table], None] | None = None,
+    snapshot: Path | None = None,
 ) -> Record:
     """Open a run and read everything that can be read.
 
@@ -162,6 +163,9 @@ def read_record(
     receive : callable, optional
         Is passed the name of a table and a large batch of its rows in segments, in their order. The
         record has only the other rows, which follow those in Parquet and these.
+    snapshot : Path, optional
+        Folder with Parquet that has all rows of an earlier moment; it is read in place of the
+        run's own, and of segments only what follows.
 
     Returns
     -------
@@ -178,7 +182,10 @@ def read_record(
     manifest = Manifest.read(folder)
     parts_then = parts_fingerprint(folder)
     run_id = manifest.run_id
-    index = _main_index(folder, run_id)
+    base = snapshot or folder
+    index = _main_index(base, run_id)
+    for segment in index.segments:
+        segment.path = folder / SEGMENTS / segment.path.name
     if manifest.imported_from is not None:
         return _imported(manifest, folder, index)
     rows = {
@@ -192,8 +199,8 @@ def read_record(
     def unusable(name: str, count: int) -> None:
         rows[name].unusable += count
 
-    home = main_home(folder)
-    main = [] if home is None else [divide(open_part(folder, run_id, "Parquet", home))]
+    home = main_home(base)
+    main = [] if home is None else [divide(open_part(base, run_id, "Parquet", home))]
     on_demand = [verified for verified, _ in main]
     eager = [read_part(rest, budget, unusable) for _, rest in main]
     parts = added_parts(folder, run_id, index.additions)
@@ -212,6 +219,7 @@ def read_record(
     unusable_on_demand: dict[str, int] = {}
     failed: dict[str, str] = {}
     tables = Tables(folder, on_demand, in_memory, unusable_on_demand, failed)
+    tables.all_intact = not included or not any(c.tables or c.losses for c in included)
     refused += [f"{SEGMENTS}/{s.path.name} would take too much memory" for s in new if s.too_large]
     return Record(
         manifest,

@@ -3,7 +3,8 @@
 -- A task that had finished when the recording began, and did not run again, has none in this run.
 -- depends on: attempts, claimed_inputs, present_tasks
 -- by key: attempts, claimed_inputs, present_tasks
-select key, key_type, uri, parse_filename(uri) as file, any_value(dataset) as dataset,
+select any_value(_key) as _key, key, key_type, uri, parse_filename(uri) as file,
+       any_value(dataset) as dataset,
        tree, case unit when 'entries' then first end as first,
        case unit when 'entries' then last end as last,
        bool_or(coalesce(extractor, '') like 'coffea.processor.%') as of_runner

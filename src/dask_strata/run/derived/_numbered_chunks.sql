@@ -4,7 +4,7 @@
 with all_chunks as (
     select * from _claimed_chunks
     union all by name
-    select key, key_type, uri, file, any_value(dataset) as dataset, tree, first, last,
+    select any_value(_key) as _key, key, key_type, uri, file, any_value(dataset) as dataset, tree, first, last,
            false as of_runner
     from _seen_chunks where not claimed
     group by key, key_type, uri, file, tree, first, last

@@ -18,27 +18,27 @@ with held as (
     select distinct _key, _dependency from graph_edges
     where _dependency in (select _key from held where state <> 'constrained')
 ), fetched as (
-    select w.attempt, w.worker, h.state, greatest(h.a, w.t0) as a, least(h.b, w.t1) as b
+    select w.attempt, w._key, w.worker, h.state, greatest(h.a, w.t0) as a, least(h.b, w.t1) as b
     from windows w join edges e on e._key = w._key
     join held h on h._key = e._dependency and h.worker = w.worker
      and h.state <> 'constrained' and h.a < w.t1 and h.b > w.t0
 ), ends as (
-    select attempt, any_value(worker) as worker, t,
+    select attempt, any_value(_key) as _key, any_value(worker) as worker, t,
            sum(d) filter (state = 'flight') as n_flight, sum(d) filter (state = 'fetch') as n_fetch
-    from (select attempt, worker, state, a as t, 1 as d from fetched where b > a
-          union all select attempt, worker, state, b, -1 from fetched where b > a)
+    from (select attempt, _key, worker, state, a as t, 1 as d from fetched where b > a
+          union all select attempt, _key, worker, state, b, -1 from fetched where b > a)
     group by attempt, t
 ), counted as (
-    select attempt, worker, t as start, lead(t) over (partition by attempt order by t) as stop,
+    select attempt, _key, worker, t as start, lead(t) over (partition by attempt order by t) as stop,
            sum(coalesce(n_flight, 0)) over w as flying,
            sum(coalesce(n_fetch, 0)) over w as waiting
     from ends window w as (partition by attempt order by t rows unbounded preceding)
 )
-select attempt, worker, start, stop,
+select attempt, _key, worker, start, stop,
        case when flying > 0 then 'transfer' else 'waiting to fetch' end as cause
 from counted where stop > start and (flying > 0 or waiting > 0)
 union all by name
-select w.attempt, w.worker, greatest(h.a, w.t0) as start, least(h.b, w.t1) as stop,
+select w.attempt, w._key, w.worker, greatest(h.a, w.t0) as start, least(h.b, w.t1) as stop,
        'waiting for a resource' as cause
 from windows w join held h on h._key = w._key and h.worker = w.worker
  and h.state = 'constrained' and h.a < w.t1 and h.b > w.t0

@@ -26,7 +26,7 @@ with executed as (
     left join _chunk_phases p on p.chunk = c.chunk
     left join _reported_exceptions k on k.process = a._process and k.execution = a._execution
 )
-select dataset, uri, tree, first, last, key, key_type, attempt, n_attempts, worker, thread,
+select dataset, uri, tree, first, last, _key, key, key_type, attempt, n_attempts, worker, thread,
        start, stop, seconds, open_seconds, build_seconds, process_seconds,
        case when n_of_task = 1 and coalesce(open_seconds, build_seconds, process_seconds)
                  is not null

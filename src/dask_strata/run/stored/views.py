@@ -7,7 +7,7 @@ the files that were verified, also if the run is finalised again meanwhile.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -64,8 +64,8 @@ class ParquetViews:
         *,
         only_own: bool = False,
     ) -> None:
-        self._part, self._offsets, self._derived = part, offsets_ns, derived
-        self._only_own = only_own
+        self.part, self.offsets_ns, self._derived = part, offsets_ns, derived
+        self.only_own = only_own
         #: The same tables with the rows of all clients' tasks.
         self._everything: ParquetViews | None = None
         self._names: dict[str, list[str]] = {}
@@ -109,16 +109,19 @@ class ParquetViews:
     def part_with(self, name: str) -> Part:
         """Return the Parquet that a table is read from."""
         if self._derived is None or name in RECORDED or name == KEYS:
-            return self._part
+            return self.part
         # Tables that are being computed are not in an index yet.
         computed = self._derived.run.joinpath(*self._derived.home, name)
-        return self._derived if is_folder(computed) else self._part
+        return self._derived if is_folder(computed) else self.part
+
+    def _files_of(self, name: str) -> list[str]:
+        if name not in self._names:
+            self._names[name] = file_names(self.part_with(name), name)
+        return self._names[name]
 
     def paths(self, name: str, bucket: int | None = None) -> list[str]:
         """Return the paths of a table's files, or of that of one bucket."""
-        if name not in self._names:
-            self._names[name] = file_names(self.part_with(name), name)
-        names = self._names[name]
+        names = self._files_of(name)
         wanted = range(len(names)) if bucket is None else range(bucket, min(bucket + 1, len(names)))
         return [f"/dev/fd/{self._opened(name, i).fileno()}" for i in wanted]
 
@@ -136,14 +139,16 @@ class ParquetViews:
             _require_plausible(file)
         return file
 
-    def _scan(self, name: str, bucket: int | None = None) -> str:
+    def scan(self, name: str, bucket: int | None = None) -> str:
+        """Return what queries read a table from, as in its files."""
         files = ", ".join(f"'{path}'" for path in self.paths(name, bucket))
-        return f"read_parquet([{files}], file_row_number = true)"
+        is_numbered = name in RECORDED and not has_buckets(RECORDED[name])
+        return f"read_parquet([{files}], file_row_number = {str(is_numbered).lower()})"
 
     def keys(self, ids: range | None = None) -> str:
         """Return the query for the table of keys, or of some of them."""
         where = "" if ids is None else f" where key_id between {ids.start} and {ids.stop - 1}"
-        return f"select key_id as _key, key, key_type from {self._scan(KEYS)}{where}"  # noqa: S608
+        return f"select key_id as _key, key, key_type from {self.scan(KEYS)}{where}"  # noqa: S608
 
     def recorded(self, name: str, *, texts: bool, bucket: int | None = None) -> str:
         """Return the query for a recorded table, with aligned times.
@@ -158,10 +163,10 @@ class ParquetViews:
             Only the rows of the keys in this bucket.
         """
         table = RECORDED[name]
-        if not self._part.rows.get(name):
+        if not self.has_rows(name):
             return self._without_rows(name)
-        present = set(pq.read_schema(self.paths(name, 0)[0]).names)
-        shifted = bool(self._offsets) and any(c.kind == "time" for c in table.all_columns)
+        present = self.columns(name)
+        shifted = bool(self.offsets_ns) and any(c.kind == "time" for c in table.all_columns)
         columns, joins = [], []
         for column in table.all_columns:
             if column.kind == "key":
@@ -186,15 +191,15 @@ class ParquetViews:
         if shifted:
             joins.append(f"left join ({self._shifts()}) o on o.process = r.process")
         row = ROW if has_buckets(table) else "file_row_number"
-        rows = self._own_rows(name, self._scan(name, bucket))
+        rows = self._own_rows(name, self.scan(name, bucket))
         found = f"select {', '.join(columns)}, r.{row} as _row from {rows} r "  # noqa: S608
         return self._prepared(name, found + " ".join(joins))
 
     def _own_rows(self, name: str, rows: str) -> str:
         """Return the rows of a table about own tasks and about no task, see `own_tasks`."""
-        if not self._only_own or name not in BY_KEY or name in OWN or self._all_are_own():
+        if not self.only_own or name not in BY_KEY or name in OWN or self._all_are_own():
             return rows
-        is_own = f"key_id in (select key_id from {self._scan(OWN_KEYS)})"  # noqa: S608
+        is_own = f"key_id in (select key_id from {self.scan(OWN_KEYS)})"  # noqa: S608
         if name in WITHOUT_KEY:
             key = f"case when {is_own} then key_id end as key_id"
             return f"(select * replace ({key}) from {rows})"  # noqa: S608
@@ -204,6 +209,14 @@ class ParquetViews:
         """Return whether all keys are those of own tasks, so that no row is another client's."""
         return self.n_rows(KEYS) == self.n_rows(OWN_KEYS)
 
+    def has_rows(self, name: str) -> bool:
+        """Return whether a recorded table has rows."""
+        return bool(self.part.rows.get(name))
+
+    def columns(self, name: str) -> set[str]:
+        """Return the names of a table's columns in its files."""
+        return set(pq.read_schema(self.paths(name, 0)[0]).names)
+
     def n_rows(self, name: str) -> int:
         """Return the number of rows of a table, from the footers of its files."""
         return sum(int(pq.read_metadata(path).num_rows) for path in self.paths(name))
@@ -211,16 +224,20 @@ class ParquetViews:
     def others(self) -> str:
         """Return the query for the transitions of other clients' tasks on workers."""
         query = self.recorded(TRANSITIONS, texts=True)
-        if not self._only_own or not self._part.rows.get(TRANSITIONS) or self._all_are_own():
+        if not self.only_own or not self.has_rows(TRANSITIONS) or self._all_are_own():
             return f"from ({query}) limit 0"
-        is_own = f"_key in (select key_id from {self._scan(OWN_KEYS)})"  # noqa: S608
-        self._everything = self._everything or ParquetViews(self._part, self._offsets)
-        query = self._everything.recorded(TRANSITIONS, texts=True)
+        is_own = f"_key in (select key_id from {self.scan(OWN_KEYS)})"  # noqa: S608
+        query = self._of_all_clients().recorded(TRANSITIONS, texts=True)
         return f"from ({query}) where _key is not null and not {is_own}"
+
+    def _of_all_clients(self) -> ParquetViews:
+        """Return the same tables with the rows of all clients' tasks."""
+        self._everything = self._everything or ParquetViews(self.part, self.offsets_ns)
+        return self._everything
 
     def _shifts(self) -> str:
         rows = ", ".join(
-            f"({_quoted(process)}, {int(ns)})" for process, ns in sorted(self._offsets.items())
+            f"({_quoted(process)}, {int(ns)})" for process, ns in sorted(self.offsets_ns.items())
         )
         return f"select * from (values {rows}) v(process, ns)"  # noqa: S608  quoted
 
@@ -238,17 +255,17 @@ class ParquetViews:
 
     def _prepared(self, name: str, query: str) -> str:
         """Return the query, with the names and counts of layers; see `run.prepare`."""
-        if name == "graph_tasks" and self._part.rows.get("graph_layers"):
-            layers = f"select layer from {self._scan('graph_layers')}"  # noqa: S608
+        if name == "graph_tasks" and self.has_rows("graph_layers"):
+            layers = f"select layer from {self.scan('graph_layers')}"  # noqa: S608
             layer = f'case when "group" in ({layers}) then "group" end as layer'
             return f"select * replace ({layer}) from ({query})"  # noqa: S608
-        if name == "graph_layers" and self._part.rows.get("graph_tasks"):
+        if name == "graph_layers" and self.has_rows("graph_tasks"):
             return f"""
                 select l.* replace (coalesce(l.n_tasks, s.n) as n_tasks)
                 from ({query}) l left join (
                     select "group", min(n) as n from (
                         select submission, "group", count(*) as n
-                        from {self._scan("graph_tasks")} group by submission, "group")
+                        from {self.scan("graph_tasks")} group by submission, "group")
                     group by "group" having min(n) = max(n)) s on s."group" = l.layer
             """  # noqa: S608  names of the schema
         return query
@@ -265,15 +282,14 @@ class ParquetViews:
         bucket : int, optional
             The bucket that has them.
         """
-        columns = pq.read_schema(self.paths(name, 0)[0]).names
-        in_buckets = len(self._names[name]) > 1
-        scan = self._scan(name, bucket if in_buckets else None)
-        key = ", key_id as _key" if "key_id" in columns else ""
-        without = ["file_row_number", *(["key_id"] if key else [])]
+        columns = self.columns(name)
+        in_buckets = bucket is not None and len(self._files_of(name)) > 1
+        scan = self.scan(name, bucket if in_buckets else None)
+        found = "* exclude (key_id), key_id as _key" if "key_id" in columns else "*"
         where = ""
         if ids is not None and not in_buckets:
             where = f" where key_id between {ids.start} and {ids.stop - 1}"
-        return f"select * exclude ({', '.join(without)}){key} from {scan}{where}"  # noqa: S608
+        return f"select {found} from {scan}{where}"  # noqa: S608
 
     def users(self, name: str, *, stored: bool) -> str:
         """Return the query for a table as users see it: its columns, with times in microseconds.
@@ -293,6 +309,16 @@ class ParquetViews:
             for field in arrow_schema(TABLES[name])
         ]
         return f"select {', '.join(columns)} from ({query})"  # noqa: S608  names of the schema
+
+    def prepare(self, names: Collection[str]) -> None:
+        """Bring derived tables up to date before queries read them; those in Parquet always are."""
+
+    def interrupt(self) -> None:
+        """Interrupt `prepare` in another thread."""
+
+    def in_memory(self, queries: Iterable[str]) -> dict[str, pa.Table]:
+        """Return the tables in memory that queries name, by name."""
+        return {}
 
     def opened(self) -> list[str]:
         """Return the paths of all files that queries so far read."""

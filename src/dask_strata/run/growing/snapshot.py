@@ -1,0 +1,162 @@
+"""Snapshots: a large run that is not finalised is finalised in the cache folder, as far as it is.
+
+A snapshot is a run folder of its own, in the cache folder of the user. The run is not changed. A
+snapshot is used for the same segments only: they must begin with the bytes that it has the rows of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from dask_strata.config import read_settings
+from dask_strata.errors import InterruptedQueryError, StrataError
+from dask_strata.run.derived import STORED, versions
+from dask_strata.run.finalise import derive_all
+from dask_strata.store.compact import write_snapshot
+from dask_strata.store.copies.mirror import cache_folder, remove_old_copies
+from dask_strata.store.index import Index, read_index
+from dask_strata.store.manifest import PARQUET, SEGMENTS, SUFFIX, Manifest
+from dask_strata.store.reader import parts_fingerprint
+from dask_strata.store.safe_files import entries, is_folder, open_inside, read_inside
+
+#: Bytes in segments from which a run has a snapshot: smaller ones are read in less than a second.
+SMALLEST_BYTES = 4 << 20
+
+#: A snapshot is replaced when the segments have grown by this share of the bytes that it has.
+_GROWTH = 0.25
+
+_FACTS = "snapshot.json"
+_FACTS_BYTES = 16 << 20
+_BLOCK = 1 << 20
+
+
+def snapshot_of(run: Path, growth: float = _GROWTH) -> Path | None:
+    """Return the folder of a snapshot of a run; make one if the run is large and has none.
+
+    Parameters
+    ----------
+    run : Path
+        The run's folder.
+    growth : float, optional
+        Make a new one if the segments have grown by more than this share since.
+
+    Returns
+    -------
+    Path or None
+        None if the run is small, finalised or damaged, or if the cache folder cannot be written.
+    """
+    try:
+        manifest = Manifest.read(run)
+        size = _segment_bytes(run)
+        if size < SMALLEST_BYTES or manifest.imported_from is not None:
+            return None
+        home = cache_folder() / f"{manifest.run_id}-{_digest(str(run.absolute()))}"
+        found = _usable(run, home, manifest.run_id)
+        if found is not None:
+            folder, covered = found
+            if size - covered <= max(SMALLEST_BYTES, growth * covered):
+                return folder
+        return _made(run, home)
+    except InterruptedQueryError:
+        raise
+    except (OSError, ValueError, StrataError):
+        return None  # the run is read in memory, and damage is reported by what reads it
+
+
+def _segment_bytes(run: Path) -> int:
+    """Return the bytes in segments that the run's own Parquet does not have."""
+    size = 0
+    with suppress(OSError), os.scandir(run / SEGMENTS) as found:
+        size = sum(entry.stat(follow_symlinks=False).st_size for entry in found)
+    known = 0
+    with suppress(OSError, ValueError):
+        index = read_index(run, PARQUET)
+        known = sum(s.size for s in index.segments if s.path.is_file())
+    return size - known
+
+
+def _usable(run: Path, home: Path, run_id: str) -> tuple[Path, int] | None:
+    """Return the snapshot that has most, and the bytes in segments that it has."""
+    best = None
+    for name in _names(home):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            index = read_index(home / name, PARQUET)
+            facts = json.loads(read_inside(home, name, _FACTS, limit=_FACTS_BYTES))
+            covered = sum(segment.size for segment in index.segments)
+            current = {n: d.version for n, d in index.derived.items()}
+            if index.foreign(run_id) or current != {n: versions()[n] for n in STORED}:
+                continue
+            if facts["parts"] != repr(parts_fingerprint(run)) or (best and best[1] >= covered):
+                continue
+            if facts["checksums"] == _checksums(run, index):
+                best = home / name, covered
+    return best
+
+
+def _names(home: Path) -> list[str]:
+    with suppress(OSError):
+        return [e.name for e in os.scandir(home) if is_folder(home / e.name / PARQUET)]
+    return []
+
+
+def _made(run: Path, home: Path) -> Path | None:
+    """Make a snapshot, and remove those before the last one."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = home / f".{secrets.token_hex(4)}"
+    try:
+        new.mkdir(mode=0o700)
+        parts = repr(parts_fingerprint(run))
+        manifest = Manifest.read(run)
+        replace(manifest).write(new)
+        if not write_snapshot(run, new, derive_all):
+            return None
+        index = read_index(new, PARQUET)
+        if index.derived.keys() != STORED:
+            return None
+        facts = {"parts": parts, "checksums": _checksums(run, index)}
+        (new / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        target = home / f"snapshot-{secrets.token_hex(4)}"
+        older = sorted(_names(home), key=lambda name: (home / name).stat().st_mtime)
+        new.rename(target)
+        (home / f".{target.name}.lock").touch()
+        for name in older[:-1]:
+            shutil.rmtree(home / name, ignore_errors=True)
+            (home / f".{name}.lock").unlink(missing_ok=True)
+        remove_old_copies(cache_folder(), read_settings().cache_size)
+        return target
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _checksums(run: Path, index: Index) -> Mapping[str, int]:
+    """Return the checksums of the bytes of segments that an index has the rows of."""
+    present = {name for name, _ in entries(run, SEGMENTS)}
+    found = {}
+    for segment in index.segments:
+        name = f"{segment.process}{SUFFIX}"
+        if name in present:
+            with open_inside(run, SEGMENTS, name) as file:
+                found[segment.process] = _checksum(file, segment.size)
+    return found
+
+
+def _checksum(file: BinaryIO, size: int) -> int:
+    crc = 0
+    while size > 0 and (block := file.read(min(size, _BLOCK))):
+        crc = zlib.crc32(block, crc)
+        size -= len(block)
+    return crc if not size else -1
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
