@@ -21,7 +21,7 @@ from reading import SUMS
 from thousand import TASKS_PER_FRAME, Writer, address, process_row, scheduler_frame, worker_frame
 
 from dask_strata import open_run
-from dask_strata.analysis.summary import summarize
+from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.run import Run
 from dask_strata.store.manifest import SEGMENTS, Manifest
 from dask_strata.store.segments.frames import Batch
@@ -74,7 +74,7 @@ def look(run: Run) -> dict[str, float]:
     print(f"  {answer}", flush=True)
     began = cpu()
     run.refresh()
-    summary = summarize(run)
+    summary = summary_of(run)
     found["summary"] = cpu() - began
     print(f"  {summary.n_tasks:,} tasks; CPU seconds: {found}", flush=True)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -32,6 +33,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No deadline: on a loaded machine any example may take long.
 hypothesis.settings.register_profile("strata", deadline=None)
 hypothesis.settings.load_profile("strata")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder for each test, that of its commands and clusters, too."""
+    folder = tmp_path_factory.getbasetemp() / f"cache-{secrets.token_hex(4)}"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder / "dask-strata" / "runs"
 
 
 def wait_until(

@@ -5,21 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import dask
-import dask.dataframe
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, Event, LocalCluster
 
-import dask_strata
 from dask_strata import open_run
 from dask_strata.analysis.story import story
 from dask_strata.errors import QueryError, StrataError
@@ -29,99 +22,15 @@ from dask_strata.run.finalise import finalise, stages
 from dask_strata.schema import RECORDED
 from dask_strata.store.compact import compact
 from dask_strata.store.key_texts import has_buckets
-from tests.conftest import wait_until
+from tests.support.eventful import record_eventful
 from tests.support.finalised import differences, plain
 from tests.support.synthetic import small_run
-
-
-def fails_first(flag: str) -> str:
-    """Fail once, then return."""
-    path = Path(flag)
-    if not path.exists():
-        path.write_text("failed")
-        raise RuntimeError("the first attempt fails")
-    return path.read_text()
-
-
-def opens(path: str) -> int:
-    """Read a file, and report a metric."""
-    dask_strata.count("files", 1)
-    with open(path, "rb") as file:  # noqa: PTH123  what tasks do
-        return len(file.read())
-
-
-def wait_for(name: str) -> str:
-    """Wait for an event."""
-    Event(name).wait(timeout="60s")
-    return name
-
-
-def plus(x: Any, y: Any) -> Any:
-    """Return the sum."""
-    return x + y
-
-
-def work(client: Client, cluster: LocalCluster, folder: Path) -> None:
-    """Retries, failures, files, a shuffle, a lost worker, released and repeated keys."""
-    path = folder / "data"
-    path.write_bytes(b"0" * 1000)
-    sums = client.map(plus, range(40), range(40), key=[("plus", i) for i in range(40)])
-    total = client.submit(sum, sums, key="total")
-    retried = client.submit(fails_first, str(folder / "flag"), retries=2, key="retried")
-    failed = client.submit(fails_first, str(folder / "none" / "x"), key="failed")
-    read = client.map(opens, [str(path)] * 5, pure=False)
-    scattered = client.scatter({"a": 1, "b": 2})
-    assert total.result() == sum(2 * i for i in range(40))
-    assert retried.result() == "failed"
-    assert failed.exception() is not None
-    assert client.gather(read) == [1000] * 5
-    client.replicate([scattered["a"]])
-    for _ in range(2):  # a key that was forgotten is submitted again
-        again = client.submit(plus, 1, 2, key="again")
-        assert again.result() == 3
-        again.release()
-        wait_until(lambda: "again" not in cluster.scheduler.tasks, what="the end of the key again")
-    frame = pd.DataFrame({"x": range(200), "y": [i % 7 for i in range(200)]})
-    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
-        shuffled = dask.dataframe.from_pandas(frame, npartitions=5).shuffle("y")
-        assert len(shuffled.compute()) == 200
-    waiting = client.submit(wait_for, "go", key="waiting")
-    wait_until(lambda: waiting.key in processing(cluster), what="a task under way")
-    worker = processing(cluster)[waiting.key]
-    os.kill(cluster.workers[worker].pid, signal.SIGKILL)  # its results are computed again
-    wait_until(
-        lambda: (
-            processing(cluster).get(waiting.key) not in {None, worker}
-            or len(cluster.scheduler.workers) == 2
-        ),
-        what="another worker",
-    )
-    Event("go").set()
-    assert waiting.result() == "go"
-    assert client.submit(sum, sums, key="total-2").result() == total.result()
-
-
-def processing(cluster: LocalCluster) -> dict[Any, Any]:
-    """Return the name of the worker that each task is processed by."""
-    return {
-        key: ts.processing_on.name
-        for key, ts in cluster.scheduler.tasks.items()
-        if ts.processing_on is not None
-    }
 
 
 @pytest.fixture(scope="module")
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recorded run with much that happens; as segments."""
-    runs = tmp_path_factory.mktemp("eventful")
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-        dask_strata.record(runs, client=client) as run,
-    ):
-        work(client, cluster, tmp_path_factory.mktemp("work"))
-    # Nannies that close with their cluster write last rows: the copy is of one state.
-    return Path(shutil.copytree(run.path, runs / "copy"))
+    return record_eventful(tmp_path_factory.mktemp("eventful"))
 
 
 @pytest.fixture

@@ -6,11 +6,9 @@ import random
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
-
 from dask_strata.run import Run
 from dask_strata.run.derived import STORED
-from dask_strata.schema import DERIVED, RECORDED, TABLES
+from dask_strata.schema import DERIVED, TABLES
 from dask_strata.store.manifest import SEGMENTS, SUFFIX
 from dask_strata.store.segments.decode import unpack
 from dask_strata.store.segments.frames import FRAME_OVERHEAD, Encoder, payloads
@@ -63,10 +61,9 @@ def contents(run: Run) -> dict[str, list[str]]:
     found = {name: plain(run[name].to_arrow()) for name in TABLES}
     for name in INTERNAL:
         rows = run.arrow(f"from {name}")
-        keys = [c for c in rows.column_names if c in {"_key", "_row"}]
-        if "_key" in keys:
-            query = f"select k.key as _k, t.* exclude (_key) from {name} t left join _keys k using (_key)"
-            rows = run.arrow(query)
+        if "_key" in rows.column_names:
+            texts = f"select k.key as _k, t.* exclude (_key) from {name} t "
+            rows = run.arrow(texts + "left join _keys k using (_key)")
         found[name] = plain(rows.drop_columns([c for c in ("_row",) if c in rows.column_names]))
     return found
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse, breakdown, prefixes
 from dask_strata.analysis.check.check import Check, check
@@ -36,6 +36,25 @@ class InputOutput:
     other_write_bytes: int | None
     unattributed_read_bytes: int | None
     unattributed_write_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """The part of a run that grows that its times and insights are about.
+
+    Attributes
+    ----------
+    start : datetime or None
+        First moment of the run.
+    duration_seconds : float
+        Seconds from there to the last moment of this part.
+    n_tasks : int
+        Number of its tasks.
+    """
+
+    start: datetime | None
+    duration_seconds: float
+    n_tasks: int
 
 
 @dataclass(frozen=True)
@@ -78,6 +97,8 @@ class Summary:
     client: str | None = None
     #: Id of the client that the reader selected; the run itself may have those of all clients.
     selected_client: str | None = None
+    #: The part of the run that times and insights are about; None if that is the whole.
+    analysed: Analysed | None = None
 
     @property
     def overhead(self) -> float | None:
@@ -101,6 +122,43 @@ def summarize(
     states : ThreadStates, optional
         The states of its threads, if they are already computed.
     """
+    path = critical_path(run) if path is None else path
+    states = thread_states(run) if states is None else states
+    used = prefixes(run)
+    return Summary(
+        **_facts(run),
+        breakdown=breakdown(run, states),
+        prefixes=used,
+        files=input_output(run),
+        moved=moved(run),
+        insights=insights(run, used, path, states),
+        path_seconds=path.seconds,
+        makespan_seconds=path.makespan_seconds,
+        profile=summarize_profile(run),
+        io=summarize_io(run, files=False),
+        jobs=summarize_jobs(run),
+    )
+
+
+def summarize_further(run: Run, earlier: Summary) -> Summary:
+    """Return a summary of a run that grows: facts of now, times and insights of an earlier one.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    earlier : Summary
+        Its summary a little earlier.
+    """
+    facts = _facts(run)
+    moment = earlier.analysed
+    if moment is None:
+        moment = Analysed(earlier.start, earlier.duration_seconds, earlier.n_tasks)
+    return replace(earlier, **facts, analysed=moment)
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """Return the fields of a summary that are computed fast, also of a large run."""
     facts = run.rows("select * from _bounds")[0]
     counts = run.rows("""
         select count(*) as n, count(state) > 0 or count(*) = 0 as known,
@@ -125,45 +183,32 @@ def summarize(
             where role in ('scheduler', 'worker') group by process
         )
     """)[0]
-    path = critical_path(run) if path is None else path
-    states = thread_states(run) if states is None else states
-    spent, used, failed = breakdown(run, states), prefixes(run), failures(run)
-    return Summary(
-        name=run.name,
-        run_id=run.manifest.run_id,
-        path=run.location,
-        state=run.state,
-        start=facts["first"],
-        duration_seconds=facts["seconds"] or 0.0,
-        active_seconds=counts["active"],
-        n_tasks=counts["n"],
-        n_finished_before=counts["before"],
-        n_erred=counts["erred"],
-        n_unfinished=counts["unfinished"],
-        n_submissions=len(run["submissions"]),
-        n_workers=workers["n"],
-        n_threads=workers["threads"],
-        n_hosts=workers["hosts"],
-        breakdown=spent,
-        prefixes=used,
-        files=input_output(run),
-        moved=moved(run),
-        failures=failed,
-        insights=insights(run, used, path, states),
-        path_seconds=path.seconds,
-        makespan_seconds=path.makespan_seconds,
-        check=check(run),
-        profile=summarize_profile(run),
-        recorder_cpu_seconds=float(cost["own"]),
-        process_cpu_seconds=float(cost["whole"]),
-        exit_status=_exit_status(run),
-        segment_bytes=run.segment_bytes,
-        io=summarize_io(run, files=False),
-        jobs=summarize_jobs(run),
-        absent_workers=absent_workers(run),
-        client=_client(run),
-        selected_client=run.client,
-    )
+    return {
+        "name": run.name,
+        "run_id": run.manifest.run_id,
+        "path": run.location,
+        "state": run.state,
+        "start": facts["first"],
+        "duration_seconds": facts["seconds"] or 0.0,
+        "active_seconds": counts["active"],
+        "n_tasks": counts["n"],
+        "n_finished_before": counts["before"],
+        "n_erred": counts["erred"],
+        "n_unfinished": counts["unfinished"],
+        "n_submissions": len(run["submissions"]),
+        "n_workers": workers["n"],
+        "n_threads": workers["threads"],
+        "n_hosts": workers["hosts"],
+        "failures": failures(run),
+        "check": check(run),
+        "recorder_cpu_seconds": float(cost["own"]),
+        "process_cpu_seconds": float(cost["whole"]),
+        "exit_status": _exit_status(run),
+        "segment_bytes": run.segment_bytes,
+        "absent_workers": absent_workers(run),
+        "client": _client(run),
+        "selected_client": run.client,
+    }
 
 
 def _client(run: Run) -> str | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.text import Text
 
-from dask_strata.analysis.summary import Summary, summarize
+from dask_strata.analysis.overview.stored import summary_of
+from dask_strata.analysis.summary import Summary
 from dask_strata.report.summary import headline, print_summary
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def follow(run: Run, out: Console) -> None:
     out : Console
         The console.
     """
-    summary = summarize(run)
+    summary = summary_of(run)
     if not out.is_terminal:
         while summary.state == "recording":
             out.print(headline(summary), soft_wrap=True)
@@ -61,4 +62,4 @@ def _next(run: Run) -> Summary:
     """Return the next summary, after new rows or the end of the recording."""
     while not run.refresh() and run.state == "recording":
         time.sleep(_EVERY_SECONDS)
-    return summarize(run)
+    return summary_of(run)

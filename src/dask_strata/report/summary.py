@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table as RichTable
@@ -15,7 +15,7 @@ from rich.text import Text
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse
 from dask_strata.analysis.check import MISSING, WHOLE, WHOLE_FOR_TASKS
 from dask_strata.analysis.insights import Insight
-from dask_strata.analysis.summary import InputOutput, Summary
+from dask_strata.analysis.summary import Analysed, InputOutput, Summary
 from dask_strata.report.io import io_lines, moved_sentence
 from dask_strata.report.profile import profile_lines
 from dask_strata.report.words import count, duration, number, percent, size, visible
@@ -127,6 +127,8 @@ def print_summary(s: Summary, out: Console) -> None:
         soft_wrap=True,
     )
     out.print(headline(s))
+    if s.analysed is not None:
+        out.print(Text(_analysed(s.analysed), style="dim"), soft_wrap=True)
     _print_jobs(s, out)
     if s.client:
         shown = f"tasks of the client {visible(s.client)}, and all that they depend on"
@@ -151,6 +153,15 @@ def print_summary(s: Summary, out: Console) -> None:
     out.print()
     out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def _analysed(part: Analysed) -> str:
+    """Return which part of a run that grows its times and insights are about."""
+    until = ""
+    if part.start is not None:
+        moment = part.start + timedelta(seconds=part.duration_seconds)
+        until = f", until {moment:%H:%M:%S} UTC"
+    return f"times and insights are those of the first {count(part.n_tasks, 'task')}{until}"
 
 
 def _print_jobs(s: Summary, out: Console) -> None:

@@ -25,7 +25,7 @@ from dask_strata.run.derived import STORED, definitions, with_dependencies
 from dask_strata.run.duckdb_session import UnreadableError, connect, execute, fetch_read_only
 from dask_strata.run.finalise import derive_all
 from dask_strata.run.growing.growth import Growth
-from dask_strata.run.growing.snapshot import SMALLEST_BYTES, snapshot_of
+from dask_strata.run.growing.snapshot import SMALLEST_BYTES, segment_bytes, snapshot_of
 from dask_strata.run.growing.views import GrowingViews
 from dask_strata.run.key_ids import KEYS_TABLE
 from dask_strata.run.own_tasks import OTHERS_TABLE, OWN, SHARED, TRANSITIONS, OwnKeys
@@ -213,24 +213,30 @@ class Run:
 
     @property
     def _views(self) -> ParquetViews | None:
-        """Views of the Parquet of a finalised run whose rows are all there; otherwise None."""
-        if self._parquet is None and self.client is None and not self._in_memory:
-            part = self.record.tables.finalised()
-            if part is not None:
-                offsets = self.clock_offsets_ns if self.align else {}
-                only_own = self.manifest.only_client is not None
-                self._parquet = ParquetViews(part, offsets, only_own=only_own)
-                if self.align and (kept := cached(part)):
-                    self._parquet.use(kept)
-            elif (part := self.record.tables.growing()) is not None:
-                self._parquet = self._grown(part)
+        """Views of a finalised run whose rows are all there, or of one that grows; or None."""
+        if self.client is not None or self._in_memory:
+            return None
+        if self._parquet is None:
+            try:
+                self._parquet = self._made_views()
+            except (StrataError, duckdb.Error, *READ_ERRORS):
+                if self._record is None or self._record.snapshot is None:
+                    raise
+                self._read_into_memory()  # the snapshot may have been removed meanwhile
         return self._parquet
 
-    def _grown(self, part: Part) -> ParquetViews | None:
-        """Return views of a finalised part and of newer rows; None if they cannot be joined."""
+    def _made_views(self) -> ParquetViews | None:
         tables = self.record.tables
+        only_own = self.manifest.only_client is not None
+        if (part := tables.finalised()) is not None:
+            offsets = self.clock_offsets_ns if self.align else {}
+            views = ParquetViews(part, offsets, only_own=only_own)
+            if self.align and (kept := cached(part)):
+                views.use(kept)
+            return views
+        if (part := tables.growing()) is None:
+            return None
         if self._growth is None:
-            only_own = self.manifest.only_client is not None
             self._growth = Growth(part, tables, only_own=only_own)
             self._offsets = None  # those of the finalised part do not change while it is used
             self._ready.clear()
@@ -277,6 +283,17 @@ class Run:
         """Discard all tables if the run was still being recorded and the record has changed."""
         if self._record is not None and self.state == "recording":
             self.refresh()
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether the run is being recorded; its segments are read if it is large."""
+        large = self._record is not None or segment_bytes(self.path) >= SMALLEST_BYTES
+        return large and self.state == "recording"
+
+    @property
+    def snapshot(self) -> Path | None:
+        """Folder of the snapshot that the record is read from; None if there is none."""
+        return self.record.snapshot
 
     @property
     def is_read(self) -> bool:
@@ -505,7 +522,7 @@ class Run:
         except InterruptedQueryError:
             raise
         except (StrataError, duckdb.Error, *READ_ERRORS):
-            if self._views is None:
+            if self._in_memory or self._views is None:
                 raise
         self._read_into_memory()
         return self._workspace_for(query).fetch(query, list(parameters))

@@ -89,6 +89,8 @@ class Record:
         Reason why a table that is read on demand is empty although it has rows.
     parts : tuple
         `parts_fingerprint` of the folder when it was read.
+    snapshot : Path or None
+        Folder whose Parquet was read in place of the run's own.
     """
 
     manifest: Manifest
@@ -102,6 +104,7 @@ class Record:
     unusable: dict[str, int] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     parts: tuple[Any, ...] = ()
+    snapshot: Path | None = None
 
     @property
     def imported(self) -> bool:
@@ -233,6 +236,7 @@ def read_record(
         unusable=unusable_on_demand,
         failed=failed,
         parts=parts_then,
+        snapshot=snapshot,
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dask_strata.analysis.breakdown import KINDS, PREFIX_KINDS
 from dask_strata.analysis.jobs.absent_workers import CAUSES
 from dask_strata.analysis.overview.comparable import Comparable, compute_comparable
+from dask_strata.analysis.overview.growing import summary_of_growing
 from dask_strata.analysis.overview.row import ENDED, PART, RunRow, compute_row
 from dask_strata.analysis.summary import Summary, summarize
 from dask_strata.errors import InterruptedQueryError, StrataError
@@ -81,6 +82,8 @@ def summary_of(run: Run) -> Summary:
     """
     if not _is_whole_run(run):
         return summarize(run)
+    if run.is_growing:
+        return summary_of_growing(run)
     files = list_files(run.path)
     stored = read_summary(files, verify=True)
     summary = None if stored is None else _summary_in(stored)

@@ -7,9 +7,9 @@ belongs to the attempts on its worker at that time, though its row arrives later
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,6 +19,8 @@ from dask_strata.run.growing.rows import NEW, NewRows
 from dask_strata.store.key_texts import ROW
 
 if TYPE_CHECKING:
+    import duckdb
+
     from dask_strata.run.growing.views import GrowingViews
 
 #: Executions are matched with attempts that began up to this time before or after, in ns.
@@ -30,9 +32,15 @@ _MOMENTS = {
     "worker_events": ("epoch_ns(time)", "action = 'remove'"),
     "worker_transitions": (
         "epoch_ns(time)",
-        "finish_state in ('fetch', 'flight', 'constrained') "
-        "or start_state in ('fetch', 'flight', 'constrained')",
+        "list_has_any([start_state, finish_state], ['fetch', 'flight', 'constrained'])",
     ),
+}
+
+#: Rows that show which results a worker held, as in the table of replicas. Those of other workers
+#: are known by the scheduler's transitions.
+_REPORTS = {
+    "worker_transitions": "(finish_state = 'memory') <> (start_state = 'memory')",
+    "worker_log": "event = 'held-at-start'",
 }
 
 _Ints = npt.NDArray[np.int64]
@@ -77,6 +85,8 @@ class Changes:
         running = "select null::int as key_id where false"
         if views.in_parquet("attempts"):
             running = f"{self._attempts('key_id')} where outcome = 'running'"
+        #: Workers whose transitions are on record.
+        self._reporting = self._reporting_workers({name: views.scan(name) for name in _REPORTS})
         execute(connection, f"create table {self._OPEN} as select distinct key_id from ({running})")
 
     def begin_look(self) -> None:
@@ -156,6 +166,12 @@ class Changes:
                 f"{self._attempts(key)} where worker in "
                 f"(select address from {begun} where start is not null)"
             )
+        first = self._reporting_workers({name: self._rows(name) for name in _REPORTS})
+        first -= self._reporting
+        if first:
+            self._reporting |= first
+            listed = ", ".join("'" + worker.replace("'", "''") + "'" for worker in first)
+            found.append(f"{self._attempts(key)} where worker in ({listed})")
         removed = self._rows("worker_events")
         if removed is not None and self._views.in_parquet("replicas"):
             replicas = self._views.scan("replicas")
@@ -164,6 +180,15 @@ class Changes:
                 f"(select worker from {removed} where action = 'remove')"
             )
         return found
+
+    def _reporting_workers(self, rows: Mapping[str, str | None]) -> set[str]:
+        """Return the workers whose rows show which results they held."""
+        found: set[str] = set()
+        for name, source in rows.items():
+            if source is not None and self._views.has_rows(name):
+                query = f"select distinct worker from {source} where {_REPORTS[name]}"
+                found |= set(fetch(self._connection, query)["worker"].to_pylist())
+        return found - {None}
 
     def _attempts(self, columns: str) -> str:
         # Attempts of keys that have changed since they were computed are known to have changed.

@@ -7,8 +7,8 @@ Parquet does not have get the ids that follow.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,6 +18,9 @@ from dask_strata.schema import RECORDED
 from dask_strata.store.finalise.keys import DistinctKeys
 from dask_strata.store.finalise.spool import spooled_schema
 from dask_strata.store.key_texts import KEYS, ROW, has_buckets, id_name, key_columns
+
+if TYPE_CHECKING:
+    import duckdb
 
 _Ints = npt.NDArray[np.int64]
 
@@ -115,7 +118,7 @@ class NewRows:
         self._connection.register("_wanted", keys)
         old = fetch(
             self._connection,
-            f"select o._key, o.key, o.key_type from ({self._old_keys()}) o join _wanted w "  # noqa: S608
+            f"select o._key, o.key, o.key_type from ({self._old_keys()}) o join _wanted w "
             "on o.key = w.key and o.key_type is not distinct from w.key_type",
         ).to_pylist()
         self._connection.unregister("_wanted")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import duckdb
-
 from dask_strata.run.derived import Definition, definitions
 from dask_strata.run.duckdb_session import computing, execute, fetch
 from dask_strata.run.key_ids import KEYS_TABLE
@@ -19,10 +17,11 @@ from dask_strata.run.query_tables import mentions_keys
 from dask_strata.run.stored.views import OWN_KEYS, ParquetViews
 from dask_strata.run.workspace import stored_columns
 from dask_strata.schema import RECORDED
-from dask_strata.store.interruptible import interruptible
 from dask_strata.store.key_texts import KEYS, has_buckets
 
 if TYPE_CHECKING:
+    import duckdb
+
     from dask_strata.run.growing.views import GrowingViews
 
 #: Definition that numbers its rows: those that were there keep their numbers, new ones follow.
@@ -146,7 +145,7 @@ class KeySession(Session):
     ) -> None:
         super().__init__(views, connection)
         changes = views.changes
-        query = f"select key_id from {changes.CHANGED} where look > {since}"  # noqa: S608
+        query = f"select key_id from {changes.CHANGED} where look > {since}"
         self._make(_DIRTY, query)
         self._slice = _Slice(views, self._old_keys(), column)
         self._make(KEYS_TABLE, self._slice.keys())
@@ -156,7 +155,7 @@ class KeySession(Session):
 
     def _old_keys(self) -> str | None:
         """Return the changed keys that the Parquet has, as SQL; None if there are none."""
-        query = f"select key_id from {_DIRTY} where key_id in (from {self.views.changes.REPLACED})"  # noqa: S608
+        query = f"select key_id from {_DIRTY} where key_id in (from {self.views.changes.REPLACED})"
         ids = fetch(self.connection, query)["key_id"].to_pylist()
         if not ids:
             return None
@@ -171,7 +170,7 @@ class KeySession(Session):
         columns = stored_columns(self.connection, name)
         execute(self.connection, "begin")
         try:
-            rows = f'select {columns} from "{name}"'  # noqa: S608  own names
+            rows = f'select {columns} from "{name}"'
             execute(self.connection, f"create table if not exists {over} as from ({rows}) limit 0")
             execute(self.connection, f"delete from {over} where key_id in (from {_DIRTY})")
             execute(self.connection, f"insert into {over} by name {rows}")
@@ -214,23 +213,23 @@ class KeySession(Session):
     def _number(self) -> None:
         """Give new rows of the numbered table the numbers that follow those of the others."""
         old = (
-            f"select _row, number from {self.views.old(_NUMBERED)} where key_id in (from {_DIRTY})"  # noqa: S608
+            f"select _row, number from {self.views.old(_NUMBERED)} where key_id in (from {_DIRTY})"
         )
-        latest = f"select max(number) as n from {self.views.old(_NUMBERED)}"  # noqa: S608
+        latest = f"select max(number) as n from {self.views.old(_NUMBERED)}"
         if f"_over_{_NUMBERED}" in self._tables():
             over = f'"_over_{_NUMBERED}"'
-            old += f" union all by name select _row, number from {over}"  # noqa: S608
-            latest += f" union all by name select max(number) as n from {over}"  # noqa: S608
+            old += f" union all by name select _row, number from {over}"
+            latest += f" union all by name select max(number) as n from {over}"
         self._make(
             _NUMBERED,
             f"""
             with known as (from ({old}) where _row in (select _row from {_NUMBERED}))
             select m._row, m._key, coalesce(k.number, l.n + row_number() over (
                        partition by k.number is null order by m.number)) as number
-            from {_NUMBERED} m left join (select _row, max(number) as number from known group by 1) k
-                using (_row)
+            from {_NUMBERED} m
+            left join (select _row, max(number) as number from known group by 1) k using (_row)
             cross join (select coalesce(max(n), 0) as n from ({latest})) l
-            """,  # noqa: S608  own names
+            """,
         )
 
     def _tables(self) -> set[str]:

@@ -33,22 +33,20 @@ from dask_strata.store.safe_files import entries, is_folder, open_inside, read_i
 SMALLEST_BYTES = 4 << 20
 
 #: A snapshot is replaced when the segments have grown by this share of the bytes that it has.
-_GROWTH = 0.25
+GROWTH = 0.25
 
 _FACTS = "snapshot.json"
 _FACTS_BYTES = 16 << 20
 _BLOCK = 1 << 20
 
 
-def snapshot_of(run: Path, growth: float = _GROWTH) -> Path | None:
-    """Return the folder of a snapshot of a run; make one if the run is large and has none.
+def snapshot_of(run: Path) -> Path | None:
+    """Return the folder of a snapshot of a run; make one if the run is large and has no recent one.
 
     Parameters
     ----------
     run : Path
         The run's folder.
-    growth : float, optional
-        Make a new one if the segments have grown by more than this share since.
 
     Returns
     -------
@@ -57,14 +55,14 @@ def snapshot_of(run: Path, growth: float = _GROWTH) -> Path | None:
     """
     try:
         manifest = Manifest.read(run)
-        size = _segment_bytes(run)
+        size = segment_bytes(run)
         if size < SMALLEST_BYTES or manifest.imported_from is not None:
             return None
         home = cache_folder() / f"{manifest.run_id}-{_digest(str(run.absolute()))}"
         found = _usable(run, home, manifest.run_id)
         if found is not None:
             folder, covered = found
-            if size - covered <= max(SMALLEST_BYTES, growth * covered):
+            if size - covered <= max(SMALLEST_BYTES, GROWTH * covered):
                 return folder
         return _made(run, home)
     except InterruptedQueryError:
@@ -73,7 +71,7 @@ def snapshot_of(run: Path, growth: float = _GROWTH) -> Path | None:
         return None  # the run is read in memory, and damage is reported by what reads it
 
 
-def _segment_bytes(run: Path) -> int:
+def segment_bytes(run: Path) -> int:
     """Return the bytes in segments that the run's own Parquet does not have."""
     size = 0
     with suppress(OSError), os.scandir(run / SEGMENTS) as found:
@@ -105,7 +103,8 @@ def _usable(run: Path, home: Path, run_id: str) -> tuple[Path, int] | None:
 
 def _names(home: Path) -> list[str]:
     with suppress(OSError):
-        return [e.name for e in os.scandir(home) if is_folder(home / e.name / PARQUET)]
+        found = [e.name for e in os.scandir(home) if not e.name.startswith(".")]
+        return [name for name in found if is_folder(home / name / PARQUET)]
     return []
 
 

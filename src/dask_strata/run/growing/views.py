@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import duckdb
-import pyarrow as pa
 
 from dask_strata.run.derived import STORED, Definition, definitions, with_dependencies
 from dask_strata.run.duckdb_session import fetch
@@ -26,6 +26,9 @@ from dask_strata.run.workspace import Workspace
 from dask_strata.schema import RECORDED
 from dask_strata.store.key_texts import KEYS
 from dask_strata.store.parquet import Part
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Name of the rows of a derived table that replace those in the Parquet.
 OVER = "_over_"
@@ -122,10 +125,10 @@ class GrowingViews(ParquetViews):
     def scan(self, name: str, bucket: int | None = None) -> str:
         """Return what queries read a table from; of a derived one, as it was computed last."""
         if name == KEYS or name in RECORDED:
-            old = self.old(name) if name == KEYS or self.in_parquet(name) else None
+            old = self.old(name, bucket) if name == KEYS or self.in_parquet(name) else None
             new = f'"{NEW}{name}"' if name == KEYS or name in self._new.n else None
         else:
-            old = self.old(name) if self.in_parquet(name) else None
+            old = self.old(name, bucket) if self.in_parquet(name) else None
             new = f'"{OVER}{name}"' if name in self._fresh else None
             if new is not None and not is_by_key(name):
                 old = None
@@ -133,9 +136,9 @@ class GrowingViews(ParquetViews):
                 old = f'(from {old} p anti join "{self.changes.REPLACED}" using (key_id))'
         return f"({' union all by name '.join(f'from {each}' for each in (old, new) if each)})"
 
-    def old(self, name: str) -> str:
+    def old(self, name: str, bucket: int | None = None) -> str:
         """Return what queries read a table from that is in Parquet, without newer rows."""
-        return super().scan(name)
+        return super().scan(name, bucket)
 
     def n_rows(self, name: str) -> int:
         """Return the number of rows of a table."""
@@ -144,7 +147,7 @@ class GrowingViews(ParquetViews):
         if name in RECORDED:
             return (super().n_rows(name) if self.in_parquet(name) else 0) + self._new.n.get(name, 0)
         self.prepare([name])
-        count = f"select count(*) as n from {self.scan(name)}"  # noqa: S608  own names
+        count = f"select count(*) as n from {self.scan(name)}"
         return int(fetch(self._connection, count).to_pylist()[0]["n"])
 
     def in_memory(self, queries: Iterable[str]) -> dict[str, pa.Table]:

@@ -316,7 +316,7 @@ class ParquetViews:
     def interrupt(self) -> None:
         """Interrupt `prepare` in another thread."""
 
-    def in_memory(self, queries: Iterable[str]) -> dict[str, pa.Table]:
+    def in_memory(self, queries: Iterable[str]) -> dict[str, pa.Table]:  # noqa: ARG002
         """Return the tables in memory that queries name, by name."""
         return {}
 
