@@ -286,9 +286,8 @@ class Run:
 
     @property
     def is_growing(self) -> bool:
-        """Whether the run is being recorded; its segments are read if it is large."""
-        large = self._record is not None or segment_bytes(self.path) >= SMALLEST_BYTES
-        return large and self.state == "recording"
+        """Whether the run is being recorded; of a finalised run no file is read to find out."""
+        return segment_bytes(self.path) > 0 and self.state == "recording"
 
     @property
     def snapshot(self) -> Path | None:

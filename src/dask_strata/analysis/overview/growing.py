@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 GROWTH = 0.02
 
 #: Rows of transitions below which all is computed at each look.
-_FEW_ROWS = 100_000
+FEW_ROWS = 100_000
 
-_FILE = "summary-of-growing.json"
+#: File of the last whole summary, in the folder of the snapshot.
+FILE = "summary-of-growing.json"
 _FILE_BYTES = 16 << 20
 
 #: The last whole summary of a run in this process, with the number of rows then.
@@ -44,7 +45,7 @@ def summary_of_growing(run: Run) -> Summary:
     """
     rows = run.record.rows
     n = rows["scheduler_transitions"] + rows["worker_transitions"]
-    if n < _FEW_ROWS or run.client is not None or not run.align:
+    if n < FEW_ROWS or run.client is not None or not run.align:
         return summarize(run)
     known = _kept.get(run) or _read(run.snapshot)
     if known is not None and known[0] <= n <= known[0] * (1 + GROWTH):
@@ -60,7 +61,7 @@ def _read(folder: Path | None) -> tuple[int, Summary] | None:
     """Return the summary that another process kept beside a snapshot."""
     if folder is not None:
         with suppress(OSError, ValueError, TypeError, LookupError, RecursionError):
-            facts = json.loads(read_inside(folder, _FILE, limit=_FILE_BYTES))
+            facts = json.loads(read_inside(folder, FILE, limit=_FILE_BYTES))
             return int(facts["rows"]), from_json(Summary, facts["summary"])
     return None
 
@@ -73,6 +74,6 @@ def _write(folder: Path | None, rows: int, summary: Summary) -> None:
     try:
         with suppress(OSError, ValueError):
             new.write_text(json.dumps(facts), encoding="utf-8")
-            new.rename(folder / _FILE)
+            new.rename(folder / FILE)
     finally:
         new.unlink(missing_ok=True)
