@@ -201,15 +201,15 @@ class Settings:
         metadata=_setting(
             _text,
             default=None,
-            meaning="Folder for copies of runs that are read from a URL; by default "
-            "`dask-strata/runs` in the user's cache folder.",
+            meaning="Folder for copies of runs that are read from a URL, and for snapshots of large "
+            "runs that are not finalised; by default `dask-strata/runs` in the user's cache folder.",
         )
     )
     cache_size: int = field(
         metadata=_setting(
             _size,
             default="10 GiB",
-            meaning="Size of these copies, at most: those that were not used for longest are "
+            meaning="Size of these, at most: those that were not used for longest are "
             "removed, except those of the last hour.",
         )
     )
