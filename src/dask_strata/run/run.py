@@ -422,10 +422,13 @@ class Run:
         return microseconds(self.arrow(query, *parameters)).to_pylist()  # type: ignore[no-any-return]
 
     def rows_by_process(self, name: str) -> dict[str, int]:
-        """Return the number of rows of a recorded table by process; only one column is read."""
+        """Return the number of rows of a recorded table by process, also of other clients' tasks."""
         with self._lock:
             if self._views is not None and name != "processes":
-                counts = self.rows(f"select process, count(*) as n from {name} group by process")  # noqa: S608  a table
+                rows = f"select process from {name}"  # noqa: S608  a table
+                if name == TRANSITIONS and self._of_one_client:
+                    rows += f" union all select process from {OTHERS_TABLE}"  # noqa: S608  a table
+                counts = self.rows(f"select process, count(*) as n from ({rows}) group by process")  # noqa: S608
                 return {row["process"]: row["n"] for row in counts}
             found = pc.value_counts(self.record.tables.columns(name, ["process"])["process"])
         return {row["values"]: row["counts"] for row in found.to_pylist()}
