@@ -211,7 +211,8 @@ class Run:
             if part is not None:
                 offsets = self.clock_offsets_ns if self.align else {}
                 only_own = self.manifest.only_client is not None
-                self._parquet = ParquetViews(part, offsets, only_own=only_own)
+                imported = self.record.imported
+                self._parquet = ParquetViews(part, offsets, only_own=only_own, imported=imported)
                 if self.align and (kept := cached(part)):
                     self._parquet.use(kept)
         return self._parquet
@@ -247,7 +248,8 @@ class Run:
             return None
         if self._views is not None and self._views.part_with(name) is not part:
             return None  # a better definition's rows are elsewhere
-        return dask_frame(part, name, self.clock_offsets_ns if self.align else {}, npartitions)
+        offsets = self.clock_offsets_ns if self.align else {}
+        return dask_frame(part, name, offsets, npartitions, imported=self.record.imported)
 
     def _catch_up(self) -> None:
         """Discard all tables if the run was still being recorded and the record has changed."""
@@ -422,7 +424,7 @@ class Run:
         return microseconds(self.arrow(query, *parameters)).to_pylist()  # type: ignore[no-any-return]
 
     def rows_by_process(self, name: str) -> dict[str, int]:
-        """Return the number of rows of a recorded table by process, also of other clients' tasks."""
+        """Return the number of rows of a recorded table by process, of the tasks of all clients."""
         with self._lock:
             if self._views is not None and name != "processes":
                 rows = f"select process from {name}"  # noqa: S608  a table

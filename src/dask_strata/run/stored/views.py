@@ -54,6 +54,8 @@ class ParquetViews:
         Parquet with derived tables, whose own ones are used before those of the run.
     only_own : bool, optional
         Whether the run has the tasks of one client only; see `own_tasks`.
+    imported : bool, optional
+        Whether the run was imported; see `clock.align`.
     """
 
     def __init__(
@@ -63,9 +65,10 @@ class ParquetViews:
         derived: Part | None = None,
         *,
         only_own: bool = False,
+        imported: bool = False,
     ) -> None:
         self._part, self._offsets, self._derived = part, offsets_ns, derived
-        self._only_own = only_own
+        self._only_own, self._imported = only_own, imported
         #: The same tables with the rows of all clients' tasks.
         self._everything: ParquetViews | None = None
         self._names: dict[str, list[str]] = {}
@@ -161,7 +164,10 @@ class ParquetViews:
         if not self._part.rows.get(name):
             return self._without_rows(name)
         present = set(pq.read_schema(self.paths(name, 0)[0]).names)
-        shifted = bool(self._offsets) and any(c.kind == "time" for c in table.all_columns)
+        times = {c.name for c in table.all_columns if c.kind == "time"}
+        if self._imported:
+            times &= {"time"}
+        shifted = bool(self._offsets and times)
         columns, joins = [], []
         for column in table.all_columns:
             if column.kind == "key":
@@ -176,7 +182,7 @@ class ParquetViews:
                     ]
             elif column.name not in present:
                 columns.append(f'null::{_TYPES[column.kind]} as "{column.name}"')
-            elif shifted and column.kind == "time":
+            elif shifted and column.name in times:
                 columns.append(
                     f"case when o.ns is null then r.{column.name} else cast(make_timestamp_ns("
                     f"epoch_ns(r.{column.name}) + o.ns) as timestamptz_ns) end as {column.name}"
@@ -214,7 +220,9 @@ class ParquetViews:
         if not self._only_own or not self._part.rows.get(TRANSITIONS) or self._all_are_own():
             return f"from ({query}) limit 0"
         is_own = f"_key in (select key_id from {self._scan(OWN_KEYS)})"  # noqa: S608
-        self._everything = self._everything or ParquetViews(self._part, self._offsets)
+        self._everything = self._everything or ParquetViews(
+            self._part, self._offsets, imported=self._imported
+        )
         query = self._everything.recorded(TRANSITIONS, texts=True)
         return f"from ({query}) where _key is not null and not {is_own}"
 
