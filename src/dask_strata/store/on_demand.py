@@ -257,11 +257,10 @@ class Tables(Mapping[str, pa.Table]):
 
     def _error(self, name: str, reason: str) -> StrataError:
         origin = Manifest.read(self._run).imported_from
+        hint = "If the run was compacted meanwhile, open it again."
         return StrataError(
             f"The Parquet of {name} in {self._run} cannot be read: {reason}",
-            hint=f"Import it again from {origin}."
-            if origin
-            else "If the run was compacted meanwhile, open it again.",
+            hint=f"{hint} Otherwise import it again from {origin}." if origin else hint,
         )
 
     def _verify(self, name: str) -> list[Part]:
