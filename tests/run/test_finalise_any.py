@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.any_runs import AnyRun, any_runs
 from tests.support.finalised import finalised_differences
 
-#: Finalising a run takes a second or two.
+#: Finalising a run and computing its tables take some seconds.
 SLOW = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     print_blob=True,
@@ -39,7 +39,7 @@ def test_buckets_change_no_table(run: AnyRun, keys_per_bucket: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@settings(SLOW, max_examples=60)
+@settings(SLOW, max_examples=25)
 @given(any_runs(), st.integers(1, 6))
 def test_buckets_change_no_table_of_many_runs(run: AnyRun, keys_per_bucket: int) -> None:
     """The same with more runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from tests.support.synthetic import SECOND, T0, Process, new_run
 
 #: Keys of several prefixes, and keys that are equal in text but not in type.
 KEYS = [
-    wire_key(key) for key in ("a-1", "a-2", "b-1", ("a", 1), "('a', 1)", 7, "7", b"7", "sum-0a1b2c3d")
+    wire_key(key)
+    for key in ("a-1", "a-2", "b-1", ("a", 1), "('a', 1)", 7, "7", b"7", "sum-0a1b2c3d")
 ]
 WORKERS = ["tcp://w:1", "tcp://w:2"]
 CLIENTS = ["Client-a", "Client-b"]
@@ -61,7 +63,7 @@ def lives(draw: Any) -> Rows:
     ]
     walk = draw(st.sampled_from(walks))
     time, rows = draw(times), []
-    for start, finish in zip(walk, walk[1:], strict=False):
+    for start, finish in pairwise(walk):
         row: dict[str, Any] = {"time": time, "key": key, "start_state": start}
         row |= {"finish_state": finish, "stimulus_id": draw(stimuli)}
         if finish == "processing" or draw(st.booleans()):

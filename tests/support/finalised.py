@@ -54,7 +54,9 @@ def internal(run: Run, name: str) -> list[str]:
         return plain(run.arrow(f'select {", ".join(wanted)} from "{name}" t'))
     wanted.remove('t."_key"')
     wanted += ["k.key as text_of_key", "k.key_type as type_of_key"]
-    return plain(run.arrow(f'select {", ".join(wanted)} from "{name}" t left join _keys k using (_key)'))
+    return plain(
+        run.arrow(f'select {", ".join(wanted)} from "{name}" t left join _keys k using (_key)')
+    )
 
 
 def finalised_differences(run: Path, scratch: Path, keys_per_bucket: int) -> list[str]:

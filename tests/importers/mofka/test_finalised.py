@@ -10,9 +10,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dask
-import pandas as pd
 import pytest
 
 from dask_strata import open_run
@@ -29,6 +29,9 @@ from tests.support.coupler_files import T0, W2, life, write
 from tests.support.coupler_runs import COMMANDS, Y, example_files, import_folder, invoke, sent
 from tests.support.finalised import differences, plain
 from tests.support.shared_fixtures import shared_fixture
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @pytest.fixture
@@ -136,7 +139,10 @@ def test_the_import_finalises_and_commands_read_it(folder: Path, tmp_path: Path)
         found, expected = (invoke(command, path, *rest) for path in (run.path, plain_run))
         assert found.exit_code == expected.exit_code == 0, (command, found.output)
         shown = found.output.replace(str(run.path), "RUN")
-        assert shown.splitlines()[2:] == expected.output.replace(str(plain_run), "RUN").splitlines()[2:]
+        assert (
+            shown.splitlines()[2:]
+            == expected.output.replace(str(plain_run), "RUN").splitlines()[2:]
+        )
     assert "imported" in invoke("list", tmp_path / "runs").output
     assert "Already compact" in invoke("compact", run.path).output
     assert "of imported Parquet, now" in invoke("compact", plain_run).output
