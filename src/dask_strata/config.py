@@ -201,8 +201,9 @@ class Settings:
         metadata=_setting(
             _text,
             default=None,
-            meaning="Folder for copies of runs that are read from a URL, and for snapshots of large "
-            "runs that are not finalised; by default `dask-strata/runs` in the user's cache folder.",
+            meaning="Folder for copies of runs that are read from a URL, and for snapshots of "
+            "large runs that are not finalised; by default `dask-strata/runs` in the user's cache "
+            "folder.",
         )
     )
     cache_size: int = field(

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 
 import pytest
 
+from dask_strata.store.manifest import find_runs
 from tests.chaos.plan import KINDS, plan
 from tests.chaos.trial import impossible, run_trial
+from tests.support.finalised import finalised_differences
 
 pytestmark = pytest.mark.long
 
@@ -20,6 +23,9 @@ SEEDS = (6019, 3520, 30636, 90)
 
 #: Other tests on the machine may delay any thread; the benchmark allows 0.4 s.
 SLACK_SECONDS = 3.0
+
+#: Of the finalised copy of each record.
+KEYS_PER_BUCKET = 100
 
 
 def test_every_kind_of_fault_is_injected() -> None:
@@ -32,8 +38,16 @@ def test_every_kind_of_fault_is_injected() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_record_survives(seed: int, tmp_path: Path) -> None:
-    """After the faults of a seed, the workflow is unharmed and the record complete and correct."""
+    """After the faults of a seed, the workflow is unharmed and the record complete and correct.
+
+    Finalising the record changes none of its tables.
+    """
     result = run_trial(plan(seed), tmp_path / "trial", slack_seconds=SLACK_SECONDS)
     if not result.injected:
         pytest.skip(f"NOT TESTED: this machine permits none of {plan(seed)}")
     assert not result.problems, f"python benchmarks/chaos.py --replay {seed}: {result}"
+    runs = find_runs(tmp_path / "trial" / "runs")
+    assert runs
+    for number, run in enumerate(runs):
+        copy = Path(shutil.copytree(run, tmp_path / f"copy-{number}" / "run"))
+        assert finalised_differences(copy, copy.parent, KEYS_PER_BUCKET) == [], run

@@ -16,6 +16,7 @@ import yaml
 
 from dask_strata import Run
 from tests.conftest import assert_whole, rows, runs_in, wait_until
+from tests.support.finalised import finalised_differences
 from tests.support.processes import terminate
 
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -53,6 +54,15 @@ def test_on_a_cluster_of_its_own(strata: Strata, runs: Path, tmp_path: Path) -> 
     calls = rows(run, "select sum(ncall) as n from functions where name = 'save_labels'")
     assert calls == [{"n": 4}]
     assert not (tmp_path / "reports" / "runs").exists()
+
+
+@pytest.mark.long
+def test_its_finalised_tables_are_equal(strata: Strata, runs: Path, tmp_path: Path) -> None:
+    """Finalising the run of the example changes none of its tables, in whatever buckets."""
+    strata("record", "--no-compact", "-o", runs, APP, "--mode", "localcluster", *SMALL, check=True)
+    (run,) = runs_in(runs)
+    for keys_per_bucket in (1 << 18, 20):
+        assert finalised_differences(run.path, tmp_path, keys_per_bucket) == []
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,9 +23,10 @@ from dask_strata.run.finalise import finalise, stages
 from dask_strata.schema import RECORDED
 from dask_strata.store.compact import compact
 from dask_strata.store.key_texts import has_buckets
+from dask_strata.store.manifest import Manifest
 from tests.support.eventful import record_eventful
 from tests.support.finalised import differences, plain
-from tests.support.synthetic import small_run
+from tests.support.synthetic import T0, Process, life, new_run, small_run
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def test_finalised_tables_are_equal(eventful: Path, copy: Path, keys_per_bucket:
     finalise(copy, keys_per_bucket=keys_per_bucket)
     assert differences(copy, eventful) == []
     now, then = open_run(copy), open_run(eventful)
-    assert now.check().ok == then.check().ok
+    assert now.check().findings == then.check().findings
     for query in (
         "select prefix, count(*) as n, sum(nbytes) as b from tasks group by 1 order by 1",
         "select key, key_type, time from scheduler_transitions where key = 'again' order by seq",
@@ -55,6 +57,27 @@ def test_finalised_tables_are_equal(eventful: Path, copy: Path, keys_per_bucket:
     ):
         assert plain(now.sql(query).to_arrow()) == plain(then.sql(query).to_arrow()), query
     assert story(now.task(("plus", 3))) == story(then.task(("plus", 3)))
+
+
+@pytest.mark.parametrize("keys_per_bucket", [1 << 18, 1])
+def test_transitions_of_other_clients_count(tmp_path: Path, keys_per_bucket: int) -> None:
+    """Dask's counter of a worker includes them, and so does the check of a finalised run."""
+    folder = new_run(tmp_path / "r")
+    replace(Manifest.read(folder), only_client="Client-a").write(folder)
+    scheduler = Process(folder, "scheduler-1")
+    scheduler.write("scheduler_transitions", life("own", 1, 2, "tcp://w:1"))
+    scheduler.end()
+    worker = Process(folder, "worker-1", address="tcp://w:1")
+    worker.write("worker_transitions", [{"time": T0, "key": key} for key in ("own", "b", None)])
+    count = {"time": T0, "name": "worker.transitions", "value": 3, "final": True}
+    worker.write("counters", [count])
+    worker.end()
+    then = open_run(Path(shutil.copytree(folder, tmp_path / "segments")))
+    finalise(folder, keys_per_bucket=keys_per_bucket)
+    now = open_run(folder)
+    assert len(now.worker_transitions.to_arrow()) == 2
+    assert now.check().findings == then.check().findings
+    assert not any("too many" in f.text or "missing" in f.text for f in now.check().findings)
 
 
 def test_a_finalised_run_reads_only_what_a_query_needs(copy: Path) -> None:
@@ -71,8 +94,6 @@ def test_a_finalised_run_reads_only_what_a_query_needs(copy: Path) -> None:
 
 def test_a_grown_run_has_all_rows(tmp_path: Path) -> None:
     """Rows after finalising are in all tables, and in the Parquet after the next time."""
-    from tests.support.synthetic import Process, life, new_run
-
     folder = new_run(tmp_path / "r")
     process = Process(folder, "scheduler-1")
     process.write("scheduler_transitions", life("a", 1, 2, "tcp://w:1"))
@@ -174,8 +195,6 @@ def test_tables_by_key_have_keys(name: str) -> None:
 
 def test_early_outcomes_are_mended_on_reading(tmp_path: Path) -> None:
     """Where early versions recorded an outcome that is mended on reading, nothing is derived."""
-    from tests.support.synthetic import Process, new_run
-
     folder = new_run(tmp_path / "r")
     process = Process(folder, "worker-1")
     process.write(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dask_strata import open_run
+from dask_strata import Run, open_run
 from dask_strata.run.derived import STORED, definitions
 from dask_strata.run.finalise import finalise
 from dask_strata.schema import RECORDED, TABLES
@@ -39,7 +39,24 @@ def differences(finalised: Path, segments: Path) -> list[str]:
         in_order = name in RECORDED or by is not None
         if in_order and rows.select(keys).to_pylist() != expected.select(keys).to_pylist():
             found.append(f"{name} has another order")
+    for name in sorted(STORED - TABLES.keys()):
+        rows, expected = internal(now, name), internal(then, name)
+        if rows != expected:
+            found.append(f"{name} has other rows: {sorted(set(rows) ^ set(expected))[:2]}")
     return found
+
+
+def internal(run: Run, name: str) -> list[str]:
+    """Return the rows of an internal table, with texts and types in place of ids of keys."""
+    columns = [row["column_name"] for row in run.rows(f'describe "{name}"')]
+    wanted = [f't."{column}"' for column in columns if not column.startswith("_row")]
+    if "_key" not in columns:
+        return plain(run.arrow(f'select {", ".join(wanted)} from "{name}" t'))
+    wanted.remove('t."_key"')
+    wanted += ["k.key as text_of_key", "k.key_type as type_of_key"]
+    return plain(
+        run.arrow(f'select {", ".join(wanted)} from "{name}" t left join _keys k using (_key)')
+    )
 
 
 def finalised_differences(run: Path, scratch: Path, keys_per_bucket: int) -> list[str]:

@@ -12,7 +12,7 @@ from dask_strata.schema import DERIVED, TABLES
 from dask_strata.store.manifest import SEGMENTS, SUFFIX
 from dask_strata.store.segments.decode import unpack
 from dask_strata.store.segments.frames import FRAME_OVERHEAD, Encoder, payloads
-from tests.support.finalised import plain
+from tests.support.finalised import internal, plain
 
 
 class Replay:
@@ -59,12 +59,7 @@ INTERNAL = sorted(STORED - DERIVED.keys())
 def contents(run: Run) -> dict[str, list[str]]:
     """Return the rows of all tables."""
     found = {name: plain(run[name].to_arrow()) for name in TABLES}
-    for name in INTERNAL:
-        rows = run.arrow(f"from {name}")
-        if "_key" in rows.column_names:
-            texts = f"select k.key as _k, t.* exclude (_key) from {name} t "
-            rows = run.arrow(texts + "left join _keys k using (_key)")
-        found[name] = plain(rows.drop_columns([c for c in ("_row",) if c in rows.column_names]))
+    found |= {name: internal(run, name) for name in INTERNAL}
     return found
 
 

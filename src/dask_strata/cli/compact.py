@@ -33,7 +33,8 @@ from dask_strata.store.finalise.spool import KEYS_PER_BUCKET
 def command(run: str, address: str | None, keys_per_bucket: int) -> None:
     """Write all tables as Parquet files, then delete the segments that these contain.
 
-    The command can be interrupted and repeated. It deletes a segment only after it has read the
+    Files that were added with `dask-strata import --into` are merged. The command can be
+    interrupted and repeated. It deletes a segment only after it has read the
     Parquet file back and compared it.
 
     With --scheduler, workers of a Dask cluster compute the derived tables: those of one bucket of
@@ -49,6 +50,8 @@ def command(run: str, address: str | None, keys_per_bucket: int) -> None:
     done = _compact(path, address, keys_per_bucket)
     store_summary(path)
     merged = [size(done.segment_bytes) + " of segments"] if done.segment_bytes else []
+    if done.imported_bytes:
+        merged.append(size(done.imported_bytes) + " of imported Parquet")
     if done.additions:
         merged.append(count(done.additions, "addition"))
     folder = visible(run)

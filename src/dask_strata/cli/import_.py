@@ -7,12 +7,14 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from dask_strata.analysis.overview.stored import store_summary
 from dask_strata.cli.local import require_folder
-from dask_strata.errors import UsageError
-from dask_strata.importers.mofka.importer import find_files, import_files
+from dask_strata.errors import InterruptedQueryError, StrataError, UsageError
+from dask_strata.importers.mofka.importer import ImportedRun, find_files, import_files
 from dask_strata.importers.registry import add_files
-from dask_strata.report.progress import reading
+from dask_strata.report.progress import reading, working
 from dask_strata.report.words import count, visible
+from dask_strata.run.finalise import finalise
 
 
 @click.command("import")
@@ -62,7 +64,7 @@ def command(  # noqa: PLR0913, PLR0917
 
     Without --into, a folder can have scheduler_transition.csv, worker_transition.csv,
     worker_transfer.csv, worker.csv (or workers.csv), client.csv, graph.csv and consumer.o, with
-    columns in any order.
+    columns in any order. The run is then finalised, as `dask-strata compact` does.
 
     Exit status 0: all rows are in the run. 1: some rows could not be understood; they are counted
     and kept in the run's folder `aside`.
@@ -94,25 +96,49 @@ def command(  # noqa: PLR0913, PLR0917
                 salvage=salvage,
                 progress=progress,
             )
-        parts = [count(done.rows, "row")]
-        if done.resent:
-            parts.append(f"{count(done.resent, 'duplicate transfer')} counted once")
-        if done.salvaged:
-            parts.append(f"{count(done.salvaged, 'row')} salvaged")
-        if done.lost:
-            parts.append(f"{count(done.lost, 'event')} lost before the import")
-        click.echo(f"{done.path}  {', '.join(parts)}")
-        if done.set_aside:
-            click.echo(
-                f"{count(done.set_aside, 'row')} could not be understood and "
-                f"{'was' if done.set_aside == 1 else 'were'} set aside in {done.path / 'aside'}; "
-                f"for reasons: dask-strata query {done.path} 'from set_aside'",
-                err=True,
-            )
-        for problem in done.unreadable:
-            click.echo(f"{path}: {problem}; the run has no rows of it.", err=True)
+        _print_import(path, done)
+        _finalise(done.path)
         complete = complete and not done.set_aside and not done.unreadable
     ctx.exit(0 if complete else 1)
+
+
+def _print_import(folder: Path, done: ImportedRun) -> None:
+    """Print the run that an import made, and the rows that it has not."""
+    parts = [count(done.rows, "row")]
+    if done.resent:
+        parts.append(f"{count(done.resent, 'duplicate transfer')} counted once")
+    if done.salvaged:
+        parts.append(f"{count(done.salvaged, 'row')} salvaged")
+    if done.lost:
+        parts.append(f"{count(done.lost, 'event')} lost before the import")
+    click.echo(f"{done.path}  {', '.join(parts)}")
+    if done.set_aside:
+        click.echo(
+            f"{count(done.set_aside, 'row')} could not be understood and "
+            f"{'was' if done.set_aside == 1 else 'were'} set aside in {done.path / 'aside'}; "
+            f"for reasons: dask-strata query {done.path} 'from set_aside'",
+            err=True,
+        )
+    for problem in done.unreadable:
+        click.echo(f"{folder}: {problem}; the run has no rows of it.", err=True)
+
+
+def _finalise(run: Path) -> None:
+    """Finalise an imported run. It is complete without, so that a failure is only printed."""
+    try:
+        with working("finalise") as progress:
+            problem = finalise(run, progress).problem
+            store_summary(run)
+    except InterruptedQueryError:
+        raise
+    except StrataError as error:
+        problem = error.message
+    if problem is not None:
+        click.echo(
+            f"{run} was imported, but each command computes the derived tables that it needs: "
+            f"{visible(problem)}",
+            err=True,
+        )
 
 
 def _add(run: Path, paths: tuple[Path, ...], *, others: bool) -> int:

@@ -177,6 +177,7 @@ def derive_all(  # noqa: PLR0913
     computation = Computation(part, folder)
     if computation.has_early_outcomes():
         return {}
+    computation.require_order()
     rows: dict[str, int] = {}
     found: dict[str, tuple[int, ...]] = {}
     for stage in stages(wanted, given):
@@ -237,7 +238,9 @@ class Computation:
         self.part, self.keys_per_bucket, self._threads = part, part.keys_per_bucket, threads
         self.folder = part.run.joinpath(*part.home) if folder is None else folder
         self._output = self.folder if output is None else output
-        self._only_own = Manifest.read(part.run).only_client is not None
+        manifest = Manifest.read(part.run)
+        self._only_own = manifest.only_client is not None
+        self._imported = manifest.imported_from is not None
         #: Where the views find derived tables.
         self._computed = replace(part, run=self.folder.parent, home=(self.folder.name,))
         self._processes = merge_processes(self._read("processes"))
@@ -264,9 +267,29 @@ class Computation:
             )
         return len(found) > 0
 
+    def require_order(self) -> None:
+        """Raise UncomputableError if transitions of an imported scheduler get another order.
+
+        They are stored in the order of time, and the offset of a process may change that order.
+        """
+        names = self._processes.select(["process", "role"]).to_pylist()
+        schedulers = {p["process"] for p in names if p["role"] == "scheduler"}
+        if self._imported and (shifted := sorted(schedulers & self._offsets.keys())):
+            raise UncomputableError(
+                f"the clock of {shifted[0]} is shifted, which may change the order of its "
+                "transitions.",
+                hint="Derived tables are computed by each question instead.",
+            )
+
     def _views(self, stage: Stage) -> ParquetViews:
         only_own = self._only_own and OWN_KEYS not in stage.written
-        return ParquetViews(self.part, self._offsets, self._computed, only_own=only_own)
+        return ParquetViews(
+            self.part,
+            self._offsets,
+            self._computed,
+            only_own=only_own,
+            imported=self._imported,
+        )
 
     def run(self, stage: Stage, bucket: int) -> Files:
         """Compute a stage for one bucket; return the rows and the checksum of each written file.

@@ -58,7 +58,7 @@ from dask_strata.store.copies.mirror import Mirror
 from dask_strata.store.copies.place import is_url, local_path, shown
 from dask_strata.store.interruptible import interruptible
 from dask_strata.store.manifest import Manifest
-from dask_strata.store.parquet import READ_ERRORS, Part
+from dask_strata.store.parquet import READ_ERRORS
 from dask_strata.store.reader import Record, fingerprint, read_more, read_record
 from dask_strata.store.segments.read import Segment, segment_state
 
@@ -230,7 +230,8 @@ class Run:
         only_own = self.manifest.only_client is not None
         if (part := tables.finalised()) is not None:
             offsets = self.clock_offsets_ns if self.align else {}
-            views = ParquetViews(part, offsets, only_own=only_own)
+            imported = self.record.imported
+            views = ParquetViews(part, offsets, only_own=only_own, imported=imported)
             if self.align and (kept := cached(part)):
                 views.use(kept)
             return views
@@ -277,7 +278,8 @@ class Run:
             return None
         if self._views is not None and self._views.part_with(name) is not part:
             return None  # a better definition's rows are elsewhere
-        return dask_frame(part, name, self.clock_offsets_ns if self.align else {}, npartitions)
+        offsets = self.clock_offsets_ns if self.align else {}
+        return dask_frame(part, name, offsets, npartitions, imported=self.record.imported)
 
     def _catch_up(self) -> None:
         """Discard all tables if the run was still being recorded and the record has changed."""
@@ -474,10 +476,13 @@ class Run:
         return microseconds(self.arrow(query, *parameters)).to_pylist()  # type: ignore[no-any-return]
 
     def rows_by_process(self, name: str) -> dict[str, int]:
-        """Return the number of rows of a recorded table by process; only one column is read."""
+        """Return the number of rows of a recorded table by process, of the tasks of all clients."""
         with self._lock:
             if self._views is not None and name != "processes":
-                counts = self.rows(f"select process, count(*) as n from {name} group by process")  # noqa: S608  a table
+                rows = f"select process from {name}"  # noqa: S608  a table
+                if name == TRANSITIONS and self._of_one_client:
+                    rows += f" union all select process from {OTHERS_TABLE}"  # noqa: S608  a table
+                counts = self.rows(f"select process, count(*) as n from ({rows}) group by process")  # noqa: S608
                 return {row["process"]: row["n"] for row in counts}
             found = pc.value_counts(self.record.tables.columns(name, ["process"])["process"])
         return {row["values"]: row["counts"] for row in found.to_pylist()}

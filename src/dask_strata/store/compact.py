@@ -1,7 +1,8 @@
 """Compaction: converting segments to Parquet, repeatedly, also after an interruption.
 
 The Parquet of each table is read back and compared with the segments before any of them is
-deleted. The segment of a process that may still write is never deleted.
+deleted. The segment of a process that may still write is never deleted. An imported run has
+Parquet with texts of keys in place of segments.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dask_strata.schema import FORMAT_VERSION
 from dask_strata.store.finalise.keys import KeyCollector
 from dask_strata.store.finalise.spool import KEYS_PER_BUCKET, Batches, Spool
 from dask_strata.store.finalise.tables import mismatch, part_name, write_part
+from dask_strata.store.finalise.time_order import ORDERED, in_time_order, places
 from dask_strata.store.index import Derived, Index, index_bytes
 from dask_strata.store.key_texts import KEYS
 from dask_strata.store.manifest import ADDITIONS, INDEX, PARQUET, SEGMENTS, SUFFIX
@@ -58,9 +60,11 @@ class Compaction:
     additions : int
         Additions that were merged into the Parquet.
     additions_kept : int
-        Additions that were left unchanged: they cannot be read in full, or the run is imported.
+        Additions that were left unchanged, as they cannot be read in full.
     problem : str or None
         Why derived tables were not written, so that each question computes those that it needs.
+    imported_bytes : int
+        Size of the Parquet before, if an import wrote it and it had no ids of keys.
     """
 
     rows: int
@@ -70,6 +74,7 @@ class Compaction:
     additions: int = 0
     additions_kept: int = 0
     problem: str | None = None
+    imported_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,9 +140,6 @@ def _compacted(
     received = Received(new)
     record = read_record(folder, damaged=False, receive=received.add)
     before = sum(s.size for s in record.segments if is_file(s.path))
-    if record.imported:
-        rows = sum(record.rows.values())
-        return Compaction(rows, 0, _size(folder), 0, additions_kept=len(record.damaged))
     if record.refused:
         raise StrataError(
             f"{folder} cannot be compacted: {record.refused[0]}.",
@@ -147,6 +149,13 @@ def _compacted(
     added = [name for name in record.additions if is_folder(folder / ADDITIONS / name)]
     if {PARQUET, f"{PARQUET}.old"} & set(record.damaged):
         raise _incomplete(folder)
+    imported = 0
+    if record.imported:
+        home = main_home(folder)
+        if home is None:
+            raise _incomplete(folder)
+        record.tables.verify()
+        imported = 0 if is_folder(folder / home / KEYS) else _size(folder, home)
     _write(record, received, progress, derive, keys_per_bucket)
     share_as(folder, *new.rglob("*"), new)
     if record.manifest.format < FORMAT_VERSION:
@@ -157,7 +166,15 @@ def _compacted(
     for name in added:
         shutil.rmtree(folder / ADDITIONS / name, ignore_errors=True)
     rows = sum(record.rows.values())
-    return Compaction(rows, before, _size(folder), kept, len(added), len(record.damaged))
+    return Compaction(
+        rows,
+        before,
+        _size(folder),
+        kept,
+        len(added),
+        len(record.damaged),
+        imported_bytes=imported,
+    )
 
 
 def write_snapshot(folder: Path, target: Path, derive: Derive) -> bool:
@@ -185,8 +202,8 @@ def write_snapshot(folder: Path, target: Path, derive: Derive) -> bool:
     return True
 
 
-def _size(folder: Path) -> int:
-    return sum(f.lstat().st_size for f in (folder / PARQUET).rglob("*") if is_file(f))
+def _size(folder: Path, home: str = PARQUET) -> int:
+    return sum(f.lstat().st_size for f in (folder / home).rglob("*") if is_file(f))
 
 
 class Received:
@@ -212,6 +229,12 @@ class Received:
         return self._work
 
     @property
+    def batches_by_name(self) -> Batches:
+        """Files of rows."""
+        self._batches = self._batches or Batches(self.work)
+        return self._batches
+
+    @property
     def keys(self) -> KeyCollector:
         """The keys so far."""
         if self._collector is None:
@@ -220,8 +243,7 @@ class Received:
 
     def add(self, name: str, rows: pa.Table) -> None:
         """Add rows of a table."""
-        self._batches = self._batches or Batches(self.work)
-        self._batches.append(name, rows)
+        self.batches_by_name.append(name, rows)
         self.keys.add(name, rows)
 
     def batches(self, name: str) -> Iterator[pa.Table]:
@@ -295,12 +317,15 @@ def _write_recorded(
 
 def _all_rows(record: Record, received: Received, name: str) -> Iterator[pa.Table]:
     """Yield the rows of a table in their order: of Parquet, large batches of segments, the rest."""
-    parts = list(record.tables.parts(name))
-    rest = [parts.pop()] if parts and record.tables.has_in_memory(name) else []
-    for part in parts:
+    if record.imported and name == ORDERED:
+        place = places(record.tables.columns(name, ["time", "seq"]))
+        rows = (each for part in record.tables.parts(name) for each in _slices(part))
+        yield from in_time_order(rows, place, received.batches_by_name)
+        return
+    for part in record.tables.in_parquet(name):
         yield from _slices(part)
     yield from received.batches(name)
-    for part in rest:
+    for part in record.tables.in_memory(name):
         yield from _slices(part)
 
 

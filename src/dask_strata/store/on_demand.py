@@ -2,7 +2,8 @@
 
 Of a recorded run, only Parquet whose checksum was verified is read on demand. Parquet without a
 checksum is read when the run is opened (see `reader`), so that a damaged table is known, and
-reported, before anything uses it. Of an imported run, a table is verified when it is first read.
+reported, before anything uses it. Of an imported run that is not finalised, a table is verified
+when it is first read.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dask_strata.store.parquet import (
     ReplacedError,
     add_to_budget,
     joined,
+    read_row_groups,
     read_table,
     schema_of,
     unreadable,
@@ -165,7 +167,7 @@ class Tables(Mapping[str, pa.Table]):
         ------
         StrataError
             The Parquet was replaced since the run was opened, cannot be read at the moment, or is
-            damaged and the run was imported.
+            damaged and the run was imported and not finalised.
         """
         schema = schema_of(name, columns)
         loaded = self._in_memory.get(name)
@@ -194,12 +196,33 @@ class Tables(Mapping[str, pa.Table]):
 
     def parts(self, name: str) -> Iterator[pa.Table]:
         """Yield the rows of a table: those in each Parquet, then those in memory."""
-        loaded = self._in_memory.get(name)
+        yield from self.in_parquet(name)
+        yield from self.in_memory(name)
+
+    def in_parquet(self, name: str) -> Iterator[pa.Table]:
+        """Yield the rows of a table in Parquet; those that an import wrote by row group."""
+        columns = arrow_schema(RECORDED[name]).names
         for part in self._verify(name):
-            columns = arrow_schema(RECORDED[name]).names
-            yield Tables(self._run, [part], {}, self._unusable, self._failed).columns(name, columns)
+            if part.keys is None and self._failed is None:
+                yield from self._row_groups(part, name)
+            else:
+                only = Tables(self._run, [part], {}, self._unusable, self._failed)
+                yield only.columns(name, columns)
+
+    def in_memory(self, name: str) -> Iterator[pa.Table]:
+        """Yield the rows of a table that were read when the run was opened, if there are some."""
+        loaded = self._in_memory.get(name)
         if loaded is not None and len(loaded):
             yield loaded
+
+    def _row_groups(self, part: Part, name: str) -> Iterator[pa.Table]:
+        try:
+            for rows, unusable in read_row_groups(part, name):
+                if unusable:
+                    raise ValueError(f"{unusable:,} values are out of range")
+                yield rows
+        except READ_ERRORS as error:
+            raise self._error(name, unreadable(error)) from error
 
     def with_more(self, rows: Mapping[str, pa.Table]) -> Tables:
         """Return the same tables with more rows in memory."""
@@ -210,10 +233,6 @@ class Tables(Mapping[str, pa.Table]):
         found = Tables(self._run, self._parts, in_memory, self._unusable, self._failed)
         found.all_intact = self.all_intact
         return found
-
-    def has_in_memory(self, name: str) -> bool:
-        """Return whether some rows of a table are in memory."""
-        return bool(len(self._in_memory.get(name, ())))
 
     def damaged_derived(self) -> dict[str, str]:
         """Return the derived tables that cannot be read and are computed instead, and why."""
@@ -257,11 +276,10 @@ class Tables(Mapping[str, pa.Table]):
 
     def _error(self, name: str, reason: str) -> StrataError:
         origin = Manifest.read(self._run).imported_from
+        hint = "If the run was compacted meanwhile, open it again."
         return StrataError(
             f"The Parquet of {name} in {self._run} cannot be read: {reason}",
-            hint=f"Import it again from {origin}."
-            if origin
-            else "If the run was compacted meanwhile, open it again.",
+            hint=f"{hint} Otherwise import it again from {origin}." if origin else hint,
         )
 
     def _verify(self, name: str) -> list[Part]:

@@ -439,6 +439,46 @@ def read_table(
     return within_bounds(RECORDED[name], table)
 
 
+def read_row_groups(part: Part, name: str) -> Iterator[tuple[pa.Table, int]]:
+    """Yield the rows of a table that has no ids of keys, one row group after the other.
+
+    Parameters
+    ----------
+    part : Part
+        The part.
+    name : str
+        Name of the table.
+
+    Yields
+    ------
+    tuple of pyarrow.Table and int
+        Rows, and the number of their values that were out of range and are null now.
+
+    Raises
+    ------
+    OSError, pyarrow.ArrowException, LimitExceededError, ValueError, TypeError
+        As `read_table` raises them.
+    """
+    schema = arrow_schema(RECORDED[name])
+    with ExitStack() as stack:
+        for file in _files(part, name, stack):
+            present = [n for n in schema.names if n in file.schema_arrow.names]
+            for i in range(file.metadata.num_row_groups):
+                group = file.metadata.row_group(i)
+                budget = Budget()
+                add_to_budget(part, budget)
+                budget.spend(group.num_rows * len(present) * CELL_BYTES)
+                budget.spend(max(group.total_byte_size, 0))
+                rows = file.read_row_group(i, columns=present)
+                columns = [
+                    combine_chunks(rows[f.name].cast(f.type))
+                    if f.name in present
+                    else nulls(f.type, len(rows))
+                    for f in schema
+                ]
+                yield within_bounds(RECORDED[name], pa.Table.from_arrays(columns, schema=schema))
+
+
 def _rows(part: Part, name: str, schema: pa.Schema, budget: Budget) -> pa.Table:
     tables = []
     with ExitStack() as stack:

@@ -75,8 +75,7 @@ class Record:
     rows : dict of str to int
         Number of rows of each table.
     additions : list of str
-        Names of the additions that these tables contain in full. Empty for an imported run, as
-        compaction never merges its additions.
+        Names of the additions that these tables contain in full.
     damaged : list of str
         Names of the additions that cannot be read in full, and the name of the Parquet folder if
         that cannot.
@@ -190,7 +189,7 @@ def read_record(
     for segment in index.segments:
         segment.path = folder / SEGMENTS / segment.path.name
     if manifest.imported_from is not None:
-        return _imported(manifest, folder, index)
+        return _imported(manifest, folder, index, damaged=damaged)
     rows = {
         name: Rows(table, None if receive is None else partial(receive, name))
         for name, table in RECORDED.items()
@@ -334,13 +333,20 @@ def _refused(folder: Path) -> list[str]:
     return found
 
 
-def _imported(manifest: Manifest, folder: Path, index: Index) -> Record:
+def _imported(manifest: Manifest, folder: Path, index: Index, *, damaged: bool) -> Record:
     """Return the record of an imported run; all its tables are read on demand."""
     home = main_home(folder)
     main = [] if home is None else [open_part(folder, manifest.run_id, "Parquet", home)]
-    main = [with_readable_footers(part) if part.damages else part for part in main]
+    finalised = any(part.keys is not None for part in main)
+    if finalised:
+        divided = [each for part in main for each in divide(part)]
+        main = [each for each in divided if each.rows or each.damages]
+        main = [each if each.verified else with_readable_footers(each) for each in main]
+    else:
+        main = [with_readable_footers(part) if part.damages else part for part in main]
     parts = added_parts(folder, manifest.run_id, index.additions)
-    additions = [with_readable_footers(p) for p in parts]
+    found = [with_readable_footers(p) for p in parts]
+    additions = [part for part in found if damaged or not part.damages]
     refused = _refused(folder)
     rows = {"losses": Rows(RECORDED["losses"])}
     for text in refused:
@@ -349,16 +355,25 @@ def _imported(manifest: Manifest, folder: Path, index: Index) -> Record:
         for loss in part.losses():
             _add_loss(rows, **loss)
     unusable: dict[str, int] = {}
-    tables = Tables(folder, [*main, *additions], {"losses": rows["losses"].table()}, unusable)
+    failed: dict[str, str] = {}
+    tables = Tables(
+        folder,
+        [*main, *additions],
+        {"losses": rows["losses"].table()},
+        unusable,
+        failed if finalised else None,
+    )
     return Record(
         manifest,
         folder,
         tables,
         [],
         tables.rows(),
-        damaged=[p.name for p in additions if p.damages],
+        additions=[*index.additions, *(p.name for p in found if not p.damages)],
+        damaged=[p.name for p in (*main, *found) if p.damages],
         refused=refused,
         unusable=unusable,
+        failed=failed,
     )
 
 

@@ -23,6 +23,7 @@ from tests.support.darshan_runs import (
     logs,
     worker_of_tasks,
 )
+from tests.support.finalised import finalised_differences
 from tests.support.synthetic import T0
 
 pytestmark = pytest.mark.long
@@ -42,6 +43,15 @@ def test_it_is_all_the_same_once_compacted(runs: Path) -> None:
     compact(before)
     assert content(before) == content(after)
     assert open_run(after).check().ok
+
+
+@pytest.mark.parametrize("keys_per_bucket", [1 << 18, 7])
+def test_finalised_tables_are_equal(runs: Path, keys_per_bucket: int) -> None:
+    """Derived tables of operations and files are the same, computed in buckets of keys."""
+    run = darshan_run(runs / "run")
+    add_files(run, [logs("dxt_v2_threads")])
+    assert len(open_run(run).io_segments.to_arrow()) > 0
+    assert finalised_differences(run, runs.parent, keys_per_bucket) == []
 
 
 def test_an_interrupted_compaction_duplicates_no_rows(runs: Path) -> None:

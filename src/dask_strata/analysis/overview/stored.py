@@ -139,8 +139,8 @@ def compared(run: Run) -> tuple[Summary, Comparable]:
 
 
 def _is_whole_run(run: Run) -> bool:
-    """Return whether all tasks of a recorded run are shown, with aligned times."""
-    return run.client is None and run.align and run.manifest.imported_from is None
+    """Return whether all tasks of a run are shown, with aligned times."""
+    return run.client is None and run.align
 
 
 def _summary_in(stored: StoredSummary) -> Summary | None:

@@ -1,5 +1,5 @@
 -- Files that coffea's Runner could not open, and left out.
--- depends on: _numbered_chunks, _reported_exceptions, attempts, claimed_inputs
+-- depends on: _reported_exceptions, attempts, chunks, claimed_inputs
 with inspections as (
     select c.dataset, c.uri, c.tree, c.key, a.* exclude (key), row_number() over (
                partition by c.key, c.key_type, c.uri order by a.attempt desc) as nth
@@ -12,5 +12,5 @@ select distinct on (t.dataset, t.uri, t.tree) t.dataset, t.uri, t.tree, t.key,
 from inspections t
 left join _reported_exceptions k on k.process = t._process and k.execution = t._execution
 where nth = 1 and (t.typename = 'NoneType' or t.outcome is distinct from 'memory')
-  and not exists (from _numbered_chunks c where c.uri = t.uri)
+  and not exists (from chunks c where c.uri = t.uri)
 order by t.dataset, t.uri, t.tree

@@ -53,7 +53,12 @@ class Piece:
 
 
 def dask_frame(
-    part: Part, name: str, offsets_ns: Mapping[str, int], npartitions: int | None = None
+    part: Part,
+    name: str,
+    offsets_ns: Mapping[str, int],
+    npartitions: int | None = None,
+    *,
+    imported: bool = False,
 ) -> Any:
     """Return a table of a finalised run as a Dask DataFrame, without reading its rows.
 
@@ -67,6 +72,8 @@ def dask_frame(
         Nanoseconds to add to the times of each process, in recorded tables.
     npartitions : int, optional
         Largest number of partitions; by default one for each file, and more of large files.
+    imported : bool, optional
+        Whether the run was imported; see `clock.align`.
     """
     import dask
     import dask.dataframe as dd
@@ -76,7 +83,7 @@ def dask_frame(
     pieces = _pieces(groups, npartitions)
     reader = PartitionReader(
         os.path.abspath(part.run), part.home, name, dict(offsets_ns), _nullable(groups),
-        tuple(part.checksums[name]),
+        tuple(part.checksums[name]), imported,
     )  # fmt: skip
     starts = [piece.start for piece in pieces]
     divisions = (*starts, max(pieces[-1].stop - 1, 0))
@@ -166,6 +173,8 @@ class PartitionReader:
         Columns in which the whole table has nulls: pandas has no integers and booleans with nulls.
     checksums : tuple of int
         Checksums of the files: Dask names partitions after them, so that none is used for others.
+    imported : bool
+        Whether the run was imported; see `clock.align`.
     """
 
     run: str
@@ -174,6 +183,7 @@ class PartitionReader:
     offsets_ns: dict[str, int]
     nullable: frozenset[str]
     checksums: tuple[int, ...]
+    imported: bool
 
     def __call__(self, piece: Piece, columns: Sequence[str] | None = None) -> Any:
         """Return the rows of a partition.
@@ -226,7 +236,7 @@ class PartitionReader:
         plain = pa.schema([full.field(c) for c in dict.fromkeys(wanted) if c not in texts])
         ids = pa.schema([pa.field(id_name(key), pa.int32()) for key in keys])
         rows = self._stored(piece, pa.schema([*plain, *ids]))
-        rows = align(rows, self.offsets_ns, imported=False)
+        rows = align(rows, self.offsets_ns, imported=self.imported)
         if self.name == "graph_tasks" and "layer" in wanted:
             rows = name_layers(rows, self._layers())
         for key in keys:

@@ -54,6 +54,8 @@ class ParquetViews:
         Parquet with derived tables, whose own ones are used before those of the run.
     only_own : bool, optional
         Whether the run has the tasks of one client only; see `own_tasks`.
+    imported : bool, optional
+        Whether the run was imported; see `clock.align`.
     """
 
     def __init__(
@@ -63,9 +65,10 @@ class ParquetViews:
         derived: Part | None = None,
         *,
         only_own: bool = False,
+        imported: bool = False,
     ) -> None:
         self.part, self.offsets_ns, self._derived = part, offsets_ns, derived
-        self.only_own = only_own
+        self.only_own, self._imported = only_own, imported
         #: The same tables with the rows of all clients' tasks.
         self._everything: ParquetViews | None = None
         self._names: dict[str, list[str]] = {}
@@ -166,7 +169,10 @@ class ParquetViews:
         if not self.has_rows(name):
             return self._without_rows(name)
         present = self.columns(name)
-        shifted = bool(self.offsets_ns) and any(c.kind == "time" for c in table.all_columns)
+        times = {c.name for c in table.all_columns if c.kind == "time"}
+        if self._imported:
+            times &= {"time"}
+        shifted = bool(self.offsets_ns and times)
         columns, joins = [], []
         for column in table.all_columns:
             if column.kind == "key":
@@ -181,7 +187,7 @@ class ParquetViews:
                     ]
             elif column.name not in present:
                 columns.append(f'null::{_TYPES[column.kind]} as "{column.name}"')
-            elif shifted and column.kind == "time":
+            elif shifted and column.name in times:
                 columns.append(
                     f"case when o.ns is null then r.{column.name} else cast(make_timestamp_ns("
                     f"epoch_ns(r.{column.name}) + o.ns) as timestamptz_ns) end as {column.name}"
@@ -232,7 +238,9 @@ class ParquetViews:
 
     def _of_all_clients(self) -> ParquetViews:
         """Return the same tables with the rows of all clients' tasks."""
-        self._everything = self._everything or ParquetViews(self.part, self.offsets_ns)
+        self._everything = self._everything or ParquetViews(
+            self.part, self.offsets_ns, imported=self._imported
+        )
         return self._everything
 
     def _shifts(self) -> str:
