@@ -70,6 +70,7 @@ class ParquetViews:
         self._everything: ParquetViews | None = None
         self._names: dict[str, list[str]] = {}
         self._files: dict[tuple[str, str], BinaryIO] = {}
+        self._column_names: dict[tuple[str, str], list[str]] = {}
         #: Identities of the files of derived tables when their checksums were verified.
         self._verified: dict[str, tuple[tuple[int, ...], ...] | None] = {}
         self._valid: dict[str, bool] = {}
@@ -81,12 +82,14 @@ class ParquetViews:
         for file in self._files.values():
             file.close()
         self._files.clear()
+        self._column_names.clear()
 
     def use(self, derived: Part) -> None:
         """Use the derived tables of this Parquet before those of the run."""
         self._derived = derived
         self._valid.clear()
         self._names.clear()
+        self._column_names.clear()
 
     def has(self, name: str) -> bool:
         """Return whether a derived table is there, undamaged, by its present definition."""
@@ -136,6 +139,13 @@ class ParquetViews:
             _require_plausible(file)
         return file
 
+    def _columns(self, name: str) -> list[str]:
+        """Return the names of the columns of a table, by its first file."""
+        path = self.paths(name, 0)[0]
+        if (name, path) not in self._column_names:
+            self._column_names[name, path] = pq.read_schema(path).names
+        return self._column_names[name, path]
+
     def _scan(self, name: str, bucket: int | None = None) -> str:
         files = ", ".join(f"'{path}'" for path in self.paths(name, bucket))
         return f"read_parquet([{files}], file_row_number = true)"
@@ -160,7 +170,7 @@ class ParquetViews:
         table = RECORDED[name]
         if not self._part.rows.get(name):
             return self._without_rows(name)
-        present = set(pq.read_schema(self.paths(name, 0)[0]).names)
+        present = set(self._columns(name))
         shifted = bool(self._offsets) and any(c.kind == "time" for c in table.all_columns)
         columns, joins = [], []
         for column in table.all_columns:
@@ -265,7 +275,7 @@ class ParquetViews:
         bucket : int, optional
             The bucket that has them.
         """
-        columns = pq.read_schema(self.paths(name, 0)[0]).names
+        columns = self._columns(name)
         in_buckets = len(self._names[name]) > 1
         scan = self._scan(name, bucket if in_buckets else None)
         key = ", key_id as _key" if "key_id" in columns else ""
