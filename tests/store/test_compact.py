@@ -15,7 +15,7 @@ from dask_strata import open_run
 from dask_strata.errors import StrataError
 from dask_strata.store import compact as compact_module
 from dask_strata.store.compact import compact
-from dask_strata.store.finalise import tables
+from dask_strata.store.finalise import keys, tables
 from tests.support.synthetic import Process, contents, new_run, small_run
 
 
@@ -75,8 +75,8 @@ def test_each_text_of_a_key_is_written_once(
     assert pq.read_metadata(path).num_row_groups == 20
     assert pq.read_schema(path).field("key_id").type == pa.int32()
     assert "key" not in pq.read_schema(path).names
-    keys = pq.read_table(folder / "parquet" / "keys")["key"].to_pylist()
-    assert keys == sorted({row["key"] for row in before["scheduler_transitions"]})
+    texts = pq.read_table(folder / "parquet" / "keys")["key"].to_pylist()
+    assert texts == sorted({row["key"] for row in before["scheduler_transitions"]})
     assert contents(folder) == before
 
 
@@ -147,3 +147,32 @@ def test_the_segment_of_a_process_on_another_host_is_kept(tmp_path: Path) -> Non
     process.write("job", [{"name": "later", "value": "1"}])
     process.end()
     assert open_run(folder)["job"].to_arrow()["name"].to_pylist() == ["later"]
+
+
+def test_keys_with_the_same_hash_keep_their_own_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If two keys have the same hash, compaction begins again with another salt."""
+    folder = many_keys(tmp_path / "r", 50)
+    before = contents(folder)
+    hashes_of, salts = keys.hashes_of, []
+
+    def same(texts: Any, types: Any, salt: int) -> Any:
+        salts.append(salt)
+        found = hashes_of(texts, types, salt)
+        return found if salt else found * 0
+
+    monkeypatch.setattr(keys, "hashes_of", same)
+    compact(folder)
+    assert set(salts) == {0, 1}
+    assert contents(folder) == before
+    assert not list(folder.glob(".parquet-*"))
+
+
+def test_rows_read_back_are_equal_also_if_their_dictionaries_are_not() -> None:
+    """Texts are compared, not their places in a dictionary; a text that differs is found."""
+    rows = pa.table({"state": pa.array(["a", "b", None, "a"]).dictionary_encode()})
+    texts = pa.array(["b", "a"])
+    for places, equal in (([1, 0, None, 1], True), ([1, 0, None, 0], False)):
+        other = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), texts)
+        assert tables._equal(pa.table({"state": other}), rows) is equal

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from dask_strata.cli.commands import VERBS
 from dask_strata.cli.errors import report_errors, run_command
+from dask_strata.cli.without_pandas import avoid_pandas
 
 
 class _Verbs(click.Group):
@@ -44,4 +46,5 @@ def cli(debug: bool) -> None:  # noqa: FBT001
 
 def main() -> None:
     """Run the command line."""
+    avoid_pandas(sys.argv[1:])
     run_command(cli, "dask-strata")

@@ -315,8 +315,13 @@ class Computation:
             else:
                 workspace.view(KEYS_TABLE, views.keys())
             inside = {each.name for each in stage.definitions}
+            #: Queries of the views so far: definitions have inputs in common.
+            added: dict[str, str] = {}
             for each in stage.definitions:
-                self._add_inputs(workspace, views, each, inside, bucket)
+                for name, query in self._inputs(views, each, inside, bucket):
+                    if added.get(name) != query:
+                        workspace.view(name, query)
+                        added[name] = query
                 workspace.table(each.name, each.sql)
                 if each.name in stage.written:
                     path = self._output / each.name / part_name(bucket)
@@ -325,15 +330,10 @@ class Computation:
                         written[each.name] = n, checksum(file)
         return written
 
-    def _add_inputs(
-        self,
-        workspace: Workspace,
-        views: ParquetViews,
-        definition: Definition,
-        inside: set[str],
-        bucket: int,
-    ) -> None:
-        """Add views of the tables that a definition reads, of one bucket or of all keys."""
+    def _inputs(
+        self, views: ParquetViews, definition: Definition, inside: set[str], bucket: int
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the tables that a definition reads, and their queries, of a bucket or all keys."""
         texts = mentions_keys(definition.sql)
         ids = range(bucket * self.keys_per_bucket, (bucket + 1) * self.keys_per_bucket)
         for name in sorted(definition.depends_on - inside - {KEYS_TABLE, _IN_MEMORY}):
@@ -345,7 +345,7 @@ class Computation:
                 query = views.recorded(name, texts=texts, bucket=only)
             else:
                 query = views.derived(name, ids if is_part else None, only)
-            workspace.view(name, query)
+            yield name, query
 
 
 #: Computes a stage for each bucket, in any order: yields the numbers of buckets with their files.

@@ -12,13 +12,15 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 
 from dask_strata.errors import StrataError
 from dask_strata.schema import FORMAT_VERSION
-from dask_strata.store.finalise.keys import KeyCollector
+from dask_strata.store.finalise.keys import KeyCollector, SameHashError
 from dask_strata.store.finalise.spool import KEYS_PER_BUCKET, Batches, Spool
 from dask_strata.store.finalise.tables import mismatch, part_name, write_part
 from dask_strata.store.finalise.time_order import ORDERED, in_time_order, places
@@ -118,26 +120,30 @@ def compact(
         The Parquet cannot be written or differs from the segments, or the run's present Parquet
         cannot be read in full. Nothing is deleted then.
     """
-    new = folder / f".{PARQUET}-{secrets.token_hex(4)}"
-    try:
-        return _compacted(folder, new, progress, derive, keys_per_bucket)
-    except OSError as error:
-        raise StrataError(
-            f"{folder} could not be compacted: {error.strerror or error}.",
-            hint="The segments are unchanged. Make room or check permissions, then try again.",
-        ) from error
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    for salt in count():
+        received = Received(folder / f".{PARQUET}-{secrets.token_hex(4)}", salt)
+        try:
+            return _compacted(folder, received, progress, derive, keys_per_bucket)
+        except SameHashError:
+            continue
+        except OSError as error:
+            raise StrataError(
+                f"{folder} could not be compacted: {error.strerror or error}.",
+                hint="The segments are unchanged. Make room or check permissions, then try again.",
+            ) from error
+        finally:
+            shutil.rmtree(received.new, ignore_errors=True)
+    raise AssertionError("salts do not end")
 
 
 def _compacted(
     folder: Path,
-    new: Path,
+    received: Received,
     progress: Callable[[str], None],
     derive: Derive | None,
     keys_per_bucket: int,
 ) -> Compaction:
-    received = Received(new)
+    new = received.new
     record = read_record(folder, damaged=False, receive=received.add)
     before = sum(s.size for s in record.segments if is_file(s.path))
     if record.refused:
@@ -198,7 +204,10 @@ def write_snapshot(folder: Path, target: Path, derive: Derive) -> bool:
     record = read_record(folder, damaged=False, receive=received.add)
     if record.imported or record.refused or record.damaged or not sum(record.rows.values()):
         return False
-    _write(record, received, lambda _: None, derive, KEYS_PER_BUCKET)
+    try:
+        _write(record, received, lambda _: None, derive, KEYS_PER_BUCKET)
+    except SameHashError:
+        return False
     return True
 
 
@@ -213,10 +222,12 @@ class Received:
     ----------
     new : Path
         The folder.
+    salt : int, optional
+        Salt of the hashes of keys.
     """
 
-    def __init__(self, new: Path) -> None:
-        self.new, self._work = new, new / _WORK
+    def __init__(self, new: Path, salt: int = 0) -> None:
+        self.new, self._work, self._salt = new, new / _WORK, salt
         self._batches: Batches | None = None
         self._collector: KeyCollector | None = None
 
@@ -238,16 +249,15 @@ class Received:
     def keys(self) -> KeyCollector:
         """The keys so far."""
         if self._collector is None:
-            self._collector = KeyCollector(self.work)
+            self._collector = KeyCollector(self.work, self._salt)
         return self._collector
 
     def add(self, name: str, rows: pa.Table) -> None:
         """Add rows of a table."""
-        self.batches_by_name.append(name, rows)
-        self.keys.add(name, rows)
+        self.batches_by_name.append(name, self.keys.add(name, rows))
 
     def batches(self, name: str) -> Iterator[pa.Table]:
-        """Yield the rows of a table, and remove them."""
+        """Yield the rows of a table with hashes of keys, and remove them."""
         if self._batches is not None:
             for batch in self._batches.batches(name):
                 yield pa.Table.from_batches([batch])
@@ -316,17 +326,21 @@ def _write_recorded(
 
 
 def _all_rows(record: Record, received: Received, name: str) -> Iterator[pa.Table]:
-    """Yield the rows of a table in their order: of Parquet, large batches of segments, the rest."""
+    """Yield the rows of a table in their order: of Parquet, large batches of segments, the rest.
+
+    They have hashes of keys.
+    """
+    hashed = partial(received.keys.with_hashes, name)
     if record.imported and name == ORDERED:
         place = places(record.tables.columns(name, ["time", "seq"]))
         rows = (each for part in record.tables.parts(name) for each in _slices(part))
-        yield from in_time_order(rows, place, received.batches_by_name)
+        yield from map(hashed, in_time_order(rows, place, received.batches_by_name))
         return
     for part in record.tables.in_parquet(name):
-        yield from _slices(part)
+        yield from map(hashed, _slices(part))
     yield from received.batches(name)
     for part in record.tables.in_memory(name):
-        yield from _slices(part)
+        yield from map(hashed, _slices(part))
 
 
 def _slices(table: pa.Table) -> Iterator[pa.Table]:

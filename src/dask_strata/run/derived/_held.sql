@@ -4,7 +4,7 @@
 -- by key: worker_transitions
 with steps as (
     select worker, _key, finish_state as state, epoch_ns(time) as a,
-           lead(epoch_ns(time)) over (partition by worker, _key order by time, seq) as b
+           lead(epoch_ns(time)) over (partition by _key, worker order by time, seq) as b
     from worker_transitions
     where file is null and (finish_state in ('fetch', 'flight', 'constrained')
                             or start_state in ('fetch', 'flight', 'constrained'))

@@ -8,6 +8,8 @@ with scattered as (
 ), by_life as (
     select _key, life, min(seq) as first_seq, max(seq) as last_seq,
            arg_min(_row, seq) as first_row, arg_max(_row, seq) as last_row,
+           arg_min_null(start_state, seq) as first_state,
+           arg_max_null(finish_state, seq) as last_state,
            min(time) as submitted,
            min(time) filter (finish_state = 'processing') as started,
            min(time) filter (finish_state in ('memory', 'erred')) as finished,
@@ -17,16 +19,15 @@ with scattered as (
            bool_and(finish_state in ('released', 'forgotten')) as only_released
     from _transitions group by _key, life
 ), lives as (
-    select l.*, f.start_state as first_state, e.finish_state as last_state,
-           coalesce(l.only_released and f.start_state in ('memory', 'erred', 'released')
+    select l.*,
+           coalesce(l.only_released and l.first_state in ('memory', 'erred', 'released')
                     and l._key not in (from scattered)
                     and not exists (from imports where kind is null), false) as finished_before,
-           f.start_state <> 'released'
+           l.first_state <> 'released'
                and not exists (from imports where kind is null) as begun_before,
            case when coalesce(in_memory, -1) > coalesce(erred, -1) then 'memory'
                 when erred is not null then 'erred' end as result
-    from by_life l left join _transitions f on f._row = l.first_row
-    left join _transitions e on e._row = l.last_row
+    from by_life l
 ), failed as (
     select m._key, m.life, arg_max(t.exception, m.seq) as exception
     from _transitions m join scheduler_transitions t on t._row = m._row

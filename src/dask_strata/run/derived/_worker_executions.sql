@@ -13,7 +13,7 @@ with recorded as (
     where (finish_state = 'executing' and start_state <> 'long-running')
        or (start_state in ('executing', 'long-running')
            and finish_state not in ('executing', 'long-running'))
-    window attempt as (partition by worker, _key order by time, seq)
+    window attempt as (partition by _key, worker order by time, seq)
 )
 select row_number() over (order by time, worker, key) as number, worker, _key, key, key_type,
        scheduled, time as start, stop, end_state,

@@ -13,7 +13,7 @@ with changes as (
     where event = 'held-at-start'
 ), steps as (
     select *, lead(time) over life as left_at, lag(holds) over life as held
-    from changes window life as (partition by process, worker, _key order by time, seq)
+    from changes window life as (partition by _key, worker, process order by time, seq)
 ), recorded as (
     select coalesce(p.address, s.worker) as worker, _key,
            case when holds then start end as start, case when holds then left_at else time end as stop,
@@ -37,9 +37,12 @@ with changes as (
 ), removals as (
     select worker, stop from _worker_connections where end_reason is not null
 ), ended as (
-    -- The first removal of the worker since.
-    select h.*, w.stop as removed from held h asof left join removals w
+    -- The first removal of the worker since; most workers have none.
+    select h.*, w.stop as removed
+    from (from held where worker in (select worker from removals)) h asof left join removals w
       on w.worker = h.worker and h.time <= w.stop
+    union all by name
+    select h.*, null::timestamptz_ns as removed from held h anti join removals w on w.worker = h.worker
 )
 select e._key, k.key, k.key_type, e.worker, e.start, least(e.stop, e.removed) as stop, e.origin,
        case when e.stop <= e.removed or e.removed is null and e.stop is not null then 'released'

@@ -21,14 +21,17 @@ with held as (
                     filter (a.compute_seconds is not null or a.kind is not null)
                 then sum(a.other_cpu_seconds) end as other_cpu_seconds,
            sum(a.transfer_seconds) as transfer_seconds,
-           string_agg(distinct a.worker_end, ', ' order by a.worker_end)
-               filter (a.worker_end is not null) as worker_ends,
            arg_max(a.nbytes, a._seq) as nbytes, arg_max(a.typename, a._seq) as typename,
            sum(i.read_bytes)::bigint as io_read_bytes,
            sum(i.write_bytes)::bigint as io_write_bytes, sum(i.seconds) as io_seconds
     from attempts a left join _io_attempts i on i.attempt = a.attempt
     join _lives l on l._key = a._key and a._seq between l.first_seq and l.last_seq
     group by l._key, l.life
+), ended as (
+    -- Apart from the others, as it costs more for each task, and few tasks lost a worker.
+    select l._key, l.life, string_agg(distinct a.worker_end, ', ' order by a.worker_end) as worker_ends
+    from attempts a join _lives l on l._key = a._key and a._seq between l.first_seq and l.last_seq
+    where a.worker_end is not null group by l._key, l.life
 ), needs as (
     select _key, count(distinct _dependency) as n from graph_edges group by _key
 ), scheduled as (
@@ -51,12 +54,13 @@ select l._key, c.key, c.key_type, l.life,
             then (epoch_ns(l.started) - epoch_ns(l.submitted)) / 1e9 end as wait_seconds,
        u.nbytes, u.typename,
        coalesce(d.n, 0) as n_dependencies, coalesce(e.n, 0) as n_dependents,
-       l.exception, u.worker_ends, u.io_read_bytes, u.io_write_bytes, u.io_seconds,
+       l.exception, w.worker_ends, u.io_read_bytes, u.io_write_bytes, u.io_seconds,
        l.first_seq as position
 from _lives l cross join _bounds left join _keys c on c._key = l._key
 left join _task_clients q on q._key = l._key and q.life = l.life
 left join _definitions k on k._key = l._key
 left join used u on u._key = l._key and u.life = l.life
+left join ended w on w._key = l._key and w.life = l.life
 left join needs d on d._key = l._key
 left join _dependents e on e._key = l._key
 ), executed as (

@@ -73,6 +73,7 @@ class ParquetViews:
         self._everything: ParquetViews | None = None
         self._names: dict[str, list[str]] = {}
         self._files: dict[tuple[str, str], BinaryIO] = {}
+        self._column_names: dict[tuple[str, str], set[str]] = {}
         #: Identities of the files of derived tables when their checksums were verified.
         self._verified: dict[str, tuple[tuple[int, ...], ...] | None] = {}
         self._valid: dict[str, bool] = {}
@@ -84,12 +85,14 @@ class ParquetViews:
         for file in self._files.values():
             file.close()
         self._files.clear()
+        self._column_names.clear()
 
     def use(self, derived: Part) -> None:
         """Use the derived tables of this Parquet before those of the run."""
         self._derived = derived
         self._valid.clear()
         self._names.clear()
+        self._column_names.clear()
 
     def has(self, name: str) -> bool:
         """Return whether a derived table is there, undamaged, by its present definition."""
@@ -221,7 +224,10 @@ class ParquetViews:
 
     def columns(self, name: str) -> set[str]:
         """Return the names of a table's columns in its files."""
-        return set(pq.read_schema(self.paths(name, 0)[0]).names)
+        path = self.paths(name, 0)[0]
+        if (name, path) not in self._column_names:
+            self._column_names[name, path] = set(pq.read_schema(path).names)
+        return self._column_names[name, path]
 
     def n_rows(self, name: str) -> int:
         """Return the number of rows of a table, from the footers of its files."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -24,6 +24,10 @@ _ROWS = 1 << 17
 _Ints = npt.NDArray[np.int64]
 
 
+class SameHashError(Exception):
+    """Two keys of the run have the same hash: hash all keys with another salt."""
+
+
 class DistinctKeys:
     """The distinct keys in a column of some rows.
 
@@ -36,8 +40,8 @@ class DistinctKeys:
 
     Attributes
     ----------
-    texts, types : list of str or None
-        Text and type of each distinct key.
+    texts, types : pyarrow.Array
+        Text and type of each distinct key; the type may be null.
     index : numpy.ndarray
         Index of each row's key among them; -1 for null.
     """
@@ -54,14 +58,18 @@ class DistinctKeys:
         found = np.flatnonzero(used)
         place = np.cumsum(used) - 1
         place[-1] = -1
-        self.texts = texts.take(pa.array(found // width)).to_pylist()
+        self.texts: pa.Array = texts.take(pa.array(found // width))
         known = pa.array(found % width - 1, mask=found % width == 0)
-        self.types = types.take(known).to_pylist()
+        self.types: pa.Array = types.take(known)
         self.index: _Ints = place[pairs]
+
+    def hashes(self, salt: int) -> _Ints:
+        """Return the hash of each distinct key."""
+        return hashes_of(self.texts.to_pylist(), self.types.to_pylist(), salt)
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[_Ints, pa.Array]:
-    """Return the index of each row's text, -1 for null, and the texts."""
+    """Return the index of each row's value, -1 for null, and the values."""
     array = column.unify_dictionaries().combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], pa.string())
@@ -78,9 +86,12 @@ class KeyCollector:
     ----------
     folder : Path
         Folder for temporary files.
+    salt : int, optional
+        Salt of the hashes of keys.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, salt: int = 0) -> None:
+        self._salt = salt
         self._connection = duckdb.connect(
             ":memory:",
             config={
@@ -95,26 +106,31 @@ class KeyCollector:
     def _execute(self, statement: str) -> None:
         interruptible(self._connection, lambda: self._connection.execute(statement))
 
-    def add(self, name: str, rows: pa.Table) -> None:
-        """Add the keys in some rows of a recorded table."""
-        for column in key_columns(RECORDED[name]):
-            keys = DistinctKeys(rows, column)
-            if keys.texts:
-                found = pa.table(
-                    {
-                        "key": pa.array(keys.texts, pa.string()),
-                        "key_type": pa.array(keys.types, pa.string()),
-                    }
-                )
+    def add(self, name: str, rows: pa.Table) -> pa.Table:
+        """Add the keys in some rows of a recorded table; return the rows as `with_hashes` does."""
+        keys = {column: DistinctKeys(rows, column) for column in key_columns(RECORDED[name])}
+        for each in keys.values():
+            if len(each.texts):
+                found = pa.table({"key": each.texts, "key_type": each.types})
                 self._connection.register("added", found)
                 self._execute("insert into found select key, key_type from added")
                 self._connection.unregister("added")
+        return _with_hashes(rows, keys, self._salt)
+
+    def with_hashes(self, name: str, rows: pa.Table) -> pa.Table:
+        """Return rows of a recorded table with hashes in place of texts and types of keys."""
+        keys = {column: DistinctKeys(rows, column) for column in key_columns(RECORDED[name])}
+        return _with_hashes(rows, keys, self._salt)
 
     def write(self, path: Path) -> KeyIds:
-        """Write the table of keys, and return the ids."""
-        self._execute(
-            "create table keys as select distinct key, key_type from found; drop table found"
-        )
+        """Write the table of keys, and return the ids.
+
+        Raises
+        ------
+        SameHashError
+            Two keys have the same hash.
+        """
+        hashes = [np.empty(0, np.int64)]
         with pq.ParquetWriter(
             path,
             KEYS_SCHEMA,
@@ -134,28 +150,33 @@ class KeyCollector:
                     [pa.array(ids), batch["key"], kinds], schema=KEYS_SCHEMA
                 )
                 writer.write_table(rows)
+                texts, types = batch["key"].to_pylist(), batch["key_type"].to_pylist()
+                hashes.append(hashes_of(texts, types, self._salt))
                 start += len(batch)
-        salt = 0
-        while (found := self._ids(start, salt)) is None:
-            salt += 1
         self._connection.close()
-        return found
+        return _ids(np.concatenate(hashes))
 
     def _sorted(self) -> Iterator[pa.RecordBatch]:
-        query = "select key, key_type from keys order by key, key_type nulls first"
+        query = "select distinct key, key_type from found order by key, key_type nulls first"
         yield from self._connection.sql(query).to_arrow_reader(_ROWS)
 
-    def _ids(self, n: int, salt: int) -> KeyIds | None:
-        """Return the ids by hashes; None if two keys have the same hash."""
-        hashes = np.empty(n, np.int64)
-        start = 0
-        for batch in self._sorted():
-            found = hashes_of(batch["key"].to_pylist(), batch["key_type"].to_pylist(), salt)
-            hashes[start : start + len(found)] = found
-            start += len(found)
-        order = np.argsort(hashes).astype(np.int32)
-        hashes = hashes[order]
-        return None if (hashes[1:] == hashes[:-1]).any() else KeyIds(hashes, order, salt)
+
+def _with_hashes(rows: pa.Table, keys: Mapping[str, DistinctKeys], salt: int) -> pa.Table:
+    for column, each in keys.items():
+        index = pa.array(each.index.astype(np.int32), mask=each.index < 0)
+        hashes = pa.DictionaryArray.from_arrays(index, pa.array(each.hashes(salt)))
+        place = rows.schema.get_field_index(column)
+        rows = rows.set_column(place, column, hashes).drop_columns([f"{column}_type"])
+    return rows
+
+
+def _ids(hashes: _Ints) -> KeyIds:
+    """Return the ids by the hashes of the keys in their order."""
+    order = np.argsort(hashes).astype(np.int32)
+    hashes = hashes[order]
+    if (hashes[1:] == hashes[:-1]).any():
+        raise SameHashError
+    return KeyIds(hashes, order)
 
 
 def hashes_of(texts: Sequence[str], types: Sequence[str | None], salt: int) -> _Ints:
@@ -178,12 +199,10 @@ class KeyIds:
         Hash of each key, sorted.
     ids : numpy.ndarray
         Their ids.
-    salt : int
-        The salt of the hashes.
     """
 
-    def __init__(self, hashes: _Ints, ids: npt.NDArray[np.int32], salt: int) -> None:
-        self._hashes, self._ids, self._salt = hashes, ids, salt
+    def __init__(self, hashes: _Ints, ids: npt.NDArray[np.int32]) -> None:
+        self._hashes, self._ids = hashes, ids
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -194,16 +213,15 @@ class KeyIds:
         Parameters
         ----------
         rows : pyarrow.Table
-            Rows with keys that were collected.
+            Rows with hashes of keys that were collected.
         column : str
             Name of the column.
         """
-        keys = DistinctKeys(rows, column)
-        hashes = hashes_of(keys.texts, keys.types, self._salt)
+        index, distinct = _codes(rows[column])
+        hashes = distinct.to_numpy()
         places = np.searchsorted(self._hashes, hashes)
         known = places < len(self._hashes)
         if not known.all() or (self._hashes[places] != hashes).any():
             raise ValueError(f"{column} has keys that were not there at the first reading")
         ids = np.append(self._ids[places], np.int32(-1))
-        found = ids[keys.index]
-        return pa.array(found, mask=keys.index < 0)
+        return pa.array(ids[index], mask=index < 0)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dask_strata.schema import RECORDED
-from dask_strata.store.arrow import arrow_schema
+from dask_strata.store.arrow import arrow_schema, combine_chunks
 from dask_strata.store.finalise.keys import KeyIds
 from dask_strata.store.key_texts import ROW, has_buckets, id_name, key_columns, stored_schema
 
@@ -99,7 +99,8 @@ class Spool:
         start = 0
         for bucket, count in enumerate(counts.tolist()):
             if count:
-                self._files.append(f"{name}-{bucket}", sorted_rows.slice(start, count))
+                part = with_own_texts(sorted_rows.slice(start, count))
+                self._files.append(f"{name}-{bucket}", part)
             start += count
 
     def batches(self, name: str, bucket: int) -> Iterator[pa.RecordBatch]:
@@ -118,9 +119,31 @@ class Spool:
 
 
 def spooled_schema(name: str) -> pa.Schema:
-    """Return the schema of a table's rows in the spool: that of its Parquet, with plain texts."""
+    """Return the schema of a table's rows in the spool, which is that of its Parquet."""
     schema = stored_schema(RECORDED[name], arrow_schema(RECORDED[name]))
     if has_buckets(RECORDED[name]):
         schema = schema.append(pa.field(ROW, pa.int64()))
-    fields = [f.with_type(pa.string()) if pa.types.is_dictionary(f.type) else f for f in schema]
-    return pa.schema(fields, metadata=schema.metadata)
+    return schema
+
+
+def with_own_texts(rows: pa.Table) -> pa.Table:
+    """Return rows whose dictionaries have one chunk, and only the texts of these rows."""
+    for i, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            rows = rows.set_column(i, field, _own_texts(rows[i]))
+    return rows
+
+
+def _own_texts(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    array = combine_chunks(column)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
+    texts = array.dictionary
+    codes = array.indices.fill_null(-1).to_numpy()
+    used = np.zeros(len(texts) + 1, np.bool_)
+    used[codes] = True  # -1 is the last one
+    if used[:-1].all():
+        return array
+    place = (used.cumsum() - 1).astype(np.int32)
+    indices = pa.array(place[codes], mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, texts.filter(pa.array(used[:-1])))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dask_strata.errors import StrataError
-from dask_strata.store.finalise.spool import Spool, spooled_schema
+from dask_strata.store.finalise.spool import Spool, spooled_schema, with_own_texts
 from dask_strata.store.parquet_writer import ROWS_PER_GROUP, parquet_options
 from dask_strata.store.safe_files import checksum
 
@@ -52,13 +52,24 @@ def write_part(spool: Spool, name: str, bucket: int, folder: Path) -> int:
         back = pq.ParquetFile(file)
         n = 0
         for group in _groups(spool, name, bucket, schema):
-            if n == back.num_row_groups or not back.read_row_group(n).equals(group):
+            if n == back.num_row_groups or not _equal(back.read_row_group(n), group):
                 raise mismatch(f"The Parquet of {name}")
             n += 1
         if n != back.num_row_groups:
             raise mismatch(f"The Parquet of {name}")
     with path.open("rb") as file:
         return checksum(file)
+
+
+def _equal(found: pa.Table, rows: pa.Table) -> bool:
+    """Return whether two tables have equal rows; their dictionaries may differ in their order."""
+    if not found.schema.equals(rows.schema):
+        return False
+    return all(
+        a.equals(b)
+        or (pa.types.is_dictionary(a.type) and a.cast(pa.string()).equals(b.cast(pa.string())))
+        for a, b in zip(found.columns, rows.columns, strict=True)
+    )
 
 
 def mismatch(file: str) -> StrataError:
@@ -77,10 +88,10 @@ def _groups(spool: Spool, name: str, bucket: int, schema: pa.Schema) -> Iterator
         start = 0
         while n + len(batch) - start >= ROWS_PER_GROUP:
             rest = ROWS_PER_GROUP - n
-            yield pa.Table.from_batches([*kept, batch.slice(start, rest)], schema)
+            yield with_own_texts(pa.Table.from_batches([*kept, batch.slice(start, rest)], schema))
             kept, n, start = [], 0, start + rest
         if len(batch) > start:
             kept.append(batch.slice(start))
             n += len(batch) - start
     if n:
-        yield pa.Table.from_batches(kept, schema)
+        yield with_own_texts(pa.Table.from_batches(kept, schema))
