@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from typing import Any
@@ -31,6 +32,7 @@ from dask_strata.store.segments.encode import (
     typed_column,
 )
 from dask_strata.store.segments.errors import FrameError
+from dask_strata.store.segments.intervals import Intervals
 from dask_strata.store.segments.values import check_column, values_of
 
 _TIMES = st.integers(0, TIME_NS) | st.integers(1 << 60, (1 << 60) + 1000)
@@ -214,6 +216,41 @@ def test_sparse_columns_come_back(n: int, data: st.DataObject) -> None:
     for row, value in enumerate(values):
         sparse.put(row, value)
     assert joined("int", (n, written("int", sparse, n)))[0] == values
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["in all rows", "in some"])
+@given(rows=st.lists(st.lists(_INTERVAL, max_size=3), min_size=1, max_size=100))
+def test_intervals_by_field_are_written_as_lists_of_them(*, rows: list[Any], sparse: bool) -> None:
+    """A source may collect intervals by field, in all rows or in some; the bytes are the same."""
+    flat = itertools.chain.from_iterable(rows)
+    fields = [list(field) for field in zip(*flat, strict=True)] or [[]] * 4
+    by_field = Intervals([len(row) for row in rows], fields)
+    assert [[list(each) for each in row] for row in by_field] == rows
+    n = 2 * len(rows) if sparse else len(rows)
+    columns: list[Any] = [rows, by_field]
+    if sparse:
+        columns = [Sparse(list(range(0, n, 2)), column) for column in columns]
+    expected, found = (encode_column("intervals", column, n) for column in columns)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [1 << 60] * FEW,
+        list(range(1 << 60, (1 << 60) + FEW)),
+        [(1 << 60) + i * ((1 << 32) - 1) for i in range(FEW)],
+        [(1 << 60) + i * (1 << 32) for i in range(FEW)],
+        [(1 << 60) - i for i in range(FEW)],
+        [0, (1 << 62) - 1] * FEW,
+        [-1, 5] * FEW,
+    ],
+    ids=["equal", "ascending", "longest steps", "longer steps", "descending", "leaps", "negative"],
+)
+def test_times_come_back_whatever_their_order(times: list[int]) -> None:
+    """Times that do not ascend, or leap, are written in another form."""
+    n = len(times)
+    assert values_of(check_column(written("time", times, n), n, Budget()), n) == times
 
 
 @pytest.mark.parametrize(

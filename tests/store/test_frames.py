@@ -17,6 +17,7 @@ from dask_strata.store.segments.frames import (
     Sparse,
     payloads,
 )
+from dask_strata.store.segments.intervals import Intervals
 from dask_strata.store.segments.values import values_of
 
 _INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -160,6 +161,18 @@ def test_sparse_columns_keep_their_rows() -> None:
     [(_, _, n, columns)] = read(segment([Batch("job", 5, {"name": ["n"] * 5, "value": sparse})]))
     assert n == 5
     assert columns["value"] == [None, "x", None, None, "y"]
+
+
+def test_half_of_a_frame_has_its_own_intervals() -> None:
+    """Intervals that are kept by field stay with their rows."""
+    fields = [["a", "b", "c"], [1, 2, 3], [4, 5, 6], [None, "x", None]]
+    sparse = Sparse([1, 2], Intervals([1, 2], fields))
+    batch = Batch("scheduler_transitions", 4, {"key": list("abcd"), "startstops": sparse})
+    read_halves = [columns["startstops"] for *_, columns in read(segment([*batch.halves()]))]
+    assert read_halves == [
+        [None, [["a", 1, 4, None]]],
+        [[["b", 2, 5, "x"], ["c", 3, 6, None]], None],
+    ]
 
 
 def test_unknown_columns_are_refused_when_written() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, repeat, starmap
 from operator import length_hint
 from typing import Any
 
@@ -83,11 +83,10 @@ class FollowedLog(deque[Any]):
             return
         positions = (follower.position for follower in self.followers)
         read = min(positions, default=self.trimmed + len(self))
-        n = min(len(self) - self.bound, read - self.trimmed)
-        drop = self.popleft
-        for _ in range(n):
-            drop()
-        self.trimmed += max(n, 0)
+        n = max(min(len(self) - self.bound, read - self.trimmed), 0)
+        # A loop in C: an empty deque discards each entry.
+        deque(starmap(self.popleft, repeat((), n)), maxlen=0)
+        self.trimmed += n
 
     def original(self) -> deque[Any]:
         """Return the bounded deque that Dask would have now."""

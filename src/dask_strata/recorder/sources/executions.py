@@ -250,7 +250,8 @@ def _cpu_seconds(execution: Execution) -> tuple[float | None, float | None]:
     first, last = execution.first_clocks, execution.last_clocks
     if first is None or last is None:
         return None, None
-    return round(last[0] - first[0], 9), round(last[1] - first[1], 9)
+    # In whole nanoseconds: `round` with digits converts to a text and back.
+    return round((last[0] - first[0]) * 1e9) / 1e9, round((last[1] - first[1]) * 1e9) / 1e9
 
 
 def _loss(table: str, reason: str) -> Batch:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import pickletools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import sub
 from typing import Any, TypeVar
 
 from dask_strata.recorder.graphs.own_tasks import OwnTasks
@@ -22,6 +24,7 @@ from dask_strata.recorder.sources.dask_logs import LogFollower, MessageHook, Une
 from dask_strata.schema import wire_key
 from dask_strata.store.segments.encode import Sparse
 from dask_strata.store.segments.frames import Batch
+from dask_strata.store.segments.intervals import Intervals
 
 #: A report without a transition after this time caused none.
 _UNMATCHED_SECONDS = 1.0
@@ -131,11 +134,10 @@ class Transitions(Source):
         ended = [i for i, start in enumerate(starts) if start == "processing"]
         reports = {i: report for i in ended if (report := report_of(i)) is not None}
         workers = self._assigned(keys, finishes, ended)
-        for i in ended:
-            if i in reports:
-                workers[i] = reports[i][1].get("worker")
-            else:
-                workers[i] = self._removed.get(stimuli[i])
+        workers |= {i: message.get("worker") for i, (_, message) in reports.items()}
+        if len(reports) < len(ended):
+            removed = self._removed
+            workers |= {i: removed.get(stimuli[i]) for i in ended if i not in reports}
         rows = sorted(workers)
         return Batch(
             "scheduler_transitions",
@@ -307,11 +309,24 @@ def _reported(reports: Mapping[int, _Report]) -> dict[str, Sparse]:
     """Return the columns of finished and failed tasks, from reports by row."""
     messages = [message for _, message in reports.values()]
     columns = {name: [m.get(name) for m in messages] for name in ("thread", "run_id")}
-    columns["startstops"] = [intervals(m.get("startstops")) for m in messages]
     columns["metadata"] = [redact_json(d) if (d := m.get("metadata")) else None for m in messages]
     for name in ("nbytes", "typename"):
         columns[name] = [m.get(name) if finished else None for finished, m in reports.values()]
-    return {name: _sparse(reports, values) for name, values in columns.items()}
+    startstops = _sparse(reports, [m.get("startstops") or None for m in messages])
+    return {
+        **{name: _sparse(reports, values) for name, values in columns.items()},
+        "startstops": Sparse(startstops.rows, _intervals_of_rows(startstops.values)),
+    }
+
+
+def _intervals_of_rows(startstops: Sequence[Any]) -> Intervals:
+    """Return Dask's startstops of several tasks by field, as `intervals` does for one of them."""
+    flat = list(chain.from_iterable(startstops))
+    starts = times_ns([s["start"] for s in flat])
+    stops = times_ns([s["stop"] for s in flat])
+    durations = list(map(sub, stops, starts))
+    fields = [s["action"] for s in flat], starts, durations, [s.get("source") for s in flat]
+    return Intervals(list(map(len, startstops)), fields)
 
 
 def _reported_failure(message: dict[str, Any], *, code: bool) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class NewRows:
     def _ids_of(self, distinct: dict[str, DistinctKeys]) -> dict[str, _Ints]:
         """Return the ids of distinct keys, by the column with the ids."""
         pairs = {
-            id_name(column): list(zip(keys.texts, keys.types, strict=True))
+            id_name(column): list(zip(keys.texts.to_pylist(), keys.types.to_pylist(), strict=True))
             for column, keys in distinct.items()
         }
         self._look_up({pair for some in pairs.values() for pair in some} - self._ids.keys())

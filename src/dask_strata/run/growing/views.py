@@ -116,7 +116,7 @@ class GrowingViews(ParquetViews):
 
     def columns(self, name: str) -> set[str]:
         """Return the names of a table's columns."""
-        found = super().columns(name) if name == KEYS or self.in_parquet(name) else set()
+        found = set(super().columns(name)) if name == KEYS or self.in_parquet(name) else set()
         for table in (f"{NEW}{name}", f"{OVER}{name}"):
             with suppress(duckdb.CatalogException):
                 found |= set(self._connection.table(table).columns)

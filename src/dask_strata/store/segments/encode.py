@@ -25,8 +25,7 @@ one number for all. `DELTA`, `DICT` and `SPARSE` are encodings of format 1, see
 
 from __future__ import annotations
 
-import sys
-from array import array
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from typing import Any
 
 from dask_strata.schema import Kind
 from dask_strata.store.limits import COLUMN_BYTES
+from dask_strata.store.segments.intervals import Intervals
 
 CONST, PLAIN, DELTA, DICT, SPARSE, NUMBERS, STEPS, TEXTS, SOME, INTERVALS = range(10)
 
@@ -71,7 +71,7 @@ class LargeColumnError(ValueError):
 
 @dataclass
 class Sparse:
-    """Values of a column that is null in most rows.
+    """Values of a column that is null in most rows: a list, or `Intervals`.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class Sparse:
     """
 
     rows: list[int] = field(default_factory=list)
-    values: list[Any] = field(default_factory=list)
+    values: Any = field(default_factory=list)
 
     def put(self, row: int, value: Any) -> None:
         """Add the value of one row, in ascending order of rows; None adds nothing."""
@@ -128,7 +128,7 @@ def encode_column(kind: Kind, column: Any, n: int) -> list[Any] | None:
     ----------
     kind : Kind
         Kind of the column in the schema. Values of other types are written one by one.
-    column : list, Sparse, str, int or float
+    column : list, Intervals, Sparse, str, int or float
         A value per row, some of them, or one value for all rows.
     n : int
         Number of rows.
@@ -148,6 +148,8 @@ def encode_column(kind: Kind, column: Any, n: int) -> list[Any] | None:
     True
     """
     if column.__class__ is not list:
+        if isinstance(column, Intervals):
+            return typed_column(kind, column, n, encode_column)
         return _sparse(kind, column, n) if isinstance(column, Sparse) else _constant(column, n)
     if n < _FEWEST[kind]:
         return _few(kind, column, n)
@@ -155,14 +157,14 @@ def encode_column(kind: Kind, column: Any, n: int) -> list[Any] | None:
 
 
 def typed_column(
-    kind: Kind, column: list[Any], n: int, encode_present: _Encode | None = None
+    kind: Kind, column: Sequence[Any], n: int, encode_present: _Encode | None = None
 ) -> list[Any] | None:
     r"""Return a column as typed bytes, however short it is.
 
     Parameters
     ----------
     kind, column, n
-        As for `encode_column`; the column is a list.
+        As for `encode_column`; the column is a list or `Intervals`.
     encode_present : callable, optional
         Function that encodes the values of a column with nulls; by default this one.
 
@@ -177,11 +179,11 @@ def typed_column(
         return _ENCODERS[kind](column, n)
     except LargeColumnError:
         raise
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, struct.error):
         pass  # a null, or a value of another type
     present = [value for value in column if value is not None]
     if len(present) == n:
-        return _plain(kind, column)
+        return _plain(kind, present)
     if not present:
         return None
     bits = _packed_bits(bytes(map(is_not, column, repeat(None))))
@@ -255,7 +257,8 @@ def _sparse(kind: Kind, column: Sparse, n: int) -> list[Any] | None:
     present = len(column.rows)
     if present < FEW_PRESENT and kind != "intervals":
         return [SPARSE, column.rows, column.values] if present else None
-    if present == n or None in column.values or len(set(column.rows)) != present:
+    nulls = not isinstance(column.values, Intervals) and None in column.values
+    if present == n or nulls or len(set(column.rows)) != present:
         values = [None] * n
         for row, value in zip(column.rows, column.values, strict=True):
             values[row] = value
@@ -276,10 +279,7 @@ def _numbers(code: int, values: Sequence[Any], n: int) -> tuple[int, bytes]:
     """Return the code and the bytes of numbers, in planes if there are many."""
     if code == BYTE:
         return code, bytes(values)
-    numbers = array(CODES[code], values)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    packed = numbers.tobytes()
+    packed = struct.pack(f"<{n}{CODES[code]}", *values)
     width = WIDTHS[code]
     if n < _PLANED_FROM or width == 1:
         return code, packed
@@ -310,21 +310,25 @@ def _booleans(column: list[Any], n: int) -> list[Any] | None:
 
 
 def _times(column: list[Any], n: int) -> list[Any] | None:
-    steps = list(map(sub, column[1:], column))
-    low, high = min(steps), max(steps)
     first = column[0]
-    # This bounds the sums of all steps, in whatever order.
-    if max(high, -low) * n >= STEPS_LIMIT or not 0 <= first < STEPS_LIMIT:
+    steps = list(map(sub, column[1:], column))
+    if not 0 <= first < STEPS_LIMIT:
         return _integers(column, n)
-    if low == high == 0:
-        return _constant(first, n)
-    return [STEPS, first, *_numbers(code_for(low, high), steps, n - 1)]
+    try:
+        # Almost all columns of times ascend, and this finds out faster than their minimum.
+        numbers = _numbers(UINT32, steps, n - 1)
+    except struct.error:
+        low, high = min(steps), max(steps)
+        # This bounds the sums of all steps, in whatever order.
+        if max(high, -low) * n >= STEPS_LIMIT:
+            return _integers(column, n)
+        numbers = _numbers(code_for(low, high), steps, n - 1)
+    return _constant(first, n) if not any(steps) else [STEPS, first, *numbers]
 
 
 def _keys(column: list[Any], n: int) -> list[Any] | None:
     """Encode texts of which many occur once: numbering them takes longer than it saves."""
-    distinct = len(dict.fromkeys(column))
-    if distinct * 2 <= n:
+    if len(set(column)) * 2 <= n:
         return _texts(column, n)
     packed, sizes, _ = _joined(column)
     return [TEXTS, packed, sizes, None]
@@ -362,13 +366,11 @@ def _sizes(sizes: list[int], largest: int, n: int) -> Any:
     return largest if sizes.count(largest) == n else [code, packed]
 
 
-def _intervals(column: list[Any], n: int) -> list[Any] | None:
-    lengths = list(map(len, column))
-    flat = list(chain.from_iterable(column))
-    if not {*map(type, column), *map(type, flat)} <= {list, tuple}:
-        raise TypeError("a value is not a list of intervals")
-    total = len(flat)
-    fields: list[list[Any]] = list(map(list, zip(*flat, strict=True))) or [[]] * 4
+def _intervals(column: Sequence[Any], n: int) -> list[Any] | None:
+    lengths, fields = (
+        (column.sizes, column.fields) if isinstance(column, Intervals) else _by_field(column)
+    )
+    total = len(fields[0])
     return [
         INTERVALS,
         _sizes(lengths, max(lengths), n),
@@ -379,7 +381,15 @@ def _intervals(column: list[Any], n: int) -> list[Any] | None:
     ]
 
 
-_ENCODERS: dict[Kind, Callable[[list[Any], int], list[Any] | None]] = {
+def _by_field(column: Sequence[Any]) -> tuple[list[int], Sequence[list[Any]]]:
+    """Return the number of intervals of each row, and the four fields of all intervals."""
+    flat = list(chain.from_iterable(column))
+    if not {*map(type, column), *map(type, flat)} <= {list, tuple}:
+        raise TypeError("a value is not a list of intervals")
+    return list(map(len, column)), list(map(list, zip(*flat, strict=True))) or [[]] * 4
+
+
+_ENCODERS: dict[Kind, Callable[[Any, int], list[Any] | None]] = {
     "time": _times,
     "seconds": _floats,
     "bytes": _integers,
