@@ -81,3 +81,28 @@ def test_a_run_that_is_compacted_meanwhile_is_read_anew(tmp_path: Path) -> None:
     process.write("scheduler_transitions", life("b", 3, 4, "tcp://w:1"))
     assert run.refresh()
     assert [row["key"] for row in run.tasks.to_arrow().to_pylist()] == ["a", "b"]
+
+
+def test_a_further_look_starts_where_the_last_one_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a segment that grew, only its header and the new frames are read; of others, nothing."""
+    folder = new_run(tmp_path / "r")
+    process, other = Process(folder, "scheduler-1"), Process(folder, "worker-2")
+    for number in range(9):
+        process.write("scheduler_transitions", life(f"a-{number}", number, number + 1, "tcp://w:1"))
+        other.write("job", [{"name": "a", "value": str(number)}])
+    run = open_run(folder)
+    assert len(run.tasks) == 9
+    unpacked = []
+    unpack = read.unpack
+    monkeypatch.setattr(read, "unpack", lambda *a: unpacked.append(1) or unpack(*a))
+    starts = []
+    payloads = read.payloads
+    monkeypatch.setattr(read, "payloads", lambda *a: starts.append(a[1:]) or payloads(*a))
+    size = (folder / "segments" / "scheduler-1.seg").stat().st_size
+    process.write("scheduler_transitions", life("b", 10, 11, "tcp://w:1"))
+    run.refresh()
+    assert len(run.tasks) == 10
+    assert starts == [(), (size,)]
+    assert len(unpacked) == 2

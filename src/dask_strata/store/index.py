@@ -143,7 +143,7 @@ def index_bytes(index: Index) -> bytes:
 
 def _segment(run: Path, facts: dict[str, Any]) -> Segment:
     process = _name(facts["process"])
-    next_seq = facts.get("next_seq")
+    next_seq, complete = facts.get("next_seq"), facts.get("complete")
     return Segment(
         process,
         run / SEGMENTS / f"{process}{SUFFIX}",
@@ -156,6 +156,7 @@ def _segment(run: Path, facts: dict[str, Any]) -> Segment:
         end_reason=_text_or_none(facts.get("end_reason")),
         host=_text_or_none(facts.get("host")),
         next_seq=None if next_seq is None else _count(next_seq),
+        complete=None if complete is None else _count(complete),
     )
 
 

@@ -260,7 +260,7 @@ def read_more(record: Record) -> Record | None:
     segments, new, refused = found
     if refused or any(s.foreign or s.too_large for s in new):
         return None
-    if any(s.process not in {each.process for each in new} for s in record.segments):
+    if not {s.process for s in record.segments} <= {s.process for s in new}:
         return None  # a segment was removed
     _add_losses([s for s in new if s.damages or s.lost_rows], rows)
     added = {name: collected.table() for name, collected in rows.items()}

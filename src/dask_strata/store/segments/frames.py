@@ -228,7 +228,7 @@ class Damage:
     reason: str
 
 
-def payloads(source: BinaryIO | bytes) -> Iterator[bytes | Damage]:
+def payloads(source: BinaryIO | bytes, start: int = 0) -> Iterator[bytes | Damage]:
     """Yield the raw payloads of a segment, and each damaged part as a `Damage`.
 
     After a damaged part, reading continues at the next intact frame, if there is one.
@@ -238,6 +238,8 @@ def payloads(source: BinaryIO | bytes) -> Iterator[bytes | Damage]:
     source : binary file or bytes
         The segment. A file is read frame by frame, with one frame in memory at a time; holes of
         a sparse file are skipped and reported as damage.
+    start : int, optional
+        Start of the first frame to read, in bytes.
 
     Examples
     --------
@@ -247,7 +249,7 @@ def payloads(source: BinaryIO | bytes) -> Iterator[bytes | Damage]:
     file = BytesIO(source) if isinstance(source, bytes) else source
     end = file.seek(0, os.SEEK_END)
     left = SEARCH_BYTES + SEARCH_RATIO * end
-    offset = 0
+    offset = start
     for data, hole in _extents(file, end):
         if data > offset:
             yield Damage(offset, data - offset, "a hole: no data was written there")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dask_strata.store.limits import DAMAGES, NAME_CHARACTERS, Budget
 from dask_strata.store.manifest import SEGMENTS, process_identity
@@ -56,6 +56,8 @@ class Segment:
         Whether frames were skipped because they would take too much memory.
     foreign : str or None
         Why the file is not a segment of this run and process, so that its rows were not read.
+    complete : int or None
+        End of its last intact frame, in bytes; None if unknown. The file may end in another one.
     """
 
     process: str
@@ -71,6 +73,7 @@ class Segment:
     next_seq: int | None = None
     too_large: bool = False
     foreign: str | None = None
+    complete: int | None = None
 
     def add_damage(self, text: str) -> None:
         """Add a damaged part; beyond `DAMAGES` of them, add a single remark instead."""
@@ -89,6 +92,7 @@ class Segment:
         self.lost_rows += later.lost_rows
         self.end_reason = later.end_reason or self.end_reason
         self.next_seq = later.next_seq
+        self.complete = later.complete
 
 
 def header_facts(header: object) -> dict[str, Any]:
@@ -169,8 +173,10 @@ def read_segment(
             stat = os.fstat(file.fileno())
             segment.size, segment.modified = stat.st_size, stat.st_mtime
             segment.next_seq = None if known is None else known.next_seq
-            if stat.st_size:
-                _read_frames(segment, run_id, payloads(file), offset, into)
+            if known is not None and (known.size, known.modified) == (stat.st_size, stat.st_mtime):
+                segment.complete, segment.host = known.complete, known.host
+            elif stat.st_size:
+                _read_frames(segment, run_id, _frames(file, known), offset, into)
             else:
                 segment.add_damage("the file is empty")
     except OSError as error:
@@ -181,23 +187,42 @@ def read_segment(
     return segment
 
 
+def _frames(file: BinaryIO, known: Segment | None) -> Iterator[tuple[int, bytes | Damage]]:
+    """Yield the end and the payload of the header, and of each frame that may be new."""
+    position = 0
+    found = payloads(file)
+    if known is not None and known.complete is not None:
+        for payload in found:
+            position += _length(payload)
+            yield position, payload
+            if not isinstance(payload, Damage):
+                position = max(position, known.complete)
+                found = payloads(file, position)
+                break
+    for payload in found:
+        position += _length(payload)
+        yield position, payload
+
+
+def _length(payload: bytes | Damage) -> int:
+    return payload.length if isinstance(payload, Damage) else len(payload) + FRAME_OVERHEAD
+
+
 def _read_frames(
     segment: Segment,
     run_id: str,
-    found: Iterator[bytes | Damage],
+    found: Iterable[tuple[int, bytes | Damage]],
     offset: int,
     into: tuple[Mapping[str, Rows], Budget],
 ) -> None:
     """Read the header, and the rows of the frames after an offset."""
-    position = 0
     layout: Mapping[str, Sequence[str]] = {}
-    for payload in found:
+    for position, payload in found:
         if isinstance(payload, Damage):
-            position += payload.length
             if position > offset:
                 segment.add_damage(f"{payload.length} bytes at {payload.offset}: {payload.reason}")
             continue
-        position += len(payload) + FRAME_OVERHEAD
+        segment.complete = position
         if position <= offset and layout:
             continue
         try:
@@ -222,7 +247,7 @@ def _layout(header: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
     """Return the columns of each table, from a header."""
     tables = header.get("tables")
     if not isinstance(tables, dict) or not all(
-        isinstance(names, list) and all(isinstance(n, str) for n in [table, *names])
+        isinstance(names, list) and {str}.issuperset(map(type, (table, *names)))
         for table, names in tables.items()
     ):
         raise FrameError("the header does not list the columns")
