@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 #: Name of the rows of a derived table that replace those in the Parquet.
 OVER = "_over_"
 
+#: Derived tables that have rows only if the run has logs of Darshan.
+_OF_DARSHAN = {"_io_attempts", "io_segments"}
+
 
 class GrowingViews(ParquetViews):
     """The tables of a finalised part of a run and of its newer rows, as SQL.
@@ -165,14 +168,15 @@ class GrowingViews(ParquetViews):
 
     def prepare(self, names: Collection[str]) -> None:
         """Bring derived tables, and those that they depend on, up to date."""
-        wanted = with_dependencies(set(names) & self.stored())
+        unchanged = {*IMPORTED, *(set() if self.has_rows("darshan_logs") else _OF_DARSHAN)}
+        wanted = with_dependencies(set(names) & self.stored() - unchanged, unchanged)
         if not wanted:
             return
         if self.only_own:  # whose keys decide which rows the other tables have
             for name in with_dependencies([OWN_KEYS]) & definitions().keys():
                 self._refresh(definitions()[name])
         for name, definition in definitions().items():
-            if name in wanted - IMPORTED.keys():
+            if name in wanted - unchanged:
                 self._refresh(definition)
 
     def _refresh(self, definition: Definition) -> None:
