@@ -25,7 +25,7 @@ from dask_strata.store.compact import compact
 from dask_strata.store.key_texts import has_buckets
 from dask_strata.store.manifest import Manifest
 from tests.support.eventful import record_eventful
-from tests.support.finalised import differences, plain
+from tests.support.finalised import differences, finalised_differences, plain
 from tests.support.synthetic import T0, Process, life, new_run, small_run
 
 
@@ -78,6 +78,23 @@ def test_transitions_of_other_clients_count(tmp_path: Path, keys_per_bucket: int
     assert len(now.worker_transitions.to_arrow()) == 2
     assert now.check().findings == then.check().findings
     assert not any("too many" in f.text or "missing" in f.text for f in now.check().findings)
+
+
+def test_times_of_another_clock_are_aligned(tmp_path: Path) -> None:
+    """Those of processes on another host, also in the table of processes itself."""
+    folder, worker = new_run(tmp_path / "r"), "tcp://w:1"
+    scheduler = Process(folder, "scheduler-1")
+    other = Process(folder, "worker-1", address=worker, host="another", name="w")
+    added = {"time": T0, "worker": worker, "name": "w", "action": "add"}
+    scheduler.write("worker_events", [added])
+    scheduler.write("scheduler_transitions", life("a", 1, 2, worker))
+    measured = {"time": T0, "offset_seconds": 5.0, "uncertainty_seconds": 0.001}
+    other.write("clock_offsets", [measured])
+    other.write("worker_transitions", [{"time": T0, "worker": worker, "key": "a"}])
+    scheduler.end()
+    other.end()
+    assert open_run(folder).clock_offsets_ns == {"worker-1": 5_000_000_000}
+    assert finalised_differences(folder, tmp_path, 1 << 18) == []
 
 
 def test_a_finalised_run_reads_only_what_a_query_needs(copy: Path) -> None:

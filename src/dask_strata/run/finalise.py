@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dask_strata.errors import UncomputableError
-from dask_strata.run.clock import clock_offsets
+from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import STORED, Definition, definitions, versions, with_dependencies
 from dask_strata.run.duckdb_session import execute
 from dask_strata.run.key_ids import KEYS_TABLE
@@ -243,8 +243,9 @@ class Computation:
         self._imported = manifest.imported_from is not None
         #: Where the views find derived tables.
         self._computed = replace(part, run=self.folder.parent, home=(self.folder.name,))
-        self._processes = merge_processes(self._read("processes"))
-        self._offsets = clock_offsets(self._processes, self._read("clock_offsets"))
+        processes = merge_processes(self._read("processes"))
+        self._offsets = clock_offsets(processes, self._read("clock_offsets"))
+        self._processes = align(processes, self._offsets, imported=self._imported)
         with closing(ParquetViews(part, {})) as views:
             n_keys = views.n_rows(KEYS)
         self.n_buckets = max(1, -(-n_keys // self.keys_per_bucket))
