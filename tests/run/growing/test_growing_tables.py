@@ -19,7 +19,7 @@ from dask_strata.store.manifest import MANIFEST
 from dask_strata.store.segments import read
 from tests.support.eventful import record_eventful
 from tests.support.growing import Replay, contents, differences
-from tests.support.synthetic import Process, life, new_run
+from tests.support.synthetic import SECOND, T0, Process, life, new_run
 
 WORKER = "tcp://w:1"
 
@@ -262,3 +262,27 @@ def test_tables_by_key_have_a_key(tmp_path: Path, from_bytes: Callable[[int], No
     for name in sorted(STORED - TABLES.keys() | DERIVED.keys()):
         if is_by_key(name):
             assert "_key" in run.arrow(f"from {name} limit 0").column_names, name
+
+
+def test_times_of_another_clock_stay_aligned(
+    tmp_path: Path, from_bytes: Callable[[int], None]
+) -> None:
+    """New rows of a process have the offset that its rows in the snapshot have."""
+    from_bytes(1)
+    folder, scheduler = one_task(tmp_path)
+    other = Process(folder, "worker-1", address=WORKER, host="another", name="w")
+    measured = {"time": T0, "offset_seconds": 5.0, "uncertainty_seconds": 0.001}
+    other.write("clock_offsets", [measured])
+    other.write("worker_transitions", [{"time": T0, "worker": WORKER, "key": "a"}])
+    run = open_run(folder)
+    assert run.snapshot is not None
+    second = Process(folder, "worker-2", address="tcp://w:2", host="third", name="v")
+    second.write("clock_offsets", [{**measured, "offset_seconds": -3.0}])
+    for process, worker in ((other, WORKER), (second, "tcp://w:2")):
+        process.write("worker_transitions", [{"time": T0 + 1, "worker": worker, "key": "b"}])
+    scheduler.write("scheduler_transitions", life("b", 3, 4, WORKER))
+    run.refresh()
+    now = contents(run)
+    assert isinstance(run._parquet, GrowingViews)
+    assert run.clock_offsets_ns == {"worker-1": 5 * SECOND, "worker-2": -3 * SECOND}
+    assert differences(now, contents(in_memory(folder, from_bytes))) == []
