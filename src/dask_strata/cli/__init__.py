@@ -10,6 +10,8 @@ import click
 from dask_strata.cli.commands import VERBS
 from dask_strata.cli.errors import report_errors, run_command
 from dask_strata.cli.without_pandas import avoid_pandas
+from dask_strata.report.progress import working
+from dask_strata.store.progress import show_with
 
 
 class _Verbs(click.Group):
@@ -47,4 +49,5 @@ def cli(debug: bool) -> None:  # noqa: FBT001
 def main() -> None:
     """Run the command line."""
     avoid_pandas(sys.argv[1:])
+    show_with(working)
     run_command(cli, "dask-strata")

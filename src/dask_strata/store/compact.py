@@ -183,7 +183,9 @@ def _compacted(
     )
 
 
-def write_snapshot(folder: Path, target: Path, derive: Derive) -> bool:
+def write_snapshot(
+    folder: Path, target: Path, derive: Derive, progress: Callable[[str], None]
+) -> bool:
     """Write the tables of a run as Parquet into another folder; the run is not changed.
 
     Parameters
@@ -194,6 +196,8 @@ def write_snapshot(folder: Path, target: Path, derive: Derive) -> bool:
         The folder that gets the Parquet; it has the run's manifest.
     derive : callable
         Writes derived tables.
+    progress : callable
+        Called with the name of each table before it is written.
 
     Returns
     -------
@@ -205,7 +209,7 @@ def write_snapshot(folder: Path, target: Path, derive: Derive) -> bool:
     if record.imported or record.refused or record.damaged or not sum(record.rows.values()):
         return False
     try:
-        _write(record, received, lambda _: None, derive, KEYS_PER_BUCKET)
+        _write(record, received, progress, derive, KEYS_PER_BUCKET)
     except SameHashError:
         return False
     return True

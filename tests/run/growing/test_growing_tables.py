@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,8 +207,6 @@ def test_a_snapshot_that_disappears_is_not_missed(
     tmp_path: Path, from_bytes: Callable[[int], None]
 ) -> None:
     """The run is read from its own files."""
-    import shutil
-
     from_bytes(1)
     folder, process = one_task(tmp_path)
     run = open_run(folder)
@@ -286,3 +286,22 @@ def test_times_of_another_clock_stay_aligned(
     assert isinstance(run._parquet, GrowingViews)
     assert run.clock_offsets_ns == {"worker-1": 5 * SECOND, "worker-2": -3 * SECOND}
     assert differences(now, contents(in_memory(folder, from_bytes))) == []
+
+
+def test_unfinished_snapshots_are_removed(
+    tmp_path: Path, from_bytes: Callable[[int], None]
+) -> None:
+    """A process that was killed left its folder; one that another process writes to stays."""
+    from_bytes(1)
+    folder, process = one_task(tmp_path)
+    first = open_run(folder).snapshot
+    assert first is not None
+    old, present = first.with_name(".old"), first.with_name(".present")
+    for each in (old, present):
+        (each / "parquet").mkdir(parents=True)
+    os.utime(old / "parquet", (1, 1))
+    process.write("scheduler_transitions", life("b", 3, 4, WORKER))
+    shutil.rmtree(first)
+    assert open_run(folder).snapshot != first
+    assert not old.exists()
+    assert present.exists()

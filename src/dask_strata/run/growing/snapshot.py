@@ -11,10 +11,11 @@ import json
 import os
 import secrets
 import shutil
+import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +27,7 @@ from dask_strata.store.compact import write_snapshot
 from dask_strata.store.copies.mirror import cache_folder, remove_old_copies
 from dask_strata.store.index import Index, read_index
 from dask_strata.store.manifest import PARQUET, SEGMENTS, SUFFIX, Manifest
+from dask_strata.store.progress import showing
 from dask_strata.store.reader import parts_fingerprint
 from dask_strata.store.safe_files import entries, is_folder, open_inside, read_inside
 
@@ -34,6 +36,9 @@ SMALLEST_BYTES = 4 << 20
 
 #: A snapshot is replaced when the segments have grown by this share of the bytes that it has.
 GROWTH = 0.25
+
+#: Folders of snapshots that nobody wrote to for this long, in seconds, are never finished.
+_UNFINISHED_SECONDS = 3600
 
 _FACTS = "snapshot.json"
 _FACTS_BYTES = 16 << 20
@@ -111,14 +116,16 @@ def _names(home: Path) -> list[str]:
 def _made(run: Path, home: Path) -> Path | None:
     """Make a snapshot, and remove those before the last one."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _remove_unfinished(home)
     new = home / f".{secrets.token_hex(4)}"
     try:
         new.mkdir(mode=0o700)
         parts = repr(parts_fingerprint(run))
         manifest = Manifest.read(run)
-        replace(manifest).write(new)
-        if not write_snapshot(run, new, derive_all):
-            return None
+        manifest.write(new)
+        with showing("first reading") as step:
+            if not write_snapshot(run, new, partial(derive_all, progress=step), step):
+                return None
         index = read_index(new, PARQUET)
         if index.derived.keys() != STORED:
             return None
@@ -135,6 +142,16 @@ def _made(run: Path, home: Path) -> Path | None:
         return target
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _remove_unfinished(home: Path) -> None:
+    """Remove what processes left that were killed while they made a snapshot."""
+    for entry in list(os.scandir(home)):
+        if is_folder(home / entry.name) and entry.name.startswith("."):
+            with suppress(OSError):
+                age = time.time() - max(each.stat().st_mtime for each in os.scandir(entry))
+                if age > _UNFINISHED_SECONDS:
+                    shutil.rmtree(home / entry.name, ignore_errors=True)
 
 
 def _checksums(run: Path, index: Index) -> Mapping[str, int]:
