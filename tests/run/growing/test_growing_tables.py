@@ -12,7 +12,8 @@ import pytest
 
 from dask_strata import open_run
 from dask_strata.run import Run
-from dask_strata.run.derived import STORED, definitions
+from dask_strata.run.derived import STORED, definitions, versions
+from dask_strata.run.finalise import finalise
 from dask_strata.run.growing import snapshot
 from dask_strata.run.growing.sessions import IMPORTED, is_by_key
 from dask_strata.run.growing.views import GrowingViews
@@ -305,3 +306,22 @@ def test_unfinished_snapshots_are_removed(
     assert open_run(folder).snapshot != first
     assert not old.exists()
     assert present.exists()
+
+
+def test_a_finalised_run_by_other_definitions_that_grows_is_read_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its attempts keep their numbers."""
+    folder, process = one_task(tmp_path)
+    finalise(folder)
+    process.write("scheduler_transitions", life("b", 3, 4, WORKER))
+    present = versions()
+    outdated = {**present, "_attempt_numbers": "better"}
+    monkeypatch.setattr("dask_strata.run.stored.views.versions", lambda: outdated)
+    run = open_run(folder)
+    assert [row["attempt"] for row in run.rows("from attempts order by attempt")] == [1, 2]
+    assert run._parquet is None
+    monkeypatch.undo()
+    run = open_run(folder)
+    assert [row["attempt"] for row in run.rows("from attempts order by attempt")] == [1, 2]
+    assert isinstance(run._parquet, GrowingViews)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.run.clock import clock_offsets
+from dask_strata.run.derived import STORED
 from dask_strata.run.growing.views import GrowingViews
 from dask_strata.store.on_demand import Tables
 from dask_strata.store.parquet import Part
@@ -68,7 +69,9 @@ class Growth:
         """
         new = {name: rows for name, rows in tables.newer(self._seen).items() if len(rows)}
         if (
-            _has_early_outcomes(new)
+            # Tables of an earlier definition would have to be computed from all rows first.
+            self.views.stored() != STORED
+            or _has_early_outcomes(new)
             or (not self._has_workers and _has_workers(new))
             or _scheduler_hosts(processes) != self._scheduler_hosts
         ):
