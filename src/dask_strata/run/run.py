@@ -181,7 +181,7 @@ class Run:
         # The rows of a process are merged, and those of other clients' tasks are removed.
         changed = name == "processes" or (self._of_one_client and name in SHARED)
         with self._lock:
-            if name in DERIVED and (views := self._views) is not None and name in self._stored:
+            if name in DERIVED and (views := self._views) is not None and self._is_stored(name):
                 rows = views.n_rows(name)
         if rows is not None and not changed:
             partitions = partial(self._dask_frame, name)
@@ -252,9 +252,9 @@ class Run:
         part = self.record.tables.finalised()
         if self._views is None or part is None or not self.align or self._improved:
             return
-        outdated = STORED - self._stored
-        if not with_dependencies(names, self._stored) & outdated:
+        if not self._views.usable(names)[1]:
             return
+        outdated = STORED - self._stored
         self._improved = True
         given = frozenset(self._stored)
 
@@ -270,11 +270,15 @@ class Run:
         """Names of the derived tables in the Parquet; their times are aligned."""
         return self._views.stored() if self._views is not None and self.align else set()
 
+    def _is_stored(self, name: str) -> bool:
+        """Return whether a derived table is in the Parquet, undamaged, with aligned times."""
+        return name in STORED and self.align and (v := self._views) is not None and v.has(name)
+
     def _dask_frame(self, name: str, npartitions: int | None) -> Any:
         """Return a Dask DataFrame that reads the Parquet of a table; None if it cannot."""
         part = None if self._views is None else self.record.tables.finalised()
-        in_files = self._stored if name in DERIVED else RECORDED.keys() - WHOLE
-        if part is None or name not in in_files or name not in part.checksums:
+        in_files = self._is_stored(name) if name in DERIVED else name not in WHOLE
+        if part is None or not in_files or name not in part.checksums:
             return None
         if self._views is not None and self._views.part_with(name) is not part:
             return None  # a better definition's rows are elsewhere
@@ -384,7 +388,7 @@ class Run:
                 columns = ", ".join(f'"{field.name}"' for field in schema)
                 query = f"select {columns} from {name}"  # noqa: S608  names from the schema
                 self._improve({name})
-                if name in self._stored and (order := definitions()[name].order):
+                if self._is_stored(name) and (order := definitions()[name].order):
                     query += f" order by {order}"
                 found = self._fetch(query)
                 self._derived[name] = pa.Table.from_arrays(
@@ -402,9 +406,10 @@ class Run:
                 self._materialised.clear()
                 self._with_texts.clear()
             workspace = self._workspace
-            self._improve(set(query_tables(query)))
-            stored = self._stored
-            needed = with_dependencies(query_tables(query), stored)
+            names = query_tables(query)
+            self._improve(set(names))
+            stored = set() if views is None or not self.align else views.usable(names)[0]
+            needed = with_dependencies(names, stored)
             if views is not None:
                 views.prepare(needed & stored)
             computed = [
@@ -516,7 +521,7 @@ class Run:
 
     def n_rows(self, name: str) -> int:
         """Return the number of rows of a table, without reading them where it is finalised."""
-        if name in DERIVED and name in self._stored:
+        if name in DERIVED and self._is_stored(name):
             return int(self.rows(f"select count(*) as n from {name}")[0]["n"])  # noqa: S608  a table
         return len(self[name])
 
@@ -566,21 +571,22 @@ class Run:
             self._improve(set(named))
             if not named or all_words & _ABOUT_TABLES:
                 named = frozenset(TABLES)
-            in_files = self._in_files() & named - self._visible
+            in_files = self._in_files(named - self._visible)
             connection = self._sql
             if connection is None or in_files:
                 named |= self._visible
-                connection = self._connect_sql(self._in_files() & named)
+                connection = self._connect_sql(self._in_files(named))
             for name in sorted(named - self._visible):
                 interruptible(connection, partial(_add_view, connection, name, self._table(name)))
                 self._visible.add(name)
             return connection
 
-    def _in_files(self) -> set[str]:
-        """Return the names of the tables that users' queries read from Parquet."""
+    def _in_files(self, names: Collection[str]) -> set[str]:
+        """Return which of some tables users' queries read from Parquet."""
         if self._views is None:
             return set()
-        return self._stored & TABLES.keys() | RECORDED.keys() - {"processes"}
+        in_files = RECORDED.keys() - {"processes"}
+        return {name for name in names if name in in_files or self._is_stored(name)}
 
     def _connect_sql(self, names: Collection[str]) -> duckdb.DuckDBPyConnection:
         """Make the connection for users' queries, with views of some tables in Parquet."""

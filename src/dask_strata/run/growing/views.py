@@ -169,7 +169,8 @@ class GrowingViews(ParquetViews):
     def prepare(self, names: Collection[str]) -> None:
         """Bring derived tables, and those that they depend on, up to date."""
         unchanged = {*IMPORTED, *(set() if self.has_rows("darshan_logs") else _OF_DARSHAN)}
-        wanted = with_dependencies(set(names) & self.stored() - unchanged, unchanged)
+        present = {name for name in names if name in STORED and self.has(name)}
+        wanted = with_dependencies(present - unchanged, unchanged)
         if not wanted:
             return
         if self.only_own:  # whose keys decide which rows the other tables have

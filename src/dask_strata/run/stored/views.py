@@ -13,7 +13,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dask_strata.run.derived import STORED, versions
+from dask_strata.run.derived import STORED, definitions, versions
 from dask_strata.run.key_ids import KEYS_TABLE
 from dask_strata.run.own_tasks import BY_KEY, OWN, TRANSITIONS, WITHOUT_KEY
 from dask_strata.schema import RECORDED, TABLES
@@ -111,6 +111,34 @@ class ParquetViews:
     def stored(self) -> set[str]:
         """Return the names of the derived tables that are there; see `has`."""
         return {name for name in STORED if self.has(name)}
+
+    def usable(self, names: Collection[str]) -> tuple[set[str], set[str]]:
+        """Return the derived tables that some tables can be read or computed from.
+
+        Parameters
+        ----------
+        names : collection of str
+            Names of tables.
+
+        Returns
+        -------
+        set of str
+            Those that are there; only their files were verified.
+        set of str
+            Those that have to be computed although a finalised run has them.
+        """
+        found: set[str] = set()
+        missing: set[str] = set()
+        reached = set(names) & definitions().keys()
+        while reached:
+            name = reached.pop()
+            if name in STORED and self.has(name):
+                found.add(name)
+                continue
+            if name in STORED:
+                missing.add(name)
+            reached |= (definitions()[name].depends_on & definitions().keys()) - found - missing
+        return found, missing
 
     def part_with(self, name: str) -> Part:
         """Return the Parquet that a table is read from."""
