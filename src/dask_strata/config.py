@@ -210,7 +210,7 @@ class Settings:
         metadata=_setting(
             _size,
             default="10 GiB",
-            meaning="Size of these, at most: those that were not used for longest are "
+            meaning="Size of that folder, at most: those that were not used for longest are "
             "removed, except those of the last hour.",
         )
     )

@@ -50,7 +50,7 @@ def internal(run: Run, name: str) -> list[str]:
     """Return the rows of an internal table, with texts and types in place of ids of keys."""
     columns = [row["column_name"] for row in run.rows(f'describe "{name}"')]
     # Positions of rows in a table, and numbers that executions have in their bucket only.
-    arbitrary = {"_row", "number"} if name == "_worker_executions" else {"_row"}
+    arbitrary = {"_row", "_number", *(["number"] if name == "_worker_executions" else [])}
     wanted = [f't."{column}"' for column in columns if column not in arbitrary]
     if "_key" not in columns:
         return plain(run.arrow(f'select {", ".join(wanted)} from "{name}" t'))

@@ -60,6 +60,8 @@ def contents(run: Run) -> dict[str, list[str]]:
     """Return the rows of all tables."""
     found = {name: plain(run[name].to_arrow()) for name in TABLES}
     found |= {name: internal(run, name) for name in INTERNAL}
+    # Derived tables have columns beside the public ones, which other tables use.
+    found |= {f"{name}, all columns": internal(run, name) for name in sorted(DERIVED)}
     return found
 
 

@@ -208,7 +208,9 @@ class Run:
             self._ready.clear()
             self._derived.clear()
             self._close_files(keep_growth=self._record is not None)
-            self._in_memory = self._improved = False
+            self._improved = False
+            if self._record is None:
+                self._in_memory = False
             return True
 
     @property
@@ -219,8 +221,11 @@ class Run:
         if self._parquet is None:
             try:
                 self._parquet = self._made_views()
-            except (StrataError, duckdb.Error, *READ_ERRORS):
-                if self._record is None or self._record.snapshot is None:
+            except BaseException as error:
+                self._close_files()  # a part of the new rows may have been added
+                readable = isinstance(error, (StrataError, duckdb.Error, *READ_ERRORS))
+                from_snapshot = self._record is not None and self._record.snapshot is not None
+                if isinstance(error, InterruptedQueryError) or not (readable and from_snapshot):
                     raise
                 self._read_into_memory()  # the snapshot may have been removed meanwhile
         return self._parquet

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dask_strata.analysis.summary import Summary, summarize, summarize_further
+from dask_strata.config import VERSION
 from dask_strata.store.safe_files import read_inside
 from dask_strata.store.summaries.typed_json import from_json, to_json
 
@@ -62,14 +63,19 @@ def _read(folder: Path | None) -> tuple[int, Summary] | None:
     if folder is not None:
         with suppress(OSError, ValueError, TypeError, LookupError, RecursionError):
             facts = json.loads(read_inside(folder, FILE, limit=_FILE_BYTES))
-            return int(facts["rows"]), from_json(Summary, facts["summary"])
+            if facts["version"] == VERSION:
+                return int(facts["rows"]), from_json(Summary, facts["summary"])
     return None
 
 
 def _write(folder: Path | None, rows: int, summary: Summary) -> None:
     if folder is None:
         return
-    facts: dict[str, Any] = {"rows": rows, "summary": to_json(summary)}
+    facts: dict[str, Any] = {
+        "version": VERSION,
+        "rows": rows,
+        "summary": to_json(summary),
+    }
     new = folder / f".{secrets.token_hex(4)}"
     try:
         with suppress(OSError, ValueError):

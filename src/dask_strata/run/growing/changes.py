@@ -7,7 +7,7 @@ belongs to the attempts on its worker at that time, though its row arrives later
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from dask_strata.run.duckdb_session import execute, fetch
 from dask_strata.run.growing.rows import NEW, NewRows
+from dask_strata.run.own_tasks import OWN
+from dask_strata.run.stored.views import OWN_KEYS
 from dask_strata.store.key_texts import ROW
 
 if TYPE_CHECKING:
@@ -42,6 +44,14 @@ _REPORTS = {
     "worker_transitions": "(finish_state = 'memory') <> (start_state = 'memory')",
     "worker_log": "event = 'held-at-start'",
 }
+
+#: Attempts whose rows may change without a new row of their key: the cause of their worker's end
+#: may be on record later; their function may still run although the scheduler released them; the
+#: numbers of attempts that only workers record follow those of the scheduler's.
+_UNSETTLED = """
+    outcome = 'lost' or exception like 'KilledWorker%' or _seq is null
+    or (outcome not in ('memory', 'erred') and compute_seconds is not null)
+"""
 
 _Ints = npt.NDArray[np.int64]
 
@@ -85,8 +95,10 @@ class Changes:
         running = "select null::int as key_id where false"
         if views.in_parquet("attempts"):
             running = f"{self._attempts('key_id')} where outcome = 'running'"
-        #: Workers whose transitions are on record.
-        self._reporting = self._reporting_workers({name: views.scan(name) for name in _REPORTS})
+        #: Workers whose rows show which results they held; and those of them with own tasks.
+        self._workers = self._reporting_workers({name: views.scan(name) for name in _REPORTS})
+        self._reporting: set[str] = set()
+        self._first_reports()
         execute(connection, f"create table {self._OPEN} as select distinct key_id from ({running})")
 
     def begin_look(self) -> None:
@@ -143,12 +155,19 @@ class Changes:
         key = "key_id as key"
         found = [
             f"select {key} from {self._OPEN}",
-            # The cause of a worker's end may be on record later; numbers of attempts that only
-            # workers record follow those of the scheduler's.
-            f"{self._attempts(key)} where outcome = 'lost' or _seq is null",
+            f"{self._attempts(key)} where {_UNSETTLED}",
+            # Attempts that were not computed since are not among those that are looked at below.
+            f"select {key} from {self.CHANGED} where look > {self._views.computed_at('attempts')}",
         ]
+        if self._views.in_parquet("tasks"):
+            # Of tasks from before the recording, the wait counts from its first moment.
+            tasks = self._views.scan("tasks")
+            begun_before = "_since is not null and _since is distinct from submitted"
+            found.append(f"select {key} from {tasks} where {begun_before}")
         moments = [
-            f"select worker, min({moment}) as t from {rows} where {condition} group by worker"
+            f"select worker, min({moment} + coalesce(o.ns, 0)) as t from {rows} r "
+            f"left join ({self._views.shifts()}) o on o.process = r.process "
+            f"where {condition} group by worker"
             for name, (moment, condition) in _MOMENTS.items()
             if (rows := self._rows(name)) is not None
         ]
@@ -166,27 +185,39 @@ class Changes:
                 f"{self._attempts(key)} where worker in "
                 f"(select address from {begun} where start is not null)"
             )
-        first = self._reporting_workers({name: self._rows(name) for name in _REPORTS})
-        first -= self._reporting
+        self._workers |= self._reporting_workers({n: self._rows(n) for n in _REPORTS})
+        first = self._first_reports()
         if first:
-            self._reporting |= first
-            listed = ", ".join("'" + worker.replace("'", "''") + "'" for worker in first)
-            found.append(f"{self._attempts(key)} where worker in ({listed})")
+            found.append(f"{self._attempts(key)} where worker in {_listed(first)}")
         removed = self._rows("worker_events")
         if removed is not None and self._views.in_parquet("replicas"):
             replicas = self._views.scan("replicas")
+            removals = f"select worker, time from {removed} where action = 'remove'"
             found.append(
-                f"select {key} from {replicas} where stop is null and worker in "
-                f"(select worker from {removed} where action = 'remove')"
+                f"select {key} from {replicas} h join ({removals}) m on m.worker = h.worker "
+                "where h.stop is null or h.stop > m.time"
             )
         return found
 
-    def _reporting_workers(self, rows: Mapping[str, str | None]) -> set[str]:
+    def _first_reports(self) -> set[str]:
+        """Return the workers that count as reporting since now, as rows of own tasks show it."""
+        first = self._workers - self._reporting
+        if first and self._views.only_own:
+            own = [self._views.scan(OWN_KEYS)]
+            own += [f'"{NEW}{name}"' for name in OWN if self._views.has_new_rows(name)]
+            keys = " union all ".join(f"select key_id from {each}" for each in own)
+            sources = {name: self._views.scan(name) for name in _REPORTS}
+            only = f" and worker in {_listed(first)} and key_id in ({keys})"
+            first = self._reporting_workers(sources, only)
+        self._reporting |= first
+        return first
+
+    def _reporting_workers(self, rows: Mapping[str, str | None], only: str = "") -> set[str]:
         """Return the workers whose rows show which results they held."""
         found: set[str] = set()
         for name, source in rows.items():
             if source is not None and self._views.has_rows(name):
-                query = f"select distinct worker from {source} where {_REPORTS[name]}"
+                query = f"select distinct worker from {source} where {_REPORTS[name]}{only}"
                 found |= set(fetch(self._connection, query)["worker"].to_pylist())
         return found - {None}
 
@@ -208,3 +239,8 @@ class Changes:
     def _count(self, query: str) -> int:
         found = fetch(self._connection, f"select count(*) as n {query}").to_pylist()
         return int(found[0]["n"])
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """Return texts as a list in SQL."""
+    return "(" + ", ".join("'" + text.replace("'", "''") + "'" for text in sorted(texts)) + ")"

@@ -31,6 +31,7 @@ class Growth:
         processes = tables.of_parquet("processes")
         self._processes = set(processes["process"].to_pylist())
         self._has_workers = "worker" in processes["role"].to_pylist()
+        self._has_darshan = len(tables.of_parquet("darshan_logs")) > 0
         self._scheduler_hosts = _scheduler_hosts(processes)
         self._offsets = clock_offsets(processes, tables.of_parquet("clock_offsets"))
         self._seen: dict[str, int] = {}
@@ -74,6 +75,10 @@ class Growth:
             or _has_early_outcomes(new)
             or (not self._has_workers and _has_workers(new))
             or _scheduler_hosts(processes) != self._scheduler_hosts
+            # These concern all attempts: which of them ran meanwhile, the order of their numbers.
+            or self._has_darshan
+            or "darshan_logs" in new
+            or processes["role"].to_pylist().count("scheduler") > 1
         ):
             return False
         if new:

@@ -6,7 +6,7 @@ Parquet does not have get the ids that follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,6 +85,19 @@ class NewRows:
         self._insert(f"{NEW}{name}", pa.table(columns))
         self.n[name] = self.n.get(name, 0) + len(rows)
         return np.unique(np.concatenate([np.empty(0, np.int64), *ids.values()]))
+
+    def keys_of(self, name: str, processes: Collection[str]) -> _Ints:
+        """Return the ids of the keys in new rows of some processes."""
+        if not has_buckets(RECORDED[name]):
+            return np.empty(0, np.int64)
+        self._connection.register("_processes", pa.table({"process": sorted(processes)}))
+        found = fetch(
+            self._connection,
+            f'select distinct key_id from "{NEW}{name}" semi join _processes using (process) '
+            "where key_id is not null",
+        )
+        self._connection.unregister("_processes")
+        return np.asarray(found["key_id"].to_numpy(), np.int64)
 
     def _insert(self, table: str, rows: pa.Table) -> None:
         self._connection.register("_added", rows)

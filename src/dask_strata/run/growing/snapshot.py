@@ -6,7 +6,6 @@ snapshot is used for the same segments only: they must begin with the bytes that
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -19,16 +18,19 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+import duckdb
+import pyarrow as pa
+
 from dask_strata.config import read_settings
 from dask_strata.errors import InterruptedQueryError, StrataError
 from dask_strata.run.derived import STORED, versions
 from dask_strata.run.finalise import derive_all
 from dask_strata.store.compact import write_snapshot
-from dask_strata.store.copies.mirror import cache_folder, remove_old_copies
+from dask_strata.store.copies.mirror import cache_folder, digest, remove_old_copies
 from dask_strata.store.index import Index, read_index
-from dask_strata.store.manifest import PARQUET, SEGMENTS, SUFFIX, Manifest
+from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX, Manifest
 from dask_strata.store.progress import showing
-from dask_strata.store.reader import parts_fingerprint
+from dask_strata.store.reader import fingerprint
 from dask_strata.store.safe_files import entries, is_folder, open_inside, read_inside
 
 #: Bytes in segments from which a run has a snapshot: smaller ones are read in less than a second.
@@ -39,6 +41,9 @@ GROWTH = 0.25
 
 #: Folders of snapshots that nobody wrote to for this long, in seconds, are never finished.
 _UNFINISHED_SECONDS = 3600
+
+#: File with the state of a run of which a snapshot could not be made.
+_FAILED = "failed"
 
 _FACTS = "snapshot.json"
 _FACTS_BYTES = 16 << 20
@@ -63,17 +68,29 @@ def snapshot_of(run: Path) -> Path | None:
         size = segment_bytes(run)
         if size < SMALLEST_BYTES or manifest.imported_from is not None:
             return None
-        home = cache_folder() / f"{manifest.run_id}-{_digest(str(run.absolute()))}"
+        home = cache_folder() / f"snapshots-{digest(manifest.run_id, str(run.absolute()))}"
         found = _usable(run, home, manifest.run_id)
-        if found is not None:
-            folder, covered = found
-            if size - covered <= max(SMALLEST_BYTES, GROWTH * covered):
-                return folder
-        return _made(run, home)
+        if found is not None and found[1] <= max(SMALLEST_BYTES, GROWTH * size):
+            with suppress(OSError):
+                os.utime(_lock(found[0]))
+            return found[0]
+        return _made_once(run, home)
     except InterruptedQueryError:
         raise
-    except (OSError, ValueError, StrataError):
+    except (OSError, ValueError, MemoryError, StrataError, duckdb.Error, pa.ArrowException):
         return None  # the run is read in memory, and damage is reported by what reads it
+
+
+def _made_once(run: Path, home: Path) -> Path | None:
+    """Make a snapshot, unless that failed before for the same files."""
+    failed = home / _FAILED
+    state = digest(repr((fingerprint(run), sorted(versions().items()))))
+    if failed.is_file() and failed.read_text(encoding="utf-8") == state:
+        return None
+    made = _made(run, home)
+    if made is None:
+        failed.write_text(state, encoding="utf-8")
+    return made
 
 
 def segment_bytes(run: Path) -> int:
@@ -89,21 +106,39 @@ def segment_bytes(run: Path) -> int:
 
 
 def _usable(run: Path, home: Path, run_id: str) -> tuple[Path, int] | None:
-    """Return the snapshot that has most, and the bytes in segments that it has."""
-    best = None
+    """Return the snapshot that has most, and the bytes in segments that it lacks."""
+    best: tuple[Path, int] | None = None
+    parts = _parts(run)
     for name in _names(home):
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             index = read_index(home / name, PARQUET)
             facts = json.loads(read_inside(home, name, _FACTS, limit=_FACTS_BYTES))
-            covered = sum(segment.size for segment in index.segments)
+            lacking = _lacking(run, index)
             current = {n: d.version for n, d in index.derived.items()}
             if index.foreign(run_id) or current != {n: versions()[n] for n in STORED}:
                 continue
-            if facts["parts"] != repr(parts_fingerprint(run)) or (best and best[1] >= covered):
+            if facts["parts"] != parts or (best and best[1] <= lacking):
                 continue
             if facts["checksums"] == _checksums(run, index):
-                best = home / name, covered
+                best = home / name, lacking
     return best
+
+
+def _lacking(run: Path, index: Index) -> int:
+    """Return the bytes in segments that an index does not have the rows of."""
+    known = {f"{s.process}{SUFFIX}": s.size for s in index.segments}
+    with os.scandir(run / SEGMENTS) as found:
+        return sum(max(e.stat().st_size - known.get(e.name, 0), 0) for e in found)
+
+
+def _parts(run: Path) -> str:
+    """Return a text that changes with any file of the run's own Parquet and additions."""
+    found = []
+    for top in (PARQUET, f"{PARQUET}.old", ADDITIONS):
+        for path in sorted((run / top).rglob("*")) if is_folder(run / top) else ():
+            stat = path.lstat()
+            found.append((str(path.relative_to(run)), stat.st_size, stat.st_mtime_ns))
+    return digest(repr(found))
 
 
 def _names(home: Path) -> list[str]:
@@ -120,7 +155,7 @@ def _made(run: Path, home: Path) -> Path | None:
     new = home / f".{secrets.token_hex(4)}"
     try:
         new.mkdir(mode=0o700)
-        parts = repr(parts_fingerprint(run))
+        parts = _parts(run)
         manifest = Manifest.read(run)
         manifest.write(new)
         with showing("first reading") as step:
@@ -132,16 +167,27 @@ def _made(run: Path, home: Path) -> Path | None:
         facts = {"parts": parts, "checksums": _checksums(run, index)}
         (new / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
         target = home / f"snapshot-{secrets.token_hex(4)}"
-        older = sorted(_names(home), key=lambda name: (home / name).stat().st_mtime)
+        older = sorted((_used(home / name), name) for name in _names(home))
         new.rename(target)
-        (home / f".{target.name}.lock").touch()
-        for name in older[:-1]:
+        _lock(target).touch()
+        for _, name in older[:-1]:
             shutil.rmtree(home / name, ignore_errors=True)
-            (home / f".{name}.lock").unlink(missing_ok=True)
+            _lock(home / name).unlink(missing_ok=True)
         remove_old_copies(cache_folder(), read_settings().cache_size)
         return target
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _lock(snapshot: Path) -> Path:
+    """Return the file whose time is that of the last use, see `mirror.remove_old_copies`."""
+    return snapshot.with_name(f".{snapshot.name}.lock")
+
+
+def _used(snapshot: Path) -> float:
+    with suppress(OSError):
+        return _lock(snapshot).stat().st_mtime
+    return 0.0
 
 
 def _remove_unfinished(home: Path) -> None:
@@ -172,7 +218,3 @@ def _checksum(file: BinaryIO, size: int) -> int:
         crc = zlib.crc32(block, crc)
         size -= len(block)
     return crc if not size else -1
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Name of the rows of a derived table that replace those in the Parquet.
 OVER = "_over_"
 
-#: Derived tables that have rows only if the run has logs of Darshan.
+#: Derived tables that have rows only if the run has logs of Darshan, see `growth.Growth`.
 _OF_DARSHAN = {"_io_attempts", "io_segments"}
 
 
@@ -97,8 +97,13 @@ class GrowingViews(ParquetViews):
             The whole table ``processes``, prepared for derived tables.
         """
         self._end_sessions()
+        shifted = {p for p, _ in self.offsets_ns.items() ^ offsets_ns.items()}
         self.offsets_ns, self.processes = offsets_ns, processes
         self.changes.begin_look()
+        for name in self._new.n if shifted else ():
+            # The clock of a process is known better than before: all its rows have other times.
+            self.changes.add(self._new.keys_of(name, shifted))
+            self._changed[name] = self.changes.look
         for name, rows in new.items():
             if len(rows):
                 self.changes.add(self._new.add(name, rows, self.part.rows.get(name) or 0))
@@ -108,6 +113,10 @@ class GrowingViews(ParquetViews):
     def has_rows(self, name: str) -> bool:
         """Return whether a recorded table has rows."""
         return super().has_rows(name) or name in self._new.n
+
+    def computed_at(self, name: str) -> int:
+        """Return the look at which a derived table was computed last; 0 for the Parquet."""
+        return self._fresh.get(name, 0)
 
     def in_parquet(self, name: str) -> bool:
         """Return whether the finalised part has rows of a recorded table, or a derived table."""
@@ -168,7 +177,7 @@ class GrowingViews(ParquetViews):
 
     def prepare(self, names: Collection[str]) -> None:
         """Bring derived tables, and those that they depend on, up to date."""
-        unchanged = {*IMPORTED, *(set() if self.has_rows("darshan_logs") else _OF_DARSHAN)}
+        unchanged = {*IMPORTED, *_OF_DARSHAN}
         present = {name for name in names if name in STORED and self.has(name)}
         wanted = with_dependencies(present - unchanged, unchanged)
         if not wanted:

@@ -18,7 +18,7 @@ from dask_strata.config import read_settings
 from dask_strata.errors import InterruptedQueryError, StrataError
 from dask_strata.run.derived import versions
 from dask_strata.store.compact import DerivedFiles
-from dask_strata.store.copies.mirror import cache_folder, remove_old_copies
+from dask_strata.store.copies.mirror import cache_folder, digest, remove_old_copies
 from dask_strata.store.index import Index, index_bytes
 from dask_strata.store.limits import INDEX_BYTES
 from dask_strata.store.manifest import INDEX, Manifest
@@ -114,7 +114,7 @@ def forget(run: Path) -> None:
 
 def _homes(part: Part) -> list[tuple[Path, str] | tuple[Path, str, str]]:
     """Return the folders that may have such tables, the best first: a folder, and names in it."""
-    name = f"{Manifest.read(part.run).run_id}-{_state(part)}"
+    name = f"{digest(Manifest.read(part.run).run_id)}-{_state(part)}"
     homes: list[tuple[Path, str] | tuple[Path, str, str]] = [(cache_folder(), name, FOLDER)]
     # A link in the place of the folder could lead anywhere.
     if kind_of(part.run / FOLDER) in {None, FOLDER_KIND}:

@@ -226,7 +226,7 @@ class ParquetViews:
             else:
                 columns.append(f'r."{column.name}"')
         if shifted:
-            joins.append(f"left join ({self._shifts()}) o on o.process = r.process")
+            joins.append(f"left join ({self.shifts()}) o on o.process = r.process")
         row = ROW if has_buckets(table) else "file_row_number"
         rows = self._own_rows(name, self.scan(name, bucket))
         found = f"select {', '.join(columns)}, r.{row} as _row from {rows} r "  # noqa: S608
@@ -277,7 +277,10 @@ class ParquetViews:
         )
         return self._everything
 
-    def _shifts(self) -> str:
+    def shifts(self) -> str:
+        """Return the query for the nanoseconds to add to the times of each process."""
+        if not self.offsets_ns:
+            return "select null::text as process, null::bigint as ns where false"
         rows = ", ".join(
             f"({_quoted(process)}, {int(ns)})" for process, ns in sorted(self.offsets_ns.items())
         )

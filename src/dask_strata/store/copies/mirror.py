@@ -219,6 +219,15 @@ def _is_wanted(name: str, objects: Mapping[str, Object]) -> bool:
     return top in FOLDERS
 
 
+def digest(*texts: str) -> str:
+    """Return a name for a folder in the cache; texts of a run may not be usable as one.
+
+    >>> digest("../0a1b2c3d")
+    '0d10b180b2b58cb6'
+    """
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def cache_folder() -> Path:
     """Return the folder of all copies."""
     chosen = read_settings().cache

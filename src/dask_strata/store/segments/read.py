@@ -184,6 +184,7 @@ def read_segment(
     cut = bool(segment.damages) and segment.damages[-1].endswith(CUT)
     if cut and segment_state(segment) == "recording":
         segment.damages.pop()  # the process is writing this frame right now
+        segment.size = segment.complete or segment.size
     return segment
 
 
