@@ -157,6 +157,8 @@ class Run:
         #: Bytes of all segments when they were first read.
         self._first_bytes = 0
         self._with_texts: dict[str, bool] = {}
+        #: Ids of keys that were asked for.
+        self._key_ids: dict[tuple[str, str | None], int | None] = {}
         #: Whether a file could not be read by DuckDB: tables are read into memory instead.
         self._in_memory = False
         #: Whether tables with better definitions have been computed, or cannot be.
@@ -562,6 +564,7 @@ class Run:
             if each is not None:
                 each.close()
         self._workspace = self._sql = self._parquet = None
+        self._key_ids.clear()
 
     def _open_sql(self, query: str) -> duckdb.DuckDBPyConnection:
         """Return the connection for users' queries, with the tables that a query names.
@@ -785,6 +788,25 @@ class Run:
             "select _key, key_type from _keys where key = ? order by key_type nulls last", text
         )
         return [row["key_type"] for row in found if self._has_rows(row["_key"])]
+
+    def key_id(self, text: str, kind: str | None) -> int | None:
+        """Return the id of a key in the Parquet; None if the run is read into memory.
+
+        Parameters
+        ----------
+        text : str
+            Text of the key.
+        kind : str or None
+            Name of its type.
+        """
+        with self._lock:
+            if self._views is None:
+                return None
+            if (text, kind) not in self._key_ids:
+                query = "select _key from _keys where key = ? and key_type is not distinct from ?"
+                found = self.rows(query, text, kind)
+                self._key_ids[text, kind] = found[0]["_key"] if found else None
+            return self._key_ids[text, kind]
 
     def _has_rows(self, key: int) -> bool:
         """Return whether a key is that of a task, and not only one that others name."""

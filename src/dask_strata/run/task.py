@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dask_strata.schema import TABLES
+from dask_strata.schema import RECORDED, TABLES
 from dask_strata.store.arrow import arrow_schema
+from dask_strata.store.key_texts import key_columns
 
 if TYPE_CHECKING:
     from dask_strata.run.run import Run
@@ -40,12 +41,38 @@ class Task:
         column : str, optional
             Name of the column of keys.
         """
-        rows = self.run.rows(
-            f'select * from {table} where "{column}" = ? and "{column}_type" = ?',  # noqa: S608  names from the schema
-            self.key,
-            self.key_type,
-        )
+        number = self.run.key_id(self.key, self.key_type)
+        if number is None:
+            rows = self.run.rows(
+                f'select * from {table} where "{column}" = ? and "{column}_type" = ?',  # noqa: S608  names from the schema
+                self.key,
+                self.key_type,
+            )
+        elif table in RECORDED:
+            rows = self._recorded(table, column, number)
+        else:
+            rows = self.run.rows(f"select * from {table} where _{column} = ?", number)  # noqa: S608  as above
         return [{name: v for name, v in row.items() if not name.startswith("_")} for row in rows]
+
+    def _recorded(self, table: str, column: str, number: int) -> list[dict[str, Any]]:
+        """Return rows of a recorded table without a join with all keys, which takes longest."""
+        keys = key_columns(RECORDED[table])
+        names = arrow_schema(RECORDED[table]).names
+        texts = {f"{key}{end}" for key in keys for end in ("", "_type")}
+        selected = [f'"{name}"' for name in names if name not in texts]
+        selected += [f"_{key}" for key in keys]
+        query = f"select {', '.join(selected)} from {table} where _{column} = ?"  # noqa: S608  as above
+        rows = self.run.rows(query, number)
+        ids = sorted({row[f"_{key}"] for row in rows for key in keys} - {None})
+        known = {None: (None, None)}
+        if ids:
+            listed = ", ".join(map(str, ids))
+            found = self.run.rows(f"from _keys where _key in ({listed})")  # integers
+            known |= {row["_key"]: (row["key"], row["key_type"]) for row in found}
+        for row in rows:
+            for key in keys:
+                row[key], row[f"{key}_type"] = known[row[f"_{key}"]]
+        return [{name: row[name] for name in names} for row in rows]
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -76,12 +103,14 @@ class Task:
 
     @property
     def _place(self) -> dict[str, Any]:
-        rows = self.run.rows(
-            "select host, pid, thread from attempts join _places using (attempt) "
-            "where key = ? and key_type = ? order by attempt desc limit 1",
-            self.key,
-            self.key_type,
-        )
+        number = self.run.key_id(self.key, self.key_type)
+        place = "select host, pid, thread from attempts a join _places using (attempt) where "
+        last = " order by attempt desc limit 1"
+        if number is None:
+            is_own = "a.key = ? and a.key_type = ?"
+            rows = self.run.rows(place + is_own + last, self.key, self.key_type)
+        else:
+            rows = self.run.rows(f"{place}a._key = ?{last}", number)
         return rows[0] if rows else {"host": None, "pid": None, "thread": None}
 
     @property
