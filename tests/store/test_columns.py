@@ -13,6 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dask_strata.schema import RECORDED
+from dask_strata.store.arrow import Rows
 from dask_strata.store.limits import COUNT, TIME_NS, Budget, LimitExceededError
 from dask_strata.store.segments.assemble import ColumnAssembler
 from dask_strata.store.segments.encode import (
@@ -338,3 +340,59 @@ def test_an_odd_column_is_an_error_or_read_as_any_kind(rest: Any, encoding: int,
     assert len(values_of(column, n)) == n
     for kind in USUAL:
         assert len(joined(kind, (n, column))[0]) == n
+
+
+def test_short_columns_between_long_ones_keep_their_rows() -> None:
+    """Values of a few rows are encoded later than the others, and come back in their rows."""
+    for kind, few, many in (
+        ("int", [5, 300], list(range(FEW))),
+        ("float", [0.5, 2.5], [i / 4 for i in range(FEW)]),
+        ("bool", [True, False], [True, False] * FEW),
+        ("text", ["b", "a"], ["a", "b", "c"] * FEW),
+        ("int", ["x", 1], list(range(FEW))),
+    ):
+        columns = [many, few, many, [None, *many], few]
+        found = [(len(c), written(kind, c, len(c))) for c in columns]
+        usable = type(many[0])
+        expected = [v if type(v) is usable else None for column in columns for v in column]
+        assert joined(kind, *found) == (expected, expected.count(None) - 1)
+
+
+def test_a_dictionary_has_each_text_once() -> None:
+    """Frames have dictionaries of their own, and the column of a batch has one."""
+    column = written("text", ["a", "b"] * FEW, 2 * FEW)
+    assembler = ColumnAssembler("text")
+    for i in range(3):
+        assembler.add(2 * FEW, column, i * 2 * FEW)
+    assert assembler.take(6 * FEW).dictionary.to_pylist() == ["a", "b"]
+
+
+def test_a_position_beyond_the_texts_is_refused() -> None:
+    """Whether positions are bytes, wider numbers or many."""
+    for n in (3, 1000):
+        for distinct in (2, 300):
+            texts = bytes(range(1, 101)) * 3
+            sizes = b"\1" * distinct
+            for wrong in (distinct - 1, distinct):
+                packed = struct.pack(f"<{n}H", *[0] * (n - 1), wrong)
+                positions = [5, packed] if distinct > 255 else packed[::2]
+                encoded = [TEXTS, texts[:distinct], sizes, positions]
+                if wrong < distinct <= n:
+                    assert check_column(encoded, n, Budget()) is not None
+                else:
+                    with pytest.raises(FrameError):
+                        check_column(encoded, n, Budget())
+
+
+def test_a_frame_cannot_name_the_process_of_its_rows() -> None:
+    """The reader knows it by the segment, and numbers the rows."""
+    rows = Rows(RECORDED["job"])
+    texts = {"name": (CONST, "x"), "process": (CONST, "other")}
+    rows.extend(2, {**texts, "seq": (CONST, 0)}, "worker-1", 7)
+    rows.extend(1, texts, "worker-2", 3)
+    found = rows.table()
+    assert found["process"].to_pylist() == ["worker-1", "worker-1", "worker-2"]
+    events = Rows(RECORDED["worker_log"])
+    events.extend(2, {"seq": (CONST, 0)}, "worker-1", 7)
+    events.extend(1, {}, "worker-1", 20)
+    assert events.table()["seq"].to_pylist() == [7, 8, 20]

@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from dask_strata.schema import KEY_MARK, Kind, Table, split_wire_key
 from dask_strata.store.segments.assemble import ColumnAssembler
 from dask_strata.store.segments.collect import ARROW_TYPES, LIMITS, TEXT_TYPE
-from dask_strata.store.segments.encode import BYTE, CONST, STEPS
 from dask_strata.store.segments.values import Checked
+
+#: Columns that the reader fills in: no frame has them.
+_ORIGIN = ("process", "seq")
 
 #: Rows, and bytes of their texts and odd values, that are collected before conversion to Arrow.
 _ROWS_A_BATCH = 1 << 17
@@ -138,6 +140,7 @@ class Rows:
     Examples
     --------
     >>> from dask_strata.schema import RECORDED
+    >>> from dask_strata.store.segments.encode import CONST
     >>> rows = Rows(RECORDED["job"])
     >>> rows.extend(2, {"name": (CONST, "queue")}, "scheduler-1", 0)
     >>> rows.table()["name"].to_pylist()
@@ -152,7 +155,9 @@ class Rows:
         self._kinds = {c.name: c.kind for c in table.all_columns}
         #: The columns that are not null in each row of this batch.
         self._columns: dict[str, ColumnAssembler] = {}
-        self._n = 0
+        #: Number of rows, process and first sequence number of each piece of this batch.
+        self._origins: list[tuple[int, str, int]] = []
+        self._n = self._held = 0
         self._batches: list[pa.RecordBatch] = []
         self.unusable = 0
 
@@ -171,29 +176,32 @@ class Rows:
         seq : int
             Sequence number of the first row.
         """
-        self._add("process", n, (CONST, process))
-        self._add("seq", n, (STEPS, seq, BYTE, b"\1" * (n - 1)))
+        self._origins.append((n, process, seq))
         for name, column in columns.items():
-            self._add(name, n, column)
+            assembler = self._columns.get(name) or self._assembler(name)
+            if assembler is not None:
+                self._held += assembler.add(n, column, self._n)
         self._n += n
-        held = sum(column.held_bytes for column in self._columns.values())
-        if self._n >= _ROWS_A_BATCH or held >= _BYTES_A_BATCH:
+        if self._n >= _ROWS_A_BATCH or self._held >= _BYTES_A_BATCH:
             self._seal()
             if self._receive is not None:
                 self._receive(rows := self.table())
                 self.passed_on += len(rows)
 
-    def _add(self, name: str, n: int, column: Checked) -> None:
-        assembler = self._columns.get(name)
-        if assembler is None:
-            if name not in self._kinds:
-                return  # a column of a later version
-            assembler = self._columns[name] = ColumnAssembler(self._kinds[name])
-        assembler.add(n, column, self._n)
+    def _assembler(self, name: str) -> ColumnAssembler | None:
+        """Return a new assembler of a column; None of those that frames cannot have."""
+        if name in _ORIGIN or name not in self._kinds:  # a column of a later version
+            return None
+        made = self._columns[name] = ColumnAssembler(self._kinds[name])
+        return made
 
     def _seal(self) -> None:
         arrays: list[pa.Array] = []
+        origins = dict(zip(_ORIGIN, _origin_arrays(self._origins), strict=True))
         for column in self._table.all_columns:
+            if column.name in origins:
+                arrays.append(origins[column.name])
+                continue
             assembler = self._columns.get(column.name)
             if assembler is None:
                 fields = 2 if column.kind == "key" else 1
@@ -207,7 +215,8 @@ class Rows:
                 arrays.append(array)
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._columns.clear()
-        self._n = 0
+        self._origins.clear()
+        self._n = self._held = 0
 
     def table(self) -> pa.Table:
         """Return all rows as one table, and drop them from this object."""
@@ -215,6 +224,16 @@ class Rows:
             self._seal()
         batches, self._batches = self._batches, []
         return combine_texts(pa.Table.from_batches(batches, self._schema))
+
+
+def _origin_arrays(origins: list[tuple[int, str, int]]) -> tuple[pa.Array, pa.Array]:
+    """Return the process and the sequence number of each row, of pieces of consecutive rows."""
+    counts = np.array([n for n, _, _ in origins], np.int64)
+    firsts = np.array([seq for _, _, seq in origins], np.int64)
+    processes = pa.array([process for _, process, _ in origins], pa.string()).dictionary_encode()
+    codes = np.repeat(processes.indices.to_numpy(), counts)
+    seqs = np.repeat(firsts - (counts.cumsum() - counts), counts) + np.arange(len(codes))
+    return pa.DictionaryArray.from_arrays(codes, processes.dictionary), pa.array(seqs)
 
 
 @cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,9 @@ from dask_strata.errors import StrataError
 from dask_strata.store.finalise.spool import Spool, spooled_schema, with_own_texts
 from dask_strata.store.parquet_writer import ROWS_PER_GROUP, parquet_options
 from dask_strata.store.safe_files import checksum
+
+#: Rows of a bucket that are kept in memory until their Parquet is read back, in bytes.
+_KEPT_BYTES = 192 << 20
 
 
 def part_name(bucket: int) -> str:
@@ -45,13 +49,22 @@ def write_part(spool: Spool, name: str, bucket: int, folder: Path) -> int:
     path = folder / name / part_name(bucket)
     path.parent.mkdir(exist_ok=True)
     schema = spooled_schema(name)
+    kept: list[pa.Table] = []
+    held = written = 0
     with pq.ParquetWriter(path, schema, **parquet_options(schema)) as writer:
         for group in _groups(spool, name, bucket, schema):
             writer.write_table(group)
+            written += 1
+            held += group.nbytes
+            if held <= _KEPT_BYTES:
+                kept.append(group)
+    more: Iterable[pa.Table] = ()
+    if written > len(kept):
+        more = islice(_groups(spool, name, bucket, schema), len(kept), None)
     with pa.OSFile(str(path)) as file:
         back = pq.ParquetFile(file)
         n = 0
-        for group in _groups(spool, name, bucket, schema):
+        for group in chain(kept, more):
             if n == back.num_row_groups or not _equal(back.read_row_group(n), group):
                 raise mismatch(f"The Parquet of {name}")
             n += 1

@@ -17,7 +17,6 @@ from dask_strata.store.segments.collect import (
     Pieces,
     Texts,
     arrow_array,
-    is_typed,
 )
 from dask_strata.store.segments.encode import INTERVAL_KINDS, INTERVALS, PLAIN, SOME, typed_column
 from dask_strata.store.segments.usable import usable_values
@@ -45,14 +44,13 @@ class ColumnAssembler:
     ----------
     unusable : int
         Number of values that had the wrong type or were out of range, and are null.
-    held_bytes : int
-        Memory that the collected texts and values of odd types will take.
 
     Examples
     --------
     >>> from dask_strata.store.segments.encode import CONST
     >>> column = ColumnAssembler("int")
     >>> column.add(2, (CONST, 7), 1)
+    0
     >>> column.take(4).to_pylist()
     [None, 7, 7, None]
     """
@@ -77,10 +75,11 @@ class ColumnAssembler:
         self._values: list[Any] = []
         self._places = Pieces()
         self._empty = True
-        self.held_bytes = 0
 
-    def add(self, n: int, column: Checked, start: int) -> None:
+    def add(self, n: int, column: Checked, start: int) -> int:
         """Add the values of some rows, in ascending order of rows.
+
+        Returns the memory that their texts and values of odd types will take, in bytes.
 
         Parameters
         ----------
@@ -92,13 +91,15 @@ class ColumnAssembler:
             The first row.
         """
         if column is None:
-            return
+            return 0
         self._empty = False
+        if self._collected.takes(column):
+            return self._collected.add(n, column, start)
         inner = column[3] if column[0] == SOME else column
         size = self._size(inner[1]) if inner[0] == PLAIN else _SHORT_BYTES
         typed = column if size < _SHORT_BYTES else self._typed(n, column)
         if typed is None:
-            return
+            return 0
         if typed[0] == SOME:
             _, bits, present, typed = typed
             self._some.append((start, n, bits))
@@ -107,9 +108,8 @@ class ColumnAssembler:
         if size < _SHORT_BYTES:
             self._values += inner[1]
             self._places.add(b"", start, n)
-            self.held_bytes += size
-        else:
-            self.held_bytes += self._collected.add(n, typed, start)
+            return size
+        return self._collected.add(n, typed, start)
 
     def _size(self, values: list[Any]) -> int:
         """Return the approximate memory of values that are encoded later, with others."""
@@ -123,8 +123,12 @@ class ColumnAssembler:
     def _typed(self, n: int, column: tuple[Any, ...]) -> Checked:
         """Return a column as typed bytes; values of odd types are null and counted."""
         inner = column[3] if column[0] == SOME else column
-        if inner[0] == INTERVALS if self._kind == "intervals" else is_typed(self._kind, inner):
+        if self._collected.takes(inner):
             return column
+        if column[0] == PLAIN and isinstance(self._collected, Numbers):
+            packed = self._collected.packed(column[1])
+            if packed is not None:
+                return packed
         values, unusable = usable_values(self._kind, values_of(column, n))
         self.unusable += unusable
         return check_column(typed_column(self._kind, values, n), n, Budget(_COUNTED))
@@ -183,15 +187,20 @@ class _Intervals:
         self._fields = [ColumnAssembler(kind) for kind in INTERVAL_KINDS]
         self._total = 0
 
+    @staticmethod
+    def takes(column: tuple[Any, ...]) -> bool:
+        """Return whether a checked column has intervals."""
+        return bool(column[0] == INTERVALS)
+
     def add(self, n: int, column: tuple[Any, ...], start: int) -> int:
         """Add `n` rows from a row on; return the bytes that their texts will take."""
         _, counts, total, *fields = column
         self._counts.add(counts, start, n)
-        before = sum(field.held_bytes for field in self._fields)
+        held = 0
         for assembler, field in zip(self._fields, fields, strict=True):
-            assembler.add(total, field, self._total)
+            held += assembler.add(total, field, self._total)
         self._total += total
-        return sum(field.held_bytes for field in self._fields) - before
+        return held
 
     def join(self, n: int, present: Array) -> tuple[pa.Array, int]:
         """Return the Arrow array of `n` rows, and the number of rows with an unusable interval."""

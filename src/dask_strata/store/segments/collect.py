@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from dask_strata.schema import Kind
 from dask_strata.store.limits import COUNT, TIME_NS
-from dask_strata.store.segments.encode import CONST, NUMBERS, STEPS, TEXTS
+from dask_strata.store.segments.encode import BYTE, CONST, FLOAT, INT64, NUMBERS, STEPS, TEXTS
 from dask_strata.store.segments.values import repeated_bytes
 
 Array = npt.NDArray[Any]
@@ -58,29 +59,32 @@ class Pieces:
     """Bytes of many columns, with the number of values and the first row of each."""
 
     def __init__(self) -> None:
-        self._bytes: list[bytes | memoryview] = []
-        self._starts: list[int] = []
-        self._counts: list[int] = []
+        self._parts: list[tuple[bytes | memoryview, int, int]] = []
 
     def add(self, values: bytes | memoryview, start: int, n: int) -> None:
         """Add the values of `n` rows from a row on."""
-        self._bytes.append(values)
-        self._starts.append(start)
-        self._counts.append(n)
+        self._parts.append((values, start, n))
 
     @property
     def counts(self) -> Array:
         """The number of values of each column."""
-        return np.array(self._counts, np.int64)
+        return np.array([n for _, _, n in self._parts], np.int64)
 
     def values(self, dtype: str) -> Array:
         """Return all bytes as numbers."""
-        return np.frombuffer(b"".join(self._bytes), dtype)
+        return np.frombuffer(b"".join([values for values, _, _ in self._parts]), dtype)
+
+    def fills(self, n: int) -> bool:
+        """Return whether the values are those of `n` rows, each once and in their order."""
+        if not self._parts or self._parts[-1][1] >= PRESENT:
+            return False
+        return sum([count for _, _, count in self._parts]) == n
 
     def rows(self, present: Array) -> Array:
         """Return the row of each value; ``present`` has those of the second series."""
         counts = self.counts
-        rows = np.repeat(np.array(self._starts, np.int64) - (counts.cumsum() - counts), counts)
+        starts = np.array([start for _, start, _ in self._parts], np.int64)
+        rows = np.repeat(starts - (counts.cumsum() - counts), counts)
         rows += np.arange(len(rows))
         later = rows >= PRESENT
         if later.any():
@@ -101,26 +105,50 @@ class Numbers:
         self._kind = kind
         self._dtype = "<f8" if kind in ("seconds", "float") else "<i8"
         self._pack = struct.Struct("<d" if self._dtype == "<f8" else "<q").pack
-        self._pieces: dict[tuple[int, int], Pieces] = {}
+        self._type, self._codes = _TYPED.get(kind, (int, _INTEGER_CODES))
+        self._pieces: defaultdict[tuple[int, int], Pieces] = defaultdict(Pieces)
         self._firsts: dict[int, list[int]] = {}
+
+    def takes(self, column: tuple[Any, ...]) -> bool:
+        """Return whether a checked column has the bytes, or the one value, of this kind.
+
+        >>> Numbers("int").takes((CONST, 7)), Numbers("int").takes((CONST, "x"))
+        (True, False)
+        """
+        encoding = column[0]
+        if encoding == NUMBERS:
+            return column[1] in self._codes
+        if encoding == CONST:
+            value: Any = column[1]
+            fits = self._type is not int or (type(value) is int and -(1 << 63) <= value < 1 << 63)
+            return fits and type(value) is self._type
+        return bool(encoding == STEPS) and self._type is int
+
+    def packed(self, values: list[Any]) -> tuple[Any, ...] | None:
+        r"""Return values as a checked column; None if one is null, of another type or too large.
+
+        >>> Numbers("int").packed([7, 8])[1:], Numbers("int").packed([7, None])
+        ((3, b'\x07\x00\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00'), None)
+        """
+        if self._type is bool or set(map(type, values)) != {self._type}:
+            return None
+        code = FLOAT if self._type is float else INT64
+        try:
+            return NUMBERS, code, np.array(values, self._dtype).tobytes()
+        except OverflowError:
+            return None
 
     def add(self, n: int, column: tuple[Any, ...], start: int) -> int:
         """Add `n` rows from a row on; return the bytes of their texts: numbers have none."""
         if column[0] == CONST:
-            self._piece(CONST, 0).add(self._pack(column[1]), start, n)
+            self._pieces[CONST, 0].add(self._pack(column[1]), start, n)
         elif column[0] == STEPS:
             _, first, code, steps = column
             self._firsts.setdefault(code, []).append(first)
-            self._piece(STEPS, code).add(steps, start, n)
+            self._pieces[STEPS, code].add(steps, start, n)
         else:
-            self._piece(NUMBERS, column[1]).add(column[2], start, n)
+            self._pieces[NUMBERS, column[1]].add(column[2], start, n)
         return 0
-
-    def _piece(self, encoding: int, code: int) -> Pieces:
-        pieces = self._pieces.get((encoding, code))
-        if pieces is None:
-            pieces = self._pieces[encoding, code] = Pieces()
-        return pieces
 
     def numbers(self, n: int, present: Array) -> tuple[Array, Array, int]:
         """Return the values of `n` rows, which of them are not null, and how many are out of range.
@@ -129,13 +157,13 @@ class Numbers:
         """
         values, valid = np.zeros(n, self._dtype), np.zeros(n, np.bool_)
         for (encoding, code), pieces in self._pieces.items():
-            rows = pieces.rows(present)
             if encoding == CONST:
                 found = np.repeat(pieces.values(self._dtype), pieces.counts)
             elif encoding == STEPS:
                 found = _sums(self._firsts[code], pieces.values(_TYPES[code]), pieces.counts)
             else:
                 found = pieces.values(_TYPES[code])
+            rows = slice(None) if pieces.fills(n) else pieces.rows(present)
             values[rows] = found
             valid[rows] = True
         if self._kind not in LIMITS or not n:
@@ -190,9 +218,15 @@ class Texts:
         self._joined: list[bytes] = []
         self._lengths: list[bytes] = []
         self._positions = Pieces()
-        #: Number of texts before those of each piece.
-        self._before: list[int] = []
-        self._distinct = 0
+
+    @staticmethod
+    def takes(column: tuple[Any, ...]) -> bool:
+        """Return whether a checked column has the bytes, or the one value, of this kind.
+
+        >>> Texts.takes((CONST, "x")), Texts.takes((CONST, 7))
+        (True, False)
+        """
+        return bool(column[0] == TEXTS) or (column[0] == CONST and type(column[1]) is str)
 
     def add(self, n: int, column: tuple[Any, ...], start: int) -> int:
         """Add `n` rows from a row on; return the bytes that their texts will take."""
@@ -204,23 +238,25 @@ class Texts:
         self._joined.append(joined)
         self._lengths.append(lengths)
         self._positions.add(positions, start, n)
-        self._before.append(self._distinct)
-        self._distinct += len(lengths) // 4
         return repeated_bytes(lengths, positions) if self._kind == "long" else len(joined)
 
     def join(self, n: int, present: Array) -> tuple[pa.Array, int]:
         """Return the Arrow array of `n` rows, and 0: each text is valid."""
-        offsets = np.zeros(self._distinct + 1, np.int32)
+        distinct = np.array(list(map(len, self._lengths)), np.int64) // 4
+        offsets = np.zeros(int(distinct.sum()) + 1, np.int32)
         np.frombuffer(b"".join(self._lengths), "<u4").cumsum(out=offsets[1:], dtype=np.int32)
         texts = pa.StringArray.from_buffers(
-            self._distinct, pa.py_buffer(offsets), pa.py_buffer(b"".join(self._joined))
+            len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(b"".join(self._joined))
         )
         positions = self._positions.values("<u4").astype(np.int32)
-        positions += np.repeat(np.array(self._before, np.int32), self._positions.counts)
+        before = (distinct.cumsum() - distinct).astype(np.int32)
+        positions += np.repeat(before, self._positions.counts)
         if self._kind != "long":
             encoded = texts.dictionary_encode()
             texts = encoded.dictionary
             positions = encoded.indices.to_numpy()[positions]
+            if self._positions.fills(n):
+                return pa.DictionaryArray.from_arrays(pa.array(positions), texts), 0
         values, valid = np.zeros(n, np.int32), np.zeros(n, np.bool_)
         rows = self._positions.rows(present)
         values[rows] = positions
@@ -233,28 +269,11 @@ class Texts:
         return pa.DictionaryArray.from_arrays(ordered.indices, texts.take(ordered.dictionary)), 0
 
 
-def is_typed(kind: Kind, column: tuple[Any, ...]) -> bool:
-    """Return whether a checked column has the bytes, or the one value, of its kind.
+_INTEGER_CODES = frozenset(range(7))
 
-    >>> is_typed("int", (CONST, 7)), is_typed("int", (CONST, "x"))
-    (True, False)
-    """
-    encoding = column[0]
-    if kind in ("text", "key", "long"):
-        return encoding == TEXTS or (encoding == CONST and type(column[1]) is str)
-    if kind in ("seconds", "float"):
-        return _is_one_of(column, float, _FLOAT_CODES)
-    if kind == "bool":
-        return _is_one_of(column, bool, _BYTE_CODES)
-    if encoding == CONST:
-        return type(column[1]) is int and -(1 << 63) <= column[1] < 1 << 63
-    return encoding == STEPS or _is_one_of(column, int, _INTEGER_CODES)
-
-
-def _is_one_of(column: tuple[Any, ...], kind: type, codes: tuple[int, ...]) -> bool:
-    if column[0] == CONST:
-        return type(column[1]) is kind
-    return bool(column[0] == NUMBERS and column[1] in codes)
-
-
-_INTEGER_CODES, _BYTE_CODES, _FLOAT_CODES = tuple(range(7)), (4,), (7,)
+#: Type and codes of the numbers of a kind that are not integers.
+_TYPED: dict[Kind, tuple[type, frozenset[int]]] = {
+    "seconds": (float, frozenset({FLOAT})),
+    "float": (float, frozenset({FLOAT})),
+    "bool": (bool, frozenset({BYTE})),
+}

@@ -170,7 +170,7 @@ def decode(
             columns: dict[str, Checked] = {
                 name: checked
                 for name, column in zip(names, encoded, strict=True)
-                if (checked := check_column(column, n, budget)) is not None
+                if column is not None and (checked := check_column(column, n, budget)) is not None
             }
             yield table, seq, n, columns
             seq += n

@@ -12,6 +12,8 @@ from dask_strata.store.limits import COLUMN_BYTES, Budget, LimitExceededError
 from dask_strata.store.segments.encode import DELTA, DICT, PLAIN, SPARSE, text_size
 from dask_strata.store.segments.errors import FrameError
 
+_NUMBERS = {int, float, bool}
+
 #: Repeated texts of a column are counted one by one only if they may take more than this, in bytes.
 UNCOUNTED_BYTES = 1 << 20
 
@@ -92,6 +94,8 @@ def spend_repeated(text_bytes: int, budget: Budget) -> None:
 
 def check_constant(value: Any, n: int, budget: Budget) -> None:
     """Raise an error if `n` rows cannot have the same value; subtract its text from the budget."""
+    if type(value) in _NUMBERS:
+        return
     if isinstance(value, (list, dict)):
         raise FrameError("several rows share one list")
     if _length(value) * n > UNCOUNTED_BYTES:

@@ -64,6 +64,8 @@ _CONTINUING = range(0x80, 0xC0)
 #: The numbers from 0 on: the positions of texts if each row has a text of its own.
 _COUNTING = memoryview(np.arange(FRAME_ROWS, dtype=_UINT32).tobytes())
 
+_BYTES = bytes(range(256))
+
 #: From this many bytes on, NumPy finds the largest one sooner than Python.
 _FEW = 400
 
@@ -106,17 +108,17 @@ def check_column(encoded: Any, n: int, budget: Budget, outer: tuple[int, ...] = 
         _, value = encoded
         check_constant(value, n, budget)
         return CONST, value
-    if encoding in (PLAIN, DELTA, DICT, SPARSE):
-        return _checked_sparse(encoded, n) or (PLAIN, list_values(encoded, n, budget))
+    if encoding == TEXTS:
+        return _checked_texts(encoded, n, budget)
     if encoding == NUMBERS:
         _, code, packed = encoded
         return NUMBERS, *_checked_numbers(code, packed, n)
     if encoding == STEPS:
         return _checked_steps(encoded, n)
-    if encoding == TEXTS:
-        return _checked_texts(encoded, n, budget)
     if encoding == SOME:
         return _checked_some(encoded, n, budget, outer)
+    if encoding in (PLAIN, DELTA, DICT, SPARSE):
+        return _checked_sparse(encoded, n) or (PLAIN, list_values(encoded, n, budget))
     if encoding == INTERVALS:
         return _checked_intervals(encoded, n, budget)
     raise FrameError(f"unknown column encoding {encoding!r}")
@@ -161,12 +163,13 @@ def _checked_sizes(sizes: Any, n: int) -> tuple[_Sizes, bytes]:
     code, packed = _checked_numbers(code, packed, n)
     if not BYTE <= code <= UINT32:
         raise FrameError("a size or a position is not an unsigned number")
+    if code == BYTE and n < _FEW:
+        # Each byte is a character below 256, and that a number of four bytes.
+        return packed, packed.decode("latin-1").encode("utf-32-le")
     width = WIDTHS[code]
     wide = bytearray(4 * n)
     for i in range(width):
         wide[i::4] = packed[i::width]
-    if code == BYTE and n < _FEW:
-        return packed, bytes(wide)
     return np.frombuffer(wide, _UINT32), bytes(wide)
 
 
@@ -207,9 +210,9 @@ def _checked_texts(encoded: Any, n: int, budget: Budget) -> Checked:
     if packed_positions is None:
         return TEXTS, joined, wide_lengths, _COUNTING[: 4 * n]
     positions, wide_positions = _checked_sizes(packed_positions, n)
-    if _largest(positions) >= distinct:
+    if not _all_below(distinct, positions):
         raise FrameError("the position of a text is out of range")
-    if _largest(lengths) * n > UNCOUNTED_BYTES:
+    if len(joined) * n > UNCOUNTED_BYTES and _largest(lengths) * n > UNCOUNTED_BYTES:
         spend_repeated(repeated_bytes(wide_lengths, wide_positions), budget)
     return TEXTS, joined, wide_lengths, wide_positions
 
@@ -240,6 +243,12 @@ def _checked_intervals(encoded: Any, n: int, budget: Budget) -> Checked:
 
 def _total(sizes: _Sizes) -> int:
     return int(sizes.sum()) if isinstance(sizes, np.ndarray) else sum(sizes)
+
+
+def _all_below(limit: int, sizes: _Sizes) -> bool:
+    if isinstance(sizes, bytes):
+        return not sizes.translate(None, _BYTES[:limit])  # without those below, none is left
+    return int(sizes.max()) < limit
 
 
 def _largest(sizes: _Sizes) -> int:
