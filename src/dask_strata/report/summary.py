@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -159,8 +160,9 @@ def _analysed(part: Analysed) -> str:
     """Return which part of a run that grows its times and insights are about."""
     until = ""
     if part.start is not None:
-        moment = part.start + timedelta(seconds=part.duration_seconds)
-        until = f", until {moment:%H:%M:%S} UTC"
+        with suppress(OverflowError, ValueError):  # a stored summary may have any numbers
+            moment = part.start + timedelta(seconds=part.duration_seconds)
+            until = f", until {moment:%H:%M:%S} UTC"
     return f"times and insights are those of the first {count(part.n_tasks, 'task')}{until}"
 
 
