@@ -10,8 +10,8 @@ import click
 from dask_strata.cli.commands import VERBS
 from dask_strata.cli.errors import report_errors, run_command
 from dask_strata.cli.without_pandas import avoid_pandas
-from dask_strata.progress import show_with
 from dask_strata.report.progress import working
+from dask_strata.store.finalise.progress import show_with
 
 
 class _Verbs(click.Group):

@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from dask_strata.config import read_settings
 from dask_strata.errors import InterruptedQueryError, StrataError
-from dask_strata.progress import showing
 from dask_strata.run.derived import STORED, versions
 from dask_strata.run.finalise import derive_all
 from dask_strata.store.compact import write_snapshot
 from dask_strata.store.copies.mirror import cache_folder, digest, remove_old_copies
+from dask_strata.store.finalise.progress import showing
 from dask_strata.store.index import Index, read_index
 from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX, Manifest
 from dask_strata.store.reader import fingerprint
