@@ -18,7 +18,15 @@ from pathlib import Path
 
 import dask
 from reading import SUMS
-from thousand import TASKS_PER_FRAME, Writer, address, process_row, scheduler_frame, worker_frame
+from thousand import (
+    T0,
+    TASKS_PER_FRAME,
+    Writer,
+    address,
+    process_row,
+    scheduler_frame,
+    worker_frame,
+)
 
 from dask_strata import open_run
 from dask_strata.analysis.overview.stored import summary_of
@@ -41,7 +49,9 @@ class GrowingRun:
         added = []
         for number, worker in enumerate(self._workers):
             worker.put(process_row("worker", number, address(number)))
-            added.append({"worker": address(number), "name": str(number), "action": "add"})
+            added.append(
+                {"time": T0, "worker": address(number), "name": str(number), "action": "add"}
+            )
         self._scheduler.put(Batch.of_rows("worker_events", added))
 
     def grow(self, tasks: int, workers: int | None = None) -> None:

@@ -18,6 +18,7 @@ from dask_strata.errors import StrataError
 from dask_strata.importers.registry import add_files
 from dask_strata.schema import RECORDED
 from dask_strata.store.compact import compact
+from dask_strata.store.key_texts import KEYS, key_columns
 from tests.conftest import assert_whole
 from tests.support.coupler_files import write
 from tests.support.coupler_runs import example_files, imported_run
@@ -214,7 +215,7 @@ def test_each_exchanged_table_is_named_and_not_read(
     whole, other = compacted_runs
     before = n_rows(open_run(whole))
     tables = {p.name for p in (whole / "parquet").iterdir() if p.is_dir()}
-    both = {name for name in tables if (other / "parquet" / name).exists()}
+    both = {name for name in tables if (other / "parquet" / name).exists()} - {KEYS}
     assert len(both) > 25
     for table in sorted(both):
         run = Path(shutil.copytree(whole, tmp_path / table))
@@ -222,6 +223,20 @@ def test_each_exchanged_table_is_named_and_not_read(
         changed = open_run(run)
         assert any(f" {table}: parquet/{table}/" in f.text for f in changed.check().missing)
         assert n_rows(changed) == before | ({table: 0} if table != "losses" else {})
+
+
+def test_an_exchanged_table_of_keys_is_named_and_not_read(
+    compacted_runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Rows of keys are not read, as the ids in them are those of other keys; all others are."""
+    whole, other = compacted_runs
+    before = n_rows(open_run(whole))
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
+    exchange(run / "parquet" / KEYS, other / "parquet" / KEYS)
+    changed = open_run(run)
+    assert any(f.text.startswith(f"{KEYS}: parquet/{KEYS}/") for f in changed.check().missing)
+    without = {n: 0 if key_columns(RECORDED[n]) else rows for n, rows in before.items()}
+    assert n_rows(changed) == without
 
 
 @pytest.mark.parametrize("change", [add_file, flip, truncate, remove])
@@ -235,7 +250,7 @@ def test_changed_tables_are_named_and_not_read(
         change(table, compacted_runs[0] / "parquet" / table.name)
     changed = open_run(run)
     texts = [f.text for f in changed.check().missing]
-    assert [t.name for t in tables if not any(f" {t.name}: " in text for text in texts)] == []
+    assert [t.name for t in tables if not any(f" {t.name}: " in f" {text}" for text in texts)] == []
     assert set(n_rows(changed).values()) == {0}
 
 
