@@ -201,3 +201,23 @@ def test_damage_is_reported_of_a_run_with_a_snapshot(
         monkeypatch.setattr("dask_strata.store.segments.read._SILENT_SECONDS", -1)
     findings = [f.text for f in open_run(folder).check().missing]
     assert any("scheduler_transitions" in f or "cut in the middle" in f for f in findings), findings
+
+
+def test_new_rows_without_a_key_are_not_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a damaged record, as recorders give each transition its key: all rows are read."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1")
+    scheduler.write("scheduler_transitions", life("a", 1, 2, WORKER))
+    monkeypatch.setattr(snapshot, "SMALLEST_BYTES", 1)
+    run = open_run(folder)
+    assert len(run.tasks) == 1
+    worker = Process(folder, "worker-1", address=WORKER)
+    worker.write("worker_transitions", [{"time": T0, "worker": WORKER, "finish_state": "memory"}])
+    run.refresh()
+    now = contents(run)
+    monkeypatch.setattr(snapshot, "SMALLEST_BYTES", 1 << 40)
+    then = contents(open_run(folder))
+    assert len(then["tasks"]) == 2
+    assert differences(now, then) == []

@@ -13,6 +13,10 @@ from dask_strata.run.growing.views import GrowingViews
 from dask_strata.store.on_demand import Tables
 from dask_strata.store.parquet import Part
 
+#: Tables whose rows all have a key. One without it, in a damaged record, would belong to no key
+#: that is computed again.
+_ALWAYS_WITH_KEY = ("executions", "reports", "scheduler_transitions", "worker_transitions")
+
 
 class Growth:
     """The views of a run that has a finalised part and newer rows.
@@ -73,6 +77,7 @@ class Growth:
             # Tables of an earlier definition would have to be computed from all rows first.
             self.views.stored() != STORED
             or _has_early_outcomes(new)
+            or any(name in new and new[name]["key"].null_count for name in _ALWAYS_WITH_KEY)
             or (not self._has_workers and _has_workers(new))
             or _scheduler_hosts(processes) != self._scheduler_hosts
             # These concern all attempts: which of them ran meanwhile, the order of their numbers.
