@@ -151,21 +151,27 @@ def test_what_looks_like_no_secret_is_recorded(client: Client, runs: Path) -> No
 
 SCRIPT = """
     from distributed import Client, LocalCluster
-
-    def fail(x):
-        raise ValueError(x)  # a line of source
+    from failing import fail
 
     if __name__ == "__main__":
-        password = "hunter2hunter2"
+        password = "hunter2hunter2"  # a line of the script
         with Client(n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
             print(client.submit(sum, [1, 2], key="sum").result())
             client.submit(fail, 1, key="fails").exception()
 """
 
 
+#: A module beside the script: cloudpickle sends its functions by name, so they keep their lines.
+MODULE = """
+    def fail(x):
+        raise ValueError(x)  # a line of source
+"""
+
+
 def recorded(
     strata: Callable[..., Any], script: Callable[..., Path], tmp_path: Path, *options: str
 ) -> Run:
+    script(MODULE, "failing.py")
     path = script(SCRIPT)
     for command in (
         ("init", "-q"),
@@ -190,7 +196,7 @@ def test_the_script_is_recorded(
     """The record has its text, command line, folder and commit, and the lines that submit work."""
     run = recorded(strata, script, tmp_path)
     facts = run.script
-    assert "# a line of source" in facts["text"]
+    assert "# a line of the script" in facts["text"]
     assert 'password = "(redacted)"' in facts["text"]
     assert json.loads(facts["argv"])[1:] == ["--password=(redacted)", "--fast"]
     assert facts["cwd"] == str(tmp_path)

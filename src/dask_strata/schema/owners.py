@@ -15,10 +15,16 @@ DASK = frozenset({"dask", "distributed", "tornado", "zict", "dask_mpi", "dask_jo
 #: This package: its time is the recorder's, not the user's.
 RECORDER = "dask_strata"
 
+#: File of a function that cloudpickle sent by value, which are those of scripts and notebooks.
+DYNAMIC_CODE = "<dynamic-code>"
+
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 _STANDARD = re.compile(
     r"/lib(?:64)?/python\d+(?:\.\d+)*t?/|/[Ll]ib/(?:asyncio|concurrent)/|/python\d+\.zip/"
 )
+
+#: Names of code without a file that a user wrote.
+_OF_USERS = ("<stdin", "<ipython-input", DYNAMIC_CODE)
 
 #: Functions of Python's own library and of Dask that wait in compiled code, with their files.
 #: The time of compiled code is part of the own time of the function that calls it.
@@ -93,7 +99,7 @@ def owner_of(file: str, roots: Mapping[str, str] = {}) -> Owner:
         return _packaged(installed[1].removesuffix(".py"))
     if path.startswith("<frozen ") or _STANDARD.search(path):
         return Owner("python", None)
-    if path.startswith("<") and not path.startswith(("<stdin", "<ipython-input")):
+    if path.startswith("<") and not path.startswith(_OF_USERS):
         return Owner(None, None)  # code compiled from a string, by anyone
     return Owner("user", None) if path else Owner(None, None)
 

@@ -557,8 +557,8 @@ def _columns(file: pq.ParquetFile, schema: pa.Schema, budget: Budget) -> pa.Tabl
     if rows != metadata.num_rows or rows < 0:
         raise ValueError("its footer contains contradictory numbers of rows")
     declared = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    # Columns of nulls share their memory.
-    filled = sum(n in present and not _is_null(metadata, n) for n in schema.names)
+    # Columns of nulls share their memory: all of them take that of one.
+    filled = max(1, sum(n in present and not _is_null(metadata, n) for n in schema.names))
     budget.spend(rows * filled * CELL_BYTES + max(declared, 0))
     # Read the columns of a large table one by one: each is in memory twice while it is cast.
     table = file.read(columns=wanted) if rows < _MANY_ROWS else None

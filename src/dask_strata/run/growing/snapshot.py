@@ -32,6 +32,7 @@ from dask_strata.store.index import Index, read_index
 from dask_strata.store.manifest import ADDITIONS, PARQUET, SEGMENTS, SUFFIX, Manifest
 from dask_strata.store.reader import fingerprint
 from dask_strata.store.safe_files import entries, is_folder, open_inside, read_inside
+from dask_strata.store.segments.frames import extents
 
 #: Bytes in segments from which a run has a snapshot: smaller ones are read in less than a second.
 SMALLEST_BYTES = 4 << 20
@@ -213,8 +214,12 @@ def _checksums(run: Path, index: Index) -> Mapping[str, int]:
 
 
 def _checksum(file: BinaryIO, size: int) -> int:
+    """Return the checksum of a file's first bytes without its holes; -1 if it is shorter."""
+    if os.fstat(file.fileno()).st_size < size:
+        return -1
     crc = 0
-    while size > 0 and (block := file.read(min(size, _BLOCK))):
-        crc = zlib.crc32(block, crc)
-        size -= len(block)
-    return crc if not size else -1
+    for start, end in extents(file, size):
+        file.seek(start)
+        while file.tell() < end and (block := file.read(min(end - file.tell(), _BLOCK))):
+            crc = zlib.crc32(block, crc)
+    return crc

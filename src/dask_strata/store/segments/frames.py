@@ -250,7 +250,7 @@ def payloads(source: BinaryIO | bytes, start: int = 0) -> Iterator[bytes | Damag
     end = file.seek(0, os.SEEK_END)
     left = SEARCH_BYTES + SEARCH_RATIO * end
     offset = start
-    for data, hole in _extents(file, end):
+    for data, hole in extents(file, end):
         if data > offset:
             yield Damage(offset, data - offset, "a hole: no data was written there")
             offset = data
@@ -321,7 +321,7 @@ def whole_frames(file: BinaryIO, offset: int, size: int, limit_bytes: int) -> in
     return offset
 
 
-def _extents(file: BinaryIO, end: int) -> Iterator[tuple[int, int]]:
+def extents(file: BinaryIO, end: int) -> Iterator[tuple[int, int]]:
     """Yield start and end of each range of data in a file: holes can be of any length."""
     hole = 0
     while hole < end:
