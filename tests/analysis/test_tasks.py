@@ -50,6 +50,26 @@ def test_outcomes_of_attempts(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_transfers_that_begin_at_once_have_the_same_numbers_in_each_reading(tmp_path: Path) -> None:
+    """Their order is that of their processes, and within a process that of their numbers."""
+    folder = one_worker(tmp_path / "r", life("a-1", 1, 2, W))
+    for i in range(7, 2, -1):
+        process = Process(folder, f"worker-{i}", address=f"tcp://w:{i}")
+        rows = [
+            {
+                "number": n, "end": "outgoing", "start": T0, "stop": T0 + 5, "peer": W,
+                "worker": f"tcp://w:{i}", "total_bytes": 10 * i + n,
+            }
+            for n in (2, 1)
+        ]  # fmt: skip
+        process.write("transfer_ends", rows)
+        process.end()
+    for _ in range(3):
+        found = open_run(folder).transfers.to_arrow()
+        assert found["transfer"].to_pylist() == list(range(1, 11))
+        assert found["total_bytes"].to_pylist() == [10 * i + n for i in range(3, 8) for n in (1, 2)]
+
+
 def test_two_ends_of_a_transfer_are_one(tmp_path: Path) -> None:
     """A transfer that both ends recorded is one row; the same keys sent again are another."""
     folder = one_worker(tmp_path / "r", life("a-1", 1, 2, W))

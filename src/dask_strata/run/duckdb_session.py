@@ -14,6 +14,9 @@ import pyarrow as pa
 from dask_strata.errors import QueryError, UncomputableError
 from dask_strata.store.interruptible import hide_progress, interruptible
 
+#: Type of times in SQL. Before 2.0, the last for Python 3.10, DuckDB has microseconds only.
+TIME_TYPE = "timestamptz_ns" if int(duckdb.__version__.split(".")[0]) > 1 else "timestamptz"
+
 _READS = {duckdb.StatementType.SELECT, duckdb.StatementType.RELATION}
 
 _HINT = "Tables: dask-strata tables. Columns: dask-strata tables TABLE."

@@ -1,6 +1,9 @@
 -- Transfers, from both ends or the one that is recorded, numbered by their start.
 -- depends on: _matched_transfer_ends, _numbered_transfer_ends
-select row_number() over (order by coalesce(i.start, o.start)) as transfer,
+select row_number() over (
+           order by coalesce(i.start, o.start), coalesce(i.process, o.process),
+                    coalesce(i.number, o.number)
+       ) as transfer,
        coalesce(i.start, o.start) as start, coalesce(i.stop, o.stop) as stop,
        coalesce(i.source, o.source) as source,
        coalesce(i.destination, o.destination) as destination,

@@ -42,7 +42,7 @@ with changes as (
     from (from held where worker in (select worker from removals)) h asof left join removals w
       on w.worker = h.worker and h.time <= w.stop
     union all by name
-    select h.*, null::timestamptz_ns as removed from held h anti join removals w on w.worker = h.worker
+    select h.*, null as removed from held h anti join removals w on w.worker = h.worker
 )
 select e._key, k.key, k.key_type, e.worker, e.start, least(e.stop, e.removed) as stop, e.origin,
        case when e.stop <= e.removed or e.removed is null and e.stop is not null then 'released'

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dask_strata.run.derived import STORED, definitions, versions
+from dask_strata.run.duckdb_session import TIME_TYPE
 from dask_strata.run.key_ids import KEYS_TABLE
 from dask_strata.run.own_tasks import BY_KEY, OWN, TRANSITIONS, WITHOUT_KEY
 from dask_strata.schema import RECORDED, TABLES
@@ -25,7 +26,7 @@ from dask_strata.store.parquet import READ_ERRORS, Part, file_names, identity, v
 from dask_strata.store.safe_files import is_folder, open_inside
 
 _TYPES: dict[Kind, str] = {
-    "time": "timestamptz_ns",
+    "time": TIME_TYPE,
     "seconds": "double",
     "bytes": "bigint",
     "int": "bigint",
@@ -33,8 +34,7 @@ _TYPES: dict[Kind, str] = {
     "bool": "boolean",
     "text": "varchar",
     "long": "varchar",
-    "intervals": "struct(action varchar, start timestamptz_ns, stop timestamptz_ns, "
-    "source varchar)[]",
+    "intervals": f"struct(action varchar, start {TIME_TYPE}, stop {TIME_TYPE}, source varchar)[]",
 }
 
 #: Derived table with the keys of own tasks.
@@ -221,7 +221,7 @@ class ParquetViews:
             elif shifted and column.name in times:
                 columns.append(
                     f"case when o.ns is null then r.{column.name} else cast(make_timestamp_ns("
-                    f"epoch_ns(r.{column.name}) + o.ns) as timestamptz_ns) end as {column.name}"
+                    f"epoch_ns(r.{column.name}) + o.ns) as {TIME_TYPE}) end as {column.name}"
                 )
             else:
                 columns.append(f'r."{column.name}"')
