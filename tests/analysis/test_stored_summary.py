@@ -174,6 +174,7 @@ def test_compact_stores_the_summary(tmp_path: Path, strata: Strata) -> None:
     assert is_stored(run)
 
 
+@pytest.mark.long
 def test_record_stores_the_summary(tmp_path: Path, strata: Strata) -> None:
     """So does `record`, which compacts by default."""
     script = tmp_path / "script.py"

@@ -69,7 +69,11 @@ WITH_CLUSTER = """
 @pytest.mark.parametrize("text", [LOOK, WITH_CLUSTER], ids=["look", "cluster"])
 @pytest.mark.parametrize(
     ("as_module", "quiet"),
-    [(False, False), pytest.param(False, True, marks=pytest.mark.long), (True, False)],
+    [
+        (False, False),
+        pytest.param(False, True, marks=pytest.mark.long),
+        pytest.param(True, False, marks=pytest.mark.long),
+    ],
     ids=["script", "script-quiet", "module"],
 )
 def test_the_script_reads_and_prints_the_same_as_without_recording(  # noqa: PLR0913

@@ -102,6 +102,7 @@ def test_each_file_has_the_rows_of_one_machine(run: Path, finalised: Path, clien
     assert len(open_run(run).tasks) == 2 * TASKS
 
 
+@pytest.mark.long
 def test_compact_takes_a_client(run: Path, client: Client) -> None:
     """`dask_strata.compact` finalises on the cluster of a client, or in this process."""
     rows = compact(run, client=client).rows
@@ -130,6 +131,7 @@ def strata(*arguments: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_the_command_takes_the_address_of_a_scheduler(
     run: Path, finalised: Path, client: Client
 ) -> None:

@@ -41,7 +41,10 @@ def copy(eventful: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(eventful, tmp_path / "run"))
 
 
-@pytest.mark.parametrize("keys_per_bucket", [1 << 18, 40, 9])
+@pytest.mark.parametrize(
+    "keys_per_bucket",
+    [pytest.param(1 << 18, marks=pytest.mark.long), 40, pytest.param(9, marks=pytest.mark.long)],
+)
 def test_finalised_tables_are_equal(eventful: Path, copy: Path, keys_per_bucket: int) -> None:
     """Row for row, in whatever buckets they were computed; the answers are the same, too."""
     finalise(copy, keys_per_bucket=keys_per_bucket)
@@ -126,7 +129,15 @@ def test_a_grown_run_has_all_rows(tmp_path: Path) -> None:
     assert run.tasks.to_arrow()["n_attempts"].to_pylist() == [1, 1]
 
 
-@pytest.mark.parametrize("harm", ["removed", "truncated", "changed", "exchanged"])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "removed",
+        pytest.param("truncated", marks=pytest.mark.long),
+        "changed",
+        pytest.param("exchanged", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("table", ["tasks", "scheduler_transitions", "keys"])
 def test_check_notices_a_harmed_file(copy: Path, table: str, harm: str) -> None:
     """Derived tables are computed again; a recorded one is empty, and its loss is reported."""

@@ -243,6 +243,7 @@ def test_an_interrupt_leaves_nothing(endless: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "runs").iterdir())
 
 
+@pytest.mark.long
 def test_a_kill_leaves_nothing_that_looks_like_a_run(
     endless: Path, tmp_path: Path, strata: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

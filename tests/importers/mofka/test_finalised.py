@@ -45,7 +45,10 @@ def copied(run: Path) -> Path:
     return Path(shutil.copytree(run, run.parent / "copy"))
 
 
-@pytest.mark.parametrize(("keys_per_bucket", "align"), [(1 << 18, True), (1, True), (1, False)])
+@pytest.mark.parametrize(
+    ("keys_per_bucket", "align"),
+    [(1 << 18, True), (1, True), pytest.param(1, False, marks=pytest.mark.long)],
+)
 def test_finalised_tables_are_equal(imported: Path, keys_per_bucket: int, *, align: bool) -> None:
     """Row for row; times of workers are shifted where they were before, or not at all."""
     run = copied(imported)
@@ -102,7 +105,7 @@ def assert_equal(files: Path, tmp_path: Path, keys_per_bucket: int) -> None:
     assert open_run(now).check().findings == open_run(then).check().findings
 
 
-@pytest.mark.parametrize("keys_per_bucket", [1 << 18, 3])
+@pytest.mark.parametrize("keys_per_bucket", [pytest.param(1 << 18, marks=pytest.mark.long), 3])
 def test_transitions_are_stored_in_the_order_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_per_bucket: int
 ) -> None:
@@ -149,6 +152,7 @@ def test_the_import_finalises_and_commands_read_it(folder: Path, tmp_path: Path)
     assert open_run(plain_run)._stored == STORED
 
 
+@pytest.mark.long
 def test_additions_count_before_and_after_they_are_merged(imported: Path, tmp_path: Path) -> None:
     """An addition makes the stored tables outdated: answers have its rows, compact merges it."""
     run = copied(imported)
@@ -236,7 +240,7 @@ def many(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("moment", ["keys", "tasks"])
+@pytest.mark.parametrize("moment", [pytest.param("keys", marks=pytest.mark.long), "tasks"])
 def test_an_interrupt_while_finalising_leaves_the_run(
     many: Path, tmp_path: Path, number: int, moment: str
 ) -> None:

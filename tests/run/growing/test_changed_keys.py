@@ -102,7 +102,16 @@ def scheduler_folder(process: Process) -> Path:
     return Path(process.sink._path).parent.parent
 
 
-@pytest.mark.parametrize("story", [late_spill, cancelled, killed, removed_replica, later_clock])
+@pytest.mark.parametrize(
+    "story",
+    [
+        late_spill,
+        pytest.param(cancelled, marks=pytest.mark.long),
+        killed,
+        pytest.param(removed_replica, marks=pytest.mark.long),
+        later_clock,
+    ],
+)
 def test_rows_are_those_of_all_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: Story
 ) -> None:

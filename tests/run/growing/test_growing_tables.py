@@ -79,6 +79,7 @@ def test_tables_are_those_of_all_rows(
         from_bytes(1)
 
 
+@pytest.mark.long
 def test_tables_that_were_not_looked_at_meanwhile(
     eventful: Path, tmp_path: Path, from_bytes: Callable[[int], None]
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_snapshot_that_disappears_is_not_missed(
     assert len(run.tasks) == 2
 
 
+@pytest.mark.long
 def test_old_snapshots_are_removed(
     tmp_path: Path, from_bytes: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
