@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.run import Run
-from dask_strata.run.duckdb_session import computing, connect, fetch
+from dask_strata.run.duckdb_session import computing, connect, fetch, register
 from dask_strata.store.interruptible import interruptible
 
 SCHEDULER, WORKER, TRANSFER = range(3)
@@ -194,7 +194,7 @@ def build(run: Run) -> Index:
     tables = {name: _numbered(run[name].to_arrow()) for name in _TABLES}
     with closing(connect()) as connection, computing():
         for name, table in tables.items():
-            connection.register(name, table)
+            register(connection, name, table)
         for query in (_EVENTS, _TASKS):
             interruptible(connection, partial(connection.execute, query))
         tasks = fetch(connection, "select key, key_type, n from tasks order by task")

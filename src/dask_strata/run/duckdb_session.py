@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from dask_strata.errors import QueryError, UncomputableError
+from dask_strata.run.table_view import microseconds
 from dask_strata.store.interruptible import hide_progress, interruptible
 
 #: Type of times in SQL. Before 2.0, the last for Python 3.10, DuckDB has microseconds only.
@@ -31,6 +32,25 @@ _OF_FILES = ("parquet", "tprotocol", "thrift", "zstd", "/dev/fd/")
 
 class UnreadableError(QueryError):
     """DuckDB cannot read a file that a query needs."""
+
+
+def register(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Register a table under a name.
+
+    DuckDB before 2.0 passes filters on times to Arrow in microseconds, and would lose the rows
+    whose times have nanoseconds: it gets them in microseconds.
+
+    Examples
+    --------
+    >>> times = pa.table({"t": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", "UTC"))})
+    >>> connection = connect()
+    >>> register(connection, "times", times)
+    >>> last = "select count(*) from times where t = (select max(t) from times)"
+    >>> connection.execute(last).fetchall()
+    [(1,)]
+    """
+    has_nanoseconds = TIME_TYPE != "timestamptz"
+    connection.register(name, table if has_nanoseconds else microseconds(table))
 
 
 def connect(

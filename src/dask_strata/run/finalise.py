@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dask_strata.errors import UncomputableError
 from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import STORED, Definition, definitions, versions, with_dependencies
-from dask_strata.run.duckdb_session import execute
+from dask_strata.run.duckdb_session import execute, register
 from dask_strata.run.key_ids import KEYS_TABLE
 from dask_strata.run.own_tasks import OTHERS_TABLE
 from dask_strata.run.prepare import merge_processes
@@ -309,7 +309,7 @@ class Computation:
         ):
             if self._threads is not None:
                 execute(workspace.connection, "set threads = ?", self._threads)
-            workspace.connection.register("processes", self._processes)
+            register(workspace.connection, "processes", self._processes)
             if stage.in_buckets:
                 ids = range(bucket * self.keys_per_bucket, (bucket + 1) * self.keys_per_bucket)
                 workspace.table(KEYS_TABLE, views.keys(ids))

@@ -22,7 +22,13 @@ from dask_strata.errors import InterruptedQueryError, StrataError, UnknownTaskEr
 from dask_strata.run.clients import find_client
 from dask_strata.run.clock import align, clock_offsets
 from dask_strata.run.derived import STORED, definitions, with_dependencies
-from dask_strata.run.duckdb_session import UnreadableError, connect, execute, fetch_read_only
+from dask_strata.run.duckdb_session import (
+    UnreadableError,
+    connect,
+    execute,
+    fetch_read_only,
+    register,
+)
 from dask_strata.run.finalise import derive_all
 from dask_strata.run.growing.growth import Growth
 from dask_strata.run.growing.snapshot import SMALLEST_BYTES, segment_bytes, snapshot_of
@@ -457,7 +463,7 @@ class Run:
         for name in sorted(names):
             if name in RECORDED and self._with_texts.get(name) != texts:
                 if name == "processes":
-                    workspace.connection.register(name, self._recorded(name))
+                    register(workspace.connection, name, self._recorded(name))
                 else:
                     workspace.view(name, views.recorded(name, texts=texts))
                 self._with_texts[name] = texts
@@ -608,7 +614,7 @@ class Run:
         made = connect(self.sql_memory_limit, files=files)
         if views is not None and names:
             for name, rows in views.in_memory([*queries.values(), views.keys()]).items():
-                made.register(name, rows)
+                register(made, name, rows)
             execute(made, f"create temp view {KEYS_TABLE} as {views.keys()}")
         for name, query in queries.items():
             execute(made, f'create temp view "{name}" as {query}')
@@ -857,7 +863,7 @@ def _add_view(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table)
     times = [f.name for f in table.schema if pa.types.is_timestamp(f.type)]
     casts = ", ".join(f'"{time}"::timestamptz as "{time}"' for time in times)
     columns = f"* replace ({casts})" if casts else "*"
-    connection.register(f"_{name}", table)
+    register(connection, f"_{name}", table)
     query = f"select {columns} from _{name}"  # noqa: S608  names from the schema
     connection.execute(f"create or replace temp view {name} as {query}")
 

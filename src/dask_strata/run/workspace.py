@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from dask_strata.errors import StrataError
-from dask_strata.run.duckdb_session import computing, connect, execute, fetch
+from dask_strata.run.duckdb_session import computing, connect, execute, fetch, register
 from dask_strata.run.key_ids import KEYS_TABLE, KeyIds
 from dask_strata.run.key_prefix import KEY_PREFIX_MACROS
 from dask_strata.store.interruptible import interruptible
@@ -74,11 +74,11 @@ class Workspace:
         """
         with_ids, keys = self._keys.add_to(table), self._keys.keys()
 
-        def register() -> None:
-            self.connection.register(name, with_ids)
+        def add() -> None:
+            register(self.connection, name, with_ids)
             self.connection.register(KEYS_TABLE, keys)
 
-        interruptible(self.connection, register)
+        interruptible(self.connection, add)
         pa.default_memory_pool().release_unused()
 
     def view(self, name: str, query: str) -> None:

@@ -40,6 +40,10 @@ _MARKUP_BYTES = 16
 #: Memory of a query, in bytes, beside the tables that it reads.
 MEMORY_BYTES = 1 << 30
 
+#: Part of it that counts as used from the start, in bytes: the kernel limits addresses, and a query
+#: can use pages that were mapped before it.
+_MAPPED_BYTES = 32 << 20
+
 #: Memory, in bytes, that a process may keep after a query; then another takes its place.
 _KEPT_BYTES = 256 << 20
 
@@ -163,7 +167,7 @@ class Queries:
         # A query of a process whose parent was killed ends by this limit.
         end = used.ru_utime + used.ru_stime + (seconds + 1) * processors
         _limit(resource.RLIMIT_CPU, int(end) + 1)
-        _limit(resource.RLIMIT_AS, memory.vms + MEMORY_BYTES - kept)
+        _limit(resource.RLIMIT_AS, memory.vms + MEMORY_BYTES - _MAPPED_BYTES - kept)
         try:
             yield
         finally:

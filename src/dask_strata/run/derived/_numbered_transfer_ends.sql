@@ -6,7 +6,8 @@ with content as (
            string_agg(key_type || chr(31) || key, chr(30) order by key_type, key) as content
     from transfer_end_keys group by process, number
 )
-select row_number() over (order by e.process, e.number, e."end") as id, e.process, e.number, e."end", e.start, e.stop,
+select row_number() over (order by e.process, e.number, e."end") as id,
+       e.process, e.number, e."end", e.start, e.stop,
        epoch_ns(e.start) as t0, epoch_ns(e.stop) as t1,
        coalesce(p.address, e.worker) as own_address,
        case when e."end" = 'incoming' then e.peer else own_address end as source,

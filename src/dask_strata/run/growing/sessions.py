@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dask_strata.run.derived import Definition, definitions
-from dask_strata.run.duckdb_session import computing, execute, fetch
+from dask_strata.run.duckdb_session import computing, execute, fetch, register
 from dask_strata.run.key_ids import KEYS_TABLE
 from dask_strata.run.key_prefix import KEY_PREFIX_MACROS
 from dask_strata.run.own_tasks import OTHERS_TABLE
@@ -73,7 +73,7 @@ class Session:
         self.views, self.connection = views, connection
         #: The inputs that are there, and whether these have the texts of keys.
         self._inputs: dict[str, bool] = {}
-        self.connection.register("processes", views.processes)
+        register(self.connection, "processes", views.processes)
         for macro in KEY_PREFIX_MACROS:
             execute(connection, macro)
 

@@ -14,7 +14,7 @@ from dask_strata.store.finalise.spool import Spool, spooled_schema, with_own_tex
 from dask_strata.store.parquet_writer import ROWS_PER_GROUP, parquet_options
 from dask_strata.store.safe_files import checksum
 
-#: Rows of a bucket that are kept in memory until their Parquet is read back, in bytes.
+#: Bytes of a bucket's rows that stay in memory until their Parquet is read back.
 _KEPT_BYTES = 192 << 20
 
 
