@@ -40,9 +40,8 @@ _MARKUP_BYTES = 16
 #: Memory of a query, in bytes, beside the tables that it reads.
 MEMORY_BYTES = 1 << 30
 
-#: Part of it that counts as used from the start, in bytes: the kernel limits addresses, and a query
-#: can use pages that were mapped before it.
-_MAPPED_BYTES = 32 << 20
+#: Part of it that DuckDB does not count, in bytes: its limit is that of its own buffers.
+_UNCOUNTED_BYTES = 64 << 20
 
 #: Memory, in bytes, that a process may keep after a query; then another takes its place.
 _KEPT_BYTES = 256 << 20
@@ -126,7 +125,7 @@ class Queries:
     def _rows(self, folder: Path, query: str, seconds: float) -> dict[str, Any]:
         if self._run is None or self._run.path != folder:
             self._run, self._idle_bytes = open_run(folder), None
-            self._run.sql_memory_limit = f"{MEMORY_BYTES}B"
+            self._run.sql_memory_limit = f"{MEMORY_BYTES - _UNCOUNTED_BYTES}B"
         elif self._run.refresh():
             self._idle_bytes = None
         run, late = self._run, threading.Event()
@@ -167,7 +166,7 @@ class Queries:
         # A query of a process whose parent was killed ends by this limit.
         end = used.ru_utime + used.ru_stime + (seconds + 1) * processors
         _limit(resource.RLIMIT_CPU, int(end) + 1)
-        _limit(resource.RLIMIT_AS, memory.vms + MEMORY_BYTES - _MAPPED_BYTES - kept)
+        _limit(resource.RLIMIT_AS, memory.vms + MEMORY_BYTES - kept)
         try:
             yield
         finally:
