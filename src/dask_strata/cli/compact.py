@@ -54,7 +54,7 @@ def command(run: str, address: str | None, keys_per_bucket: int) -> None:
         merged.append(size(done.imported_bytes) + " of imported Parquet")
     if done.additions:
         merged.append(count(done.additions, "addition"))
-    folder = visible(run)
+    folder = visible(run.rstrip("/") or run)
     parquet = f"{size(done.parquet_bytes)} of Parquet in {folder}/parquet"
     if merged:
         click.echo(f"{count(done.rows, 'row')}: {' and '.join(merged)}, now {parquet}")

@@ -33,7 +33,7 @@ def late_spill(scheduler: Process, worker: Process) -> list[Callable[[], None]]:
     rows = life("a", 1, 4, WORKER)
     rows[-1]["startstops"] = phases
     scheduler.write("scheduler_transitions", rows)
-    spill = {"time": T0 + 13 * SECOND, "worker": WORKER, "action": "write", "seconds": 1.0}
+    spill = {"time": T0 + 13 * SECOND, "worker": WORKER, "action": "spill", "seconds": 1.0}
     return [lambda: worker.write("spills", [spill])]
 
 
