@@ -16,6 +16,7 @@ import dask_strata
 from dask_strata import Run
 from dask_strata.analysis.jobs import absent_workers
 from dask_strata.recorder.pipeline.engine import Engine
+from dask_strata.store.segments.read import segment_state
 from tests.conftest import rows, runs_in, wait_until
 from tests.support.leftovers import assert_nothing_left, on_scheduler
 
@@ -59,11 +60,17 @@ def recorded(runs: Path) -> Run:
 
 
 def ended(runs: Path) -> Run:
-    """Return the run once all processes have written their ends.
+    """Return the run once all processes, the nanny too, have written their ends.
 
     The end of a recording does not wait for a nanny that failed: the scheduler does not know it.
     """
-    wait_until(lambda: recorded(runs).state == "complete", what="the end of the run")
+
+    def have_ended() -> bool:
+        segments = recorded(runs).segments
+        nannies = [each for each in segments if each.process.startswith("nanny")]
+        return bool(nannies) and {segment_state(each) for each in segments} == {"ended"}
+
+    wait_until(have_ended, what="the ends of the scheduler, the client and the nanny")
     return recorded(runs)
 
 
