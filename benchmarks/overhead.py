@@ -6,6 +6,7 @@ seconds are those of the workload alone, by process; start-up is reported separa
     python benchmarks/overhead.py --quick
     python benchmarks/overhead.py --workloads a --repeats 5 --json results.json
     python benchmarks/overhead.py --attempts --workloads a
+    python benchmarks/overhead.py --sampling --workloads a
 """
 
 from __future__ import annotations
@@ -32,12 +33,19 @@ ROLES = ("scheduler", "worker", "nanny", "client")
 VARIANTS: dict[str, dict[str, str] | None] = {
     "nothing": None,
     "basic": {"attempts": "false", "inputs": "false"},
+    "unsampled": {"sampling": "false"},
     "recorded": {},
 }
-#: Pairs of variants: the second is compared with the first. `THREE` is for --attempts.
+#: Pairs of variants: the second is compared with the first. `THREE` is for --attempts,
+#: `SAMPLING` for --sampling.
 PAIRS = (("nothing", "recorded"),)
 THREE = (*PAIRS, ("basic", "recorded"), ("nothing", "basic"))
-NAMES = {"nothing": "nothing", "basic": "recording without attempts and inputs"}
+SAMPLING = (("unsampled", "recorded"),)
+NAMES = {
+    "nothing": "nothing",
+    "basic": "recording without attempts and inputs",
+    "unsampled": "recording without samples",
+}
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
@@ -196,6 +204,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="also record without attempts and inputs, and compare all three",
     )
+    add("--sampling", action="store_true", help="compare with recording without samples")
     add("--quick", action="store_true", help="small sizes, to test the program")
     add("--json", type=Path, help="write the results to this file")
     add("--scratch", type=Path, help="keep the recorded runs in this folder")
@@ -214,7 +223,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict:
     results = {"surroundings": surroundings(), "workloads": [], "runs": []}
     print("\n".join(f"{k:<14}{v}" for k, v in results["surroundings"].items()))
     for workload in options.workloads:
-        pairs = THREE if options.attempts else PAIRS
+        pairs = SAMPLING if options.sampling else THREE if options.attempts else PAIRS
         variants = [v for v in VARIANTS if any(v in pair for pair in pairs)]
         rounds = [
             one_round(workload, options.size, n, scratch, variants) for n in range(options.repeats)

@@ -89,7 +89,7 @@ def record_command(
     for folder in outcome.runs:
         url = f"{absolute(chosen.runs)}/{folder.name}" if is_url(chosen.runs) else None
         with _kept_if_interrupted(None if url is None else folder, err):
-            note_exit_status(folder, outcome.status, chosen)
+            note_exit_status(folder, outcome.status, chosen, outcome.exception)
             _conclude(folder, chosen, err, url, quiet=quiet)
             if chosen.darshan_library is not None:
                 after_record(folder, log_folder(chosen, folder), err)

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 from dask_strata.config import Settings
 from dask_strata.errors import UsageError
 from dask_strata.recorder.environment.launched import noted_runs, worker_note
+from dask_strata.recorder.environment.script_end import end_note, noted_end
 from dask_strata.recorder.pipeline.anonymize import encoder_for
 from dask_strata.recorder.session import joined_note
 from dask_strata.recorder.upload import session_spool
@@ -82,6 +83,8 @@ class Outcome:
         Folders of the other runs that contain its workers.
     spool : Path or None
         The folder that was made for runs until they are uploaded, if their place is a URL.
+    exception : dict of str to str
+        Facts of the uncaught exception that ended the script; empty without one.
     """
 
     status: int
@@ -89,6 +92,7 @@ class Outcome:
     joined: tuple[Joined, ...]
     worked: tuple[Path, ...]
     spool: Path | None = None
+    exception: dict[str, str] = field(default_factory=dict)
 
 
 def launch(module: str | None, command_line: list[str], settings: Settings) -> Outcome:
@@ -122,18 +126,23 @@ def launch(module: str | None, command_line: list[str], settings: Settings) -> O
         settings = replace(settings, runs=str(runs))
     session = str(settings.session)
     environment = {**os.environ, **_variables(settings)}
-    status = _run(command, environment)
+    status, pid = _run(command, environment)
+    exception = noted_end(end_note(runs, session), pid)
     started = tuple(_runs_of(runs, session))
     joined = tuple(j for j in _joined(runs, session) if j.folder not in started)
     known = {*started, *(j.folder for j in joined)}
     worked = tuple(f for f in noted_runs(worker_note(runs, session)) if f not in known)
-    return Outcome(status, started, joined, worked, runs if is_url(settings.runs) else None)
+    spool = runs if is_url(settings.runs) else None
+    return Outcome(status, started, joined, worked, spool, exception if status else {})
 
 
-def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
-    """Add the script's exit status to a run. Do nothing if the run's folder was removed.
+def note_exit_status(
+    folder: Path, status: int, settings: Settings, exception: dict[str, str] | None = None
+) -> None:
+    """Add the script's exit status and exception to a run.
 
-    A folder that cannot be written, for example on a full disk, causes a warning.
+    Do nothing if the run's folder was removed. A folder that cannot be written, for example on a
+    full disk, causes a warning.
 
     Parameters
     ----------
@@ -143,16 +152,19 @@ def note_exit_status(folder: Path, status: int, settings: Settings) -> None:
         Exit status, as a shell reports it.
     settings : Settings
         Settings of the recording.
+    exception : dict of str to str, optional
+        Facts of the exception that ended the script.
     """
     identity = process_identity()
     if "hosts" in settings.leave_out:  # the run's key for hashing host names is not available here
         identity = {**identity, "host": None}
     process = f"record-{new_run_id()}"
     encoder = encoder_for(settings, process, {"role": "record", **identity})
-    row = {"name": "exit_status", "value": str(status)}
+    facts = {"exit_status": str(status), **(exception or {})}
+    rows = [{"name": name, "value": value} for name, value in facts.items()]
     end = {"role": "record", "host": identity["host"], "pid": identity["pid"]}
     end |= {"start": time.time_ns(), "stop": time.time_ns(), "exit_reason": "closed"}
-    batches = [Batch.of_rows("script", [row]), Batch.of_rows("processes", [end])]
+    batches = [Batch.of_rows("script", rows), Batch.of_rows("processes", [end])]
     try:
         sink = FileSink(folder / SEGMENTS / f"{process}{SUFFIX}", encoder.header())
         sink.write(encoder.frame(batches), len(batches))
@@ -212,8 +224,8 @@ def _variables(settings: Settings) -> dict[str, str]:
     return variables
 
 
-def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Run a command to its end and return its exit status, as a shell reports it.
+def _run(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
+    """Run a command to its end; return its exit status, as a shell reports it, and its process id.
 
     On a terminal the script shares the process group of `dask-strata record`, so Ctrl-C reaches it
     directly. Otherwise it gets its own group, and this process forwards each signal once. On
@@ -231,7 +243,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
             else subprocess.Popen(command, env=environment)  # noqa: S603  as above
         )
         status = child.wait()
-    return 128 - status if status < 0 else status
+    return (128 - status if status < 0 else status), child.pid
 
 
 def _prepare(*, own_group: bool) -> Callable[[], None]:

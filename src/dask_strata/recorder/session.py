@@ -16,6 +16,7 @@ from dask_strata.errors import RecordingError, StrataError
 from dask_strata.recorder.copying.place import Marker
 from dask_strata.recorder.copying.receiver import Receiver, copy_name
 from dask_strata.recorder.environment.program import run_name
+from dask_strata.recorder.environment.script_end import watch_end
 from dask_strata.recorder.upload import folder_of_session
 from dask_strata.store.copies.origin import Origin
 from dask_strata.store.copies.place import absolute, is_url
@@ -98,6 +99,7 @@ async def _setup_client(client: Any, settings: Settings) -> None:
 
     if _inside_worker():
         return
+    watch_end(settings)
     runs = _to_join(await announced(client), client.id, settings.session)
     run_id = None
     if not runs and client.scheduler.address in _failed:

@@ -36,11 +36,14 @@ WITHOUT_KEY = frozenset({"spills"})
 BY_KEY = frozenset({
     "claimed_inputs", "executions", "file_opens", "graph_edges", "graph_tasks", "library_reads",
     "present_tasks", "reports", "scheduler_transitions", "seen_chunks", "spills", "steals",
-    "transfer_end_keys", "unmatched_reports", "worker_log", TRANSITIONS,
+    "task_samples",    "transfer_end_keys", "unmatched_reports", "worker_log", TRANSITIONS,
 })  # fmt: skip
 
 #: The same, by the column of the client.
-_BY_CLIENT = frozenset({"client_graphs", "client_submissions", "graph_layers", "submissions"})
+_BY_CLIENT = frozenset({
+    "client_calls", "client_graphs", "client_samples", "client_submissions", "graph_layers",
+    "submissions",
+})  # fmt: skip
 
 SHARED = BY_KEY | _BY_CLIENT
 

@@ -146,6 +146,48 @@ EXECUTIONS = (
         prov="entity",
     ),
     Table(
+        "task_samples",
+        "reason for which an execution waited at a line of the user's code, or ran, by samples of "
+        "its thread; of a long execution, one row per part of about 2 s",
+        5,
+        "system",
+        "thread",
+        (
+            *_EXECUTION,
+            col(
+                "waiting",
+                "text",
+                "lock, gil, sleep, files, network, process (another process, or a pipe), memory (a "
+                "page fault), other; unknown if the kernel does not report it; null if the thread "
+                "ran or was ready to run",
+            ),
+            col("file", "text", "file of the user's innermost line", sensitivity="path"),
+            col("line", "int", "number of this line; null if the stack has no code of the user"),
+            col("function", "text", "function that contains the line"),
+            col(
+                "calls",
+                "text",
+                "module and function that this line called; null if it is the user's own",
+            ),
+            col("n_samples", "int", "samples; there is one every 80 ms"),
+            col(
+                "seconds",
+                "seconds",
+                "sum of the times between each sample and the last look; that of a short execution "
+                "can exceed its duration, as many others have no sample",
+            ),
+            col("cpu_seconds", "seconds", "CPU time of the thread in these times; null if unknown"),
+            col(
+                "delay_seconds",
+                "seconds",
+                "time in which the thread was ready to run and had no CPU; null if unknown",
+            ),
+            col("first", "time", "time of the first sample"),
+            col("last", "time", "time of the last sample"),
+        ),
+        prov="activity",
+    ),
+    Table(
         "reports",
         "section, counter or column that a task or a library reported in an execution",
         5,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import operator
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,35 +12,17 @@ from time import monotonic
 from types import FrameType
 from typing import Any, NamedTuple
 
-import dask
-import distributed
-
 from dask_strata.recorder.environment.notebook import cell_of, ipython_shell, is_cell
 from dask_strata.recorder.graphs.expressions import expression_of, expression_text
 from dask_strata.recorder.graphs.layers import WRITTEN, layers_of, sent_expressions
+from dask_strata.recorder.graphs.sent_sizes import SentSizes
 from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.recorder.pipeline.redact import redact_path, redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip
+from dask_strata.recorder.sampling.frames import NOT_USER, is_users
 from dask_strata.schema import wire_key
 from dask_strata.store.segments.frames import Batch
-
-
-def _folder_of(file: str, levels: int) -> str:
-    folder = os.path.abspath(file)
-    for _ in range(levels):
-        folder = os.path.dirname(folder)
-    return folder + os.sep
-
-
-#: Folders of Dask and dask-strata, whose frames are not the user's.
-_NOT_USER = (
-    _folder_of(dask.__file__, 1),
-    _folder_of(distributed.__file__, 1),
-    _folder_of(__file__, 3),
-)
-_STDLIB = _folder_of(os.__file__, 1)
-_INSTALLED = ("site-packages", "dist-packages")
 
 #: Longest recorded line and cell, in characters.
 _LINE, _CELL = 1_000, 20_000
@@ -77,6 +58,13 @@ class Origin(NamedTuple):
     outermost: str | None = None
 
 
+class Sending(NamedTuple):
+    """When the client began to make the message of a submission, and the bytes of its graph."""
+
+    began: int | None
+    sent_bytes: int | None
+
+
 class SubmissionSource(Source):
     """Make batches of ``client_submissions``, ``graph_layers`` and ``client_graphs``.
 
@@ -90,13 +78,13 @@ class SubmissionSource(Source):
 
     def __init__(self, client: Any, *, code: bool) -> None:
         self._client, self._code = client, code
-        self._sent: deque[tuple[int, Any, list[Any], Origin]] = deque()
+        self._sent: deque[tuple[int, Any, list[Any], Origin, Sending]] = deque()
         self._graphs: deque[_Graph] = deque()
         self._cell = "", ""
         self._note = watch_submissions(client, self._queue)
 
-    def _queue(self, expr: Any, keys: list[Any], origin: Origin) -> None:
-        self._sent.append((now_ns(), expr, keys, origin))
+    def _queue(self, expr: Any, keys: list[Any], origin: Origin, sending: Sending) -> None:
+        self._sent.append((now_ns(), expr, keys, origin, sending))
 
     def has_more(self) -> bool:
         """Return whether a graph has layers that have no rows yet."""
@@ -110,7 +98,7 @@ class SubmissionSource(Source):
         """Return rows of the submissions since the last call."""
         rows = []
         while self._sent:
-            time, expr, keys, origin = self._sent.popleft()
+            time, expr, keys, origin, sending = self._sent.popleft()
             if not keys:
                 continue
             first = wire_key(keys[0])
@@ -120,6 +108,7 @@ class SubmissionSource(Source):
                 "first_key": first,
                 "n_keys": len(keys),
                 "collection": type(expr).__name__,
+                **sending._asdict(),
             }
             rows.append(row | self._written_at(origin))
             place = {"time": time, "client": self._client.id, "first_key": first}
@@ -195,7 +184,7 @@ class _Graph:
         }
 
 
-_Note = Callable[[Any, list[Any], Origin], None]
+_Note = Callable[[Any, list[Any], Origin, Sending], None]
 
 
 def watch_submissions(client: Any, note: _Note) -> _Note:
@@ -206,7 +195,8 @@ def watch_submissions(client: Any, note: _Note) -> _Note:
     client : distributed.Client
         The client; its private method for submissions is replaced.
     note : callable
-        Called with the graph, the list of keys of the futures, and the `Origin`.
+        Called with the graph, the list of keys of the futures, the `Origin`, and the
+        `Sending`.
 
     Returns
     -------
@@ -220,15 +210,19 @@ def watch_submissions(client: Any, note: _Note) -> _Note:
         return note
     notes = [note]
     original = client._graph_to_futures  # noqa: SLF001  all submissions call this method
+    sizes = SentSizes(client)
 
     def graph_to_futures(expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        began = now_ns()
         futures = original(expr, keys, *args, **kwargs)
         sent, origin = list(futures), _origin()
+        sending = Sending(began, sizes.take())
         for each in notes:
-            each(expr, sent, origin)
+            each(expr, sent, origin, sending)
         return futures
 
     graph_to_futures.strata_notes = notes  # type: ignore[attr-defined]
+    graph_to_futures.strata_sizes = sizes  # type: ignore[attr-defined]
     client._graph_to_futures = graph_to_futures  # noqa: SLF001  as above
     return note
 
@@ -249,6 +243,7 @@ def unwatch_submissions(client: Any, note: _Note) -> None:
         notes.remove(note)
     if present is not None and not notes:
         del client._graph_to_futures  # noqa: SLF001  as above
+        present.strata_sizes.restore()
 
 
 def _origin() -> Origin:
@@ -266,10 +261,10 @@ def _origin() -> Origin:
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
-        if not file.startswith(_NOT_USER):
+        if not file.startswith(NOT_USER):
             submitting = False
             found = (file, frame.f_lineno, code.co_name)
-            if _is_users(file):
+            if is_users(file):
                 frames = [found]
                 break
             frames = frames or [found]
@@ -298,12 +293,6 @@ def _outermost(frame: FrameType | None) -> str | None:
             outermost = frame.f_code.co_filename
         frame = frame.f_back
     return outermost
-
-
-def _is_users(file: str) -> bool:
-    """Return whether a file is neither installed nor a part of Python or Dask."""
-    installed = any(folder in file for folder in _INSTALLED)
-    return not installed and not file.startswith((*_NOT_USER, _STDLIB, "<frozen"))
 
 
 def _collections(names: Mapping[str, Any]) -> list[Any]:

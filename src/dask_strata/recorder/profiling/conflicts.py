@@ -12,8 +12,12 @@ import os
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
 from pathlib import PurePath
+from types import FrameType
 from typing import Any
+
+from dask_strata.recorder.sampling.frames import other_frames
 
 #: Python's audit event for a new profile function of a thread, or its removal.
 _CHANGED = "sys.setprofile"
@@ -35,13 +39,17 @@ def active_profiler() -> str | None:
     """
     if sys.getprofile() is not None or threading.getprofile() is not None:
         return "another profiler (sys.setprofile)"
-    for frame in sys._current_frames().values():  # noqa: SLF001  the only access to other threads' frames
-        caller: Any = frame
-        while caller is not None:
-            if caller.f_code.co_filename in _PROFILERS:
-                return "Python's own profiler"
-            caller = caller.f_back
-    return None
+    with other_frames() as frames:
+        files = {file for frame in frames.values() for file in _files(frame)}
+    files.update(_files(sys._getframe(1)))  # noqa: SLF001  this thread's
+    return "Python's own profiler" if files & set(_PROFILERS) else None
+
+
+def _files(frame: FrameType | None) -> Iterator[str]:
+    """Yield the files of a frame and its callers."""
+    while frame is not None:
+        yield frame.f_code.co_filename
+        frame = frame.f_back
 
 
 class Conflicts:
@@ -49,7 +57,7 @@ class Conflicts:
 
     def __init__(self) -> None:
         #: Threads that run now: Yappi takes each of them over at its next call of a function.
-        self._expected = set(sys._current_frames())  # noqa: SLF001  as above
+        self._expected = set(sys._current_frames())  # noqa: SLF001  the only access to other threads
         self._lost: set[int] = set()
         self._found: deque[str] = deque()
 

@@ -15,6 +15,8 @@ from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.profiling.source import profile
 from dask_strata.recorder.roles.last_clients import EndNotice
+from dask_strata.recorder.sampling.calls import CallSource
+from dask_strata.recorder.sampling.client import ClientSampler
 
 
 class ClientRecorder(Source):
@@ -34,7 +36,14 @@ class ClientRecorder(Source):
         settings = read_settings(understood(spec["settings"])[0])
         self._engine = Engine("client", spec["run"], Path(spec["folder"]), settings, send)
         submissions = SubmissionSource(client, code=settings.code)
-        self._engine.start(self, submissions, address=client.id)
+        sources: list[Source] = [self, submissions]
+        sampler = None
+        if settings.sampling:
+            sampler = ClientSampler(client, self._engine.process, code=settings.code)
+            sources += [sampler, CallSource(client, sampler.follow, code=settings.code)]
+        self._engine.start(*sources, address=client.id)
+        if sampler is not None:
+            sampler.start()
         profile(self._engine)
         if self._engine.uses_loop or spec.get("spooled") or "url" in spec:
             notice = EndNotice(client, spec["run"], self._end_with_scheduler)

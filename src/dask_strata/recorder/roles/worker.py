@@ -23,6 +23,7 @@ from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.profiling.darshan_worker import add_darshan_facts
 from dask_strata.recorder.profiling.source import profile
+from dask_strata.recorder.sampling.tasks import TaskSampler
 from dask_strata.recorder.sources.dask_logs import follow
 from dask_strata.recorder.sources.executions import ExecutionHook
 from dask_strata.recorder.sources.loop_lag import LoopMonitor
@@ -82,7 +83,8 @@ class WorkerRecorder(Source):
         self._engine = engine = Engine("worker", spec["run"], Path(spec["folder"]), settings, send)
         engine.kill_bytes = _kill_bytes(worker)
         self._first = worker.state.transition_counter
-        self._loop = LoopMonitor(worker, engine.process, self._address)
+        of_executions = self._sources_of_executions(settings)
+        self._loop = LoopMonitor(worker, engine.process, self._address, self._sampler)
         self._attached.append(self._loop)
         held = [ts.key for ts in worker.state.tasks.values() if ts.state == "memory"]
         self._log = WorkerLogSource(log, self._address, held[:MAX_HELD])
@@ -91,13 +93,10 @@ class WorkerRecorder(Source):
         shuffles = ShuffleSource(worker, engine)
         self._attached.append(shuffles)
         transfers = TransferSource(worker, incoming, outgoing, engine)
-        sources = [self, self._log, transfers, shuffles, spills, self._loop]
-        if settings.attempts:
-            executions = ExecutionHook(worker, self._address, opens=settings.inputs)
-            self._attached.append(executions)
-            sources.append(executions)
+        sources = (self, self._log, transfers, shuffles, spills, self._loop)
         engine.start(
             *sources,
+            *of_executions,
             address=self._address,
             name=str(worker.name),
             nthreads=worker.state.nthreads,
@@ -115,6 +114,20 @@ class WorkerRecorder(Source):
             )
         self._loop.start()
         profile(engine)
+
+    def _sources_of_executions(self, settings: Settings) -> list[Source]:
+        """Attach the sources of executions that the settings request, and return them."""
+        self._sampler: TaskSampler | None = None
+        if not settings.attempts:
+            return []
+        executions = ExecutionHook(
+            self._worker, self._address, opens=settings.inputs, samples=settings.sampling
+        )
+        self._attached.append(executions)
+        if not settings.sampling:
+            return [executions]
+        self._sampler = TaskSampler(self._address, executions.sampled)
+        return [executions, self._sampler]
 
     async def close(self) -> None:
         """End the recording, if that cannot wait until the worker has closed.

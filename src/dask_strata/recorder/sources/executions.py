@@ -28,6 +28,7 @@ from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.resource_usage import Sample
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import safe_repr, wire_keys
+from dask_strata.recorder.sampling.sums import Sampled
 from dask_strata.recorder.sources import libraries
 from dask_strata.recorder.sources.file_opens import opened_files, watch
 from dask_strata.recorder.sources.library_reads import LibraryUse
@@ -123,6 +124,9 @@ _lock = threading.Lock()
 _errors: set[str] = set()
 _MAX_ERRORS = 100
 
+#: Most ended executions that are kept until the next look of the sampler.
+_MAX_ENDED = 1000
+
 
 class ExecutionHook(Source):
     """Record every execution on one worker, from creation until `remove`.
@@ -135,19 +139,23 @@ class ExecutionHook(Source):
         Address of the worker, for the rows.
     opens : bool
         Whether to record opened files and the reads of libraries, too.
+    samples : bool, optional
+        Whether `sampled` is called.
     """
 
-    def __init__(self, worker: Any, address: str, *, opens: bool) -> None:
+    def __init__(self, worker: Any, address: str, *, opens: bool, samples: bool = False) -> None:
         self._address = address
         self._worker = id(worker)
         self._executions: deque[Execution] = deque()
+        self._ended: deque[Execution] = deque(maxlen=_MAX_ENDED)
         self._opens = self._attached = opens
         if opens:
             libraries.attach(current_execution)
             watch(current_execution, libraries.place_probes)
         with _lock:
             _wrap()
-            _queues.setdefault(self._worker, []).append(self._executions)
+            queues = _queues.setdefault(self._worker, [])
+            queues += [self._executions, self._ended] if samples else [self._executions]
             if _has_other_executors(worker):
                 _with_other_executors.add(self._worker)
 
@@ -159,13 +167,27 @@ class ExecutionHook(Source):
         with _lock:
             queues = _queues.get(self._worker, [])
             # Compare by identity: two empty queues are equal.
-            queues[:] = [queue for queue in queues if queue is not self._executions]
+            own = {id(self._executions), id(self._ended)}
+            queues[:] = [queue for queue in queues if id(queue) not in own]
             if not queues:
                 _queues.pop(self._worker, None)
                 _with_other_executors.discard(self._worker)
             if not _queues:
                 _unwrap()
                 resource_usage.close_files()
+
+    def sampled(self) -> list[Sampled]:
+        """Return the executions under way on threads of the worker, and those that ended.
+
+        Of the latter, those since the last call. Coroutines, which share a thread, and executions
+        that have yet to start are left out.
+        """
+        own = _queues.get(self._worker)
+        # In this order: an execution that ends meanwhile is not missing.
+        found = [each for each in list(_under_way.values()) if each.queues is own]
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        chosen = {each.number: each for each in (*found, *ended) if each.kind != "coroutine"}
+        return [_sampled(each) for each in chosen.values() if each.before is not None]
 
     def rows(self) -> Iterable[Batch]:
         """Return rows of the executions that ended since the last call, and of losses."""
@@ -235,6 +257,18 @@ class ExecutionHook(Source):
             "worker": self._address,
             "execution": execution.number,
         }
+
+
+def _sampled(execution: Execution) -> Sampled:
+    before, after = execution.before, execution.after
+    return Sampled(
+        execution.number,
+        execution.key,
+        execution.run_id,
+        execution.thread,
+        None if before is None else before.time_ns,
+        None if after is None else after.time_ns,
+    )
 
 
 #: A coroutine shares its thread, so only its start and stop are measured.

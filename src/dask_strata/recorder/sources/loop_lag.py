@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from dask_strata.recorder.pipeline.source import Source
+from dask_strata.recorder.sampling.tasks import TaskSampler
 from dask_strata.store.segments.frames import Batch
 
 #: Pause between two looks in seconds, which is how much of a frozen time may be missed.
@@ -86,10 +87,18 @@ class LoopMonitor(Source):
         Id of the recorded process, for the name of the thread.
     worker : str, optional
         Address of the server, if it is a worker.
+    sampler : TaskSampler, optional
+        Samples the executions under way at each look.
     """
 
-    def __init__(self, server: Any, process: str, worker: str | None = None) -> None:
-        self._server, self._worker = server, worker
+    def __init__(
+        self,
+        server: Any,
+        process: str,
+        worker: str | None = None,
+        sampler: TaskSampler | None = None,
+    ) -> None:
+        self._server, self._worker, self._sampler = server, worker, sampler
         self._blocks: deque[Block] = deque()
         self._longest: int | None = None
         self._last_stop = 0
@@ -149,12 +158,16 @@ class LoopMonitor(Source):
         return (Batch.of_rows("loop_blocks", rows),) if rows else ()
 
     def _watch(self) -> None:
+        if self._sampler is not None:
+            self._sampler.start()
         stopped, looked, cpu = False, time.monotonic_ns(), time.process_time_ns()
         while not stopped:
             # The look itself may be frozen, too.
             due = looked + int(_INTERVAL * 1e9)
             stopped = self._stop.wait(max(0, due - time.monotonic_ns()) / 1e9)
             now = time.monotonic_ns()
+            if self._sampler is not None:
+                self._sampler.look(now, due, looked)
             self._look(now, due, looked, cpu)
             looked, cpu = now, time.process_time_ns()
             self.cpu_seconds = time.thread_time()

@@ -1,0 +1,184 @@
+"""The kernel's readings of threads: what they wait for, and what is absent."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dask_strata.recorder.sampling import sums
+from dask_strata.recorder.sampling.frames import NOWHERE, place_of
+from dask_strata.recorder.sampling.kernel import Reading, ThreadFiles
+from dask_strata.recorder.sampling.sums import Credit, Sample
+from dask_strata.recorder.sampling.tasks import TaskSampler
+from tests.conftest import wait_until
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's files of threads")
+
+
+def waiting(function: Callable[[], Any], end: Callable[[], Any]) -> str | None:
+    """Return what a thread waits for that calls a function, once it waits."""
+    thread = threading.Thread(target=function)
+    thread.start()
+    files = ThreadFiles(thread.native_id or 0)
+    try:
+        found = set()
+
+        def settled() -> bool:
+            found.add(files.read().waiting)
+            return bool(found - {None, "gil"})
+
+        wait_until(settled, 10)
+        time.sleep(0.02)
+        return files.read().waiting
+    finally:
+        end()
+        thread.join()
+        files.close()
+
+
+@linux
+def test_kinds_of_waits() -> None:
+    """Each kind of wait is recognised by the thread's system call."""
+    lock = threading.Lock()
+    lock.acquire()
+    assert waiting(lock.acquire, lock.release) == "lock"
+    event = threading.Event()
+    assert waiting(lambda: event.wait(10), event.set) == "lock"
+    assert waiting(lambda: time.sleep(0.5), lambda: None) == "sleep"
+    assert waiting(lambda: select.select([], [], [], 0.5), lambda: None) == "sleep"
+    first, second = os.pipe()
+    assert waiting(lambda: os.read(first, 1), lambda: os.write(second, b"x")) == "process"
+    one, two = socket.socketpair()
+    assert waiting(lambda: one.recv(1), lambda: two.send(b"x")) == "network"
+    assert waiting(lambda: select.select([one], [], []), lambda: two.send(b"x")) == "network"
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    assert waiting(child.wait, child.kill) == "process"
+    for fd in (first, second):
+        os.close(fd)
+
+
+@linux
+def test_after_the_process_was_stopped() -> None:
+    """Calls with a timeout that continue after a stop have another number."""
+    code = """
+import os, sys, threading, time
+from dask_strata.recorder.sampling.kernel import ThreadFiles
+lock = threading.Lock(); lock.acquire()
+waits = [lambda: lock.acquire(timeout=20), lambda: time.sleep(20)]
+threads = [threading.Thread(target=wait, daemon=True) for wait in waits]
+for thread in threads: thread.start()
+files = [ThreadFiles(thread.native_id) for thread in threads]
+print("ready", flush=True)
+sys.stdin.readline()
+print(*(each.read().waiting for each in files), flush=True)
+os._exit(0)
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGSTOP)
+    wait_until(lambda: "T (stopped)" in Path(f"/proc/{child.pid}/status").read_text())
+    child.send_signal(signal.SIGCONT)
+    wait_until(lambda: "T (stopped)" not in Path(f"/proc/{child.pid}/status").read_text())
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "lock sleep\n"
+    child.wait()
+
+
+@linux
+def test_usage_grows_with_cpu_time() -> None:
+    """CPU time is that of the thread."""
+    files = ThreadFiles(threading.get_native_id())
+    before, cpu = files.usage()[0], time.thread_time_ns()
+    while time.thread_time_ns() - cpu < 200_000_000:
+        pass
+    after = files.usage()[0]
+    assert before is not None
+    assert after is not None
+    assert after - before == pytest.approx(200_000_000, rel=0.2)
+
+
+@pytest.mark.parametrize("content", [None, "", "x y z", "999999 0x0", "-1"])
+def test_absent_and_odd_files(tmp_path: Path, content: str | None) -> None:
+    """Without the files, or with others, values are unknown and nothing raises."""
+    folder = tmp_path / "7"
+    folder.mkdir()
+    if content is not None:
+        for name in ("schedstat", "syscall"):
+            (folder / name).write_text(content)
+    reading = ThreadFiles(7, str(tmp_path)).read()
+    assert reading.cpu_ns is None or content == "999999 0x0"
+    assert reading.waiting in {"unknown", "other", "memory"}
+    if not content:
+        assert reading == Reading(None, None, "unknown")
+
+
+def test_samples_without_the_kernels_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker on another system has rows with lines and seconds, and no errors."""
+    absent = ThreadFiles.__init__.__defaults__
+    monkeypatch.setattr(ThreadFiles.__init__, "__defaults__", ("/nonexistent",))
+    under_way = [sums.Sampled(1, "key", 2, threading.get_ident(), time.time_ns())]
+    sampler = TaskSampler("tcp://w:1", lambda: under_way)
+    for look in range(3):
+        now = look * 80_000_000
+        sampler.look(now, now, now - 80_000_000)
+    late = 1_000_000_000
+    sampler.look(late, 240_000_000, 160_000_000)
+    under_way.clear()
+    sampler.finish()
+    [batch] = sampler.rows()
+    assert batch.table == "task_samples"
+    assert batch.columns["waiting"] == ["unknown"] * batch.n
+    assert not any(batch.columns.get("cpu_seconds") or ())
+    assert absent == ("/proc/self/task",)
+
+
+def test_an_error_in_a_look_is_a_loss() -> None:
+    """An error neither ends the looking thread nor passes unnoticed."""
+
+    def fails() -> list[sums.Sampled]:
+        raise ValueError("odd")
+
+    sampler = TaskSampler("tcp://w:1", fails)
+    sampler.look(0, 0, 0)
+    [batch] = sampler.rows()
+    assert batch.table == "losses"
+
+
+def test_running_and_waiting_for_the_gil_by_cpu_time() -> None:
+    """A thread that had a third of the CPU ran in a third of the looks, whatever these saw."""
+    credit = Credit()
+    seen = [credit.settle(Sample("gil", 90, 30, 0)).waiting for _ in range(300)]
+    assert seen.count(None) == pytest.approx(100, abs=2)
+    credit = Credit()
+    mixed = [Sample("sleep" if i % 2 else "gil", 90, 45, 0) for i in range(300)]
+    settled = [credit.settle(sample).waiting for sample in mixed]
+    assert settled.count("gil") <= 2
+
+
+def test_places() -> None:
+    """The user's line is the innermost one that is not of a library, with what it called."""
+
+    def user() -> Any:
+        return sorted([1], key=lambda _: found.append(sys._getframe()))
+
+    found: list[Any] = []
+    user()
+    place = place_of(found[0])
+    assert (place.file, place.calls) == (__file__, None)
+    assert place_of(None) == NOWHERE
