@@ -37,7 +37,16 @@ COLUMNS = {
 }
 
 #: Columns of a row that a finished run's place has as JSON.
-_IN_JSON = ("name", "state", "start", "duration_seconds", "tasks", "errors", "size_bytes")
+_IN_JSON = (
+    "name",
+    "state",
+    "outcome",
+    "start",
+    "duration_seconds",
+    "tasks",
+    "errors",
+    "size_bytes",
+)
 
 
 def list_runs(runs: str | Path) -> pa.Table:
@@ -86,6 +95,7 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
             ("run", pa.string()),
             ("name", pa.string()),
             ("state", pa.string()),
+            ("outcome", pa.string()),
             ("start", pa.timestamp("ms", "UTC")),
             ("duration_seconds", pa.float64()),
             ("tasks", pa.int64()),

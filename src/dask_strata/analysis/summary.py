@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse, breakdown, prefixes
 from dask_strata.analysis.check.check import Check, check
 from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
+from dask_strata.analysis.diagnosis import Insight, diagnose
 from dask_strata.analysis.failures import Failure, failures
-from dask_strata.analysis.insights import Insight, insights
 from dask_strata.analysis.io import Io, summarize_io
 from dask_strata.analysis.jobs import AbsentWorkers, Jobs, absent_workers, summarize_jobs
+from dask_strata.analysis.outcome import exit_status_of, outcome_of
 from dask_strata.analysis.profile import ProfileSummary, summarize_profile
 from dask_strata.analysis.series.thread_states import ThreadStates, thread_states
 from dask_strata.analysis.timeline.traffic import Moved, moved
@@ -64,7 +66,12 @@ class Summary:
     name: str
     run_id: str
     path: str
+    #: State of the record: complete, cut, recording or imported.
     state: str
+    #: How the run ended in one word, see `OUTCOMES`.
+    outcome: str
+    #: File name of the script, as `dask-strata record` ran it; None otherwise.
+    script: str | None
     start: datetime | None
     duration_seconds: float
     active_seconds: float | None
@@ -73,8 +80,11 @@ class Summary:
     n_erred: int | None
     n_unfinished: int | None
     n_submissions: int
+    #: Most workers, and most threads, that were connected at once.
     n_workers: int
     n_threads: int | None
+    #: Workers beyond these: they replaced others, or came after others had left.
+    n_replaced: int
     n_hosts: int
     breakdown: Breakdown
     prefixes: tuple[PrefixUse, ...]
@@ -131,7 +141,7 @@ def summarize(
         prefixes=used,
         files=input_output(run),
         moved=moved(run),
-        insights=insights(run, used, path, states),
+        insights=diagnose(run, path, states),
         path_seconds=path.seconds,
         makespan_seconds=path.makespan_seconds,
         profile=summarize_profile(run),
@@ -173,9 +183,12 @@ def _facts(run: Run) -> dict[str, Any]:
         from tasks cross join _bounds where not finished_before
     """)[0]
     workers = run.rows("""
-        select count(*) as n, sum(nthreads)::bigint as threads,
-               count(distinct host) as hosts from workers
+        select count(*) as n, sum(nthreads)::bigint as threads, count(distinct host) as hosts,
+               (select max(n_workers) from cluster_sizes) as most,
+               (select max(n_threads) from cluster_sizes) as most_threads from workers
     """)[0]
+    most = workers["most"] or workers["n"]  # imported runs have no times of workers
+    exit_status = exit_status_of(run)
     cost = run.rows("""
         select coalesce(sum(own), 0) as own, coalesce(sum(whole), 0) as whole from (
             select max(cpu_seconds) as own, max(process_cpu_seconds) as whole
@@ -188,6 +201,8 @@ def _facts(run: Run) -> dict[str, Any]:
         "run_id": run.manifest.run_id,
         "path": run.location,
         "state": run.state,
+        "outcome": outcome_of(run.state, exit_status),
+        "script": PurePath(run.script["path"]).name if run.script.get("path") else None,
         "start": facts["first"],
         "duration_seconds": facts["seconds"] or 0.0,
         "active_seconds": counts["active"],
@@ -196,14 +211,15 @@ def _facts(run: Run) -> dict[str, Any]:
         "n_erred": counts["erred"],
         "n_unfinished": counts["unfinished"],
         "n_submissions": len(run["submissions"]),
-        "n_workers": workers["n"],
-        "n_threads": workers["threads"],
+        "n_workers": most,
+        "n_threads": workers["most_threads"] or workers["threads"],
+        "n_replaced": workers["n"] - most,
         "n_hosts": workers["hosts"],
         "failures": failures(run),
         "check": check(run),
         "recorder_cpu_seconds": float(cost["own"]),
         "process_cpu_seconds": float(cost["whole"]),
-        "exit_status": _exit_status(run),
+        "exit_status": exit_status,
         "segment_bytes": run.segment_bytes,
         "absent_workers": absent_workers(run),
         "client": _client(run),
@@ -214,12 +230,6 @@ def _facts(run: Run) -> dict[str, Any]:
 def _client(run: Run) -> str | None:
     only = run.client or run.manifest.only_client
     return next((c.name for c in clients(run) if c.client == only), only)
-
-
-def _exit_status(run: Run) -> int | None:
-    """Return the script's exit status; None unless `dask-strata record` ran the script."""
-    status = run.script.get("exit_status", "")
-    return int(status) if status.isdecimal() else None
 
 
 def input_output(run: Run) -> InputOutput:

@@ -7,6 +7,7 @@ the scheduler's clock, -1 if unknown.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,6 +77,25 @@ _BUSY = f"""
     where stop > start and {_CAUSE} <> 'transfer'
 """  # noqa: S608  no value of the record
 
+#: Executions on the threads of some workers.
+_THREAD_USE = """
+    select worker, thread, attempt, epoch_ns(start) as start, epoch_ns(stop) as stop from phases
+    where worker in (select unnest($1::varchar[])) and stop > start
+      and (action in ('compute', 'executing') or action like 'disk%')
+    order by start, stop, attempt
+"""
+
+#: Intervals in which clients ran code of Dask, by samples every 80 ms, and did not wait.
+_BUILDING = """
+    select epoch_ns(start) as start, epoch_ns(stop) as stop from client_samples
+    where (calls like 'dask/%' or calls like 'distributed/%')
+      and coalesce(waiting, 'gil') in ('gil', 'memory', 'files') and stop > start
+    order by start
+"""
+
+#: Longest pause between two such intervals of the same graph.
+_PAUSE_NS = 200_000_000
+
 #: Intervals in which a task was in the scheduler's states queued or no-worker.
 _QUEUED = """
     select _key::bigint as id, start, stop, unplaceable from _queued
@@ -89,8 +109,17 @@ _WAITS = """
 """
 
 _NAMES = """
-    select attempt, key, key_type, coalesce(prefix, '(unknown)') as prefix, worker
-    from attempts where attempt in (select unnest($1::bigint[]))
+    with chosen as (
+        select attempt, _key, key, key_type, coalesce(prefix, '(unknown)') as prefix, worker, thread
+        from attempts where attempt in (select unnest($1::bigint[]))
+    ), written as (
+        select t._key, arg_min(g.file, g.time) as file, arg_min(g.line, g.time) as line,
+               arg_min(g.code, g.time) as code
+        from graph_tasks t join graphs g on g.submission = t.submission
+        where t._key in (select _key from chosen) and g.line is not null group by t._key
+    )
+    select c.* exclude (_key), w.file, w.line, w.code
+    from chosen c left join written w on w._key = c._key
 """
 
 #: Number of threads of each worker, null if it is unknown.
@@ -273,6 +302,14 @@ class PathData:
         of_attempt = rows.get(attempt, slice(0))
         return list(zip(causes[of_attempt], starts[of_attempt], stops[of_attempt], strict=True))
 
+    def busy_threads(self, workers: list[str]) -> pa.Table:
+        """Return the executions on the threads of some workers, in order of their starts."""
+        return self._run.arrow(_THREAD_USE, workers)
+
+    def names_of(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
+        """Return keys, prefixes and workers of any attempts, by their numbers."""
+        return {row["attempt"]: row for row in self._run.rows(_NAMES, numbers)}
+
     @cached_property
     def opening(self) -> dict[int, int]:
         """Nanoseconds that attempts spent opening the file of their chunk, where known."""
@@ -353,6 +390,66 @@ class PathData:
         """Times at which clients sent graphs, in order."""
         found = self._run.arrow("select epoch_ns(time) as t from client_submissions order by 1")
         return _ints(found, "t")
+
+    @cached_property
+    def packing(self) -> tuple[Ints, Ints]:
+        """Disjoint intervals in which clients built and sent graphs, in order.
+
+        A client that ran code of Dask until it sent a graph built the graph. The interval ends when
+        the scheduler has its tasks.
+        """
+        start, stop = self._sent_graphs()
+        found = self._run.arrow(_BUILDING)
+        first, last = merged(_ints(found, "start"), _ints(found, "stop") + _PAUSE_NS)
+        if len(first):
+            index = np.searchsorted(first, start, side="right") - 1
+            built = (index >= 0) & (last[index] >= start)
+            start[built] = first[index[built]]
+        return merged(start, stop)
+
+    def _sent_graphs(self) -> tuple[Ints, Ints]:
+        """Return when clients began to send graphs, and when the scheduler had their tasks."""
+        received: dict[str, list[int]] = {}
+        for row in self._run.rows(
+            "select client, epoch_ns(time) as t from submissions order by time"
+        ):
+            received.setdefault(row["client"], []).append(row["t"])
+        pairs, used = [], dict.fromkeys(received, 0)
+        for row in self._run.rows(
+            "select client, epoch_ns(began) as began, epoch_ns(time) as sent "
+            "from client_submissions where began is not null order by time"
+        ):
+            # The scheduler receives the graphs of a client in their order.
+            times = received.get(row["client"], [])
+            index = bisect_left(times, row["began"], lo=used.get(row["client"], 0))
+            if index < len(times):
+                used[row["client"]] = index + 1
+                pairs.append((row["began"], max(times[index], row["sent"])))
+            else:
+                pairs.append((row["began"], row["sent"]))
+        found = np.array(pairs, np.int64).reshape(-1, 2)
+        return found[:, 0].copy(), found[:, 1]
+
+    @cached_property
+    def _client_calls(self) -> dict[str, tuple[Ints, Ints]]:
+        found: dict[str, list[tuple[int, int]]] = {}
+        for row in self._run.rows(
+            "select kind, epoch_ns(start) as start, epoch_ns(stop) as stop from client_calls "
+            "where stop > start"
+        ):
+            found.setdefault(row["kind"], []).append((row["start"], row["stop"]))
+        times = {kind: np.array(pairs, np.int64) for kind, pairs in found.items()}
+        return {kind: merged(pairs[:, 0], pairs[:, 1]) for kind, pairs in times.items()}
+
+    def client_calls(self, kind: str) -> tuple[Ints, Ints]:
+        """Disjoint intervals in which clients gathered or scattered data, in order."""
+        return self._client_calls.get(kind, NONE)
+
+    def gathered_after(self, last: int) -> int:
+        """Return when the client had the last results; `last` if it did not fetch them at once."""
+        starts, stops = self.client_calls("gather")
+        at_once = (starts <= last + _AT_ONCE_NS) & (stops > last)
+        return int(stops[at_once][-1]) if at_once.any() else last
 
     @cached_property
     def full(self) -> dict[str, tuple[Ints, Ints]]:
@@ -441,6 +538,9 @@ class PathData:
         )
         return crowded(*_joined(self._connected.values()), *_joined(while_connected))
 
+
+#: Longest time from the last result until the client fetches it, if it waited for it.
+_AT_ONCE_NS = 250_000_000
 
 #: No intervals.
 NONE: tuple[Ints, Ints] = (np.empty(0, np.int64), np.empty(0, np.int64))

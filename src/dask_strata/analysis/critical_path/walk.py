@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dask_strata.analysis.critical_path.data import NONE, PathData
+from dask_strata.analysis.critical_path.occupants import Occupant, Occupants
 from dask_strata.analysis.series.columns import Ints
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ CAUSES = {
     "silent worker": "on a worker that sent no heartbeats, from its last sign of life until the "
     "scheduler removed it (distributed.scheduler.worker-ttl)",
     "scheduler": "scheduling and communication: decisions, messages",
+    "graph": "the client built and sent a graph, or the scheduler unpacked it: from the call that "
+    "submits until the scheduler has its tasks",
+    "scatter": "the client sent data to workers with `Client.scatter`",
+    "gather": "the client fetched results",
     "client": "the client had not sent the next graph while it had unfinished tasks, or the "
     "scheduler had not received it",
     "nothing submitted": "the scheduler had no unfinished task",
@@ -64,6 +69,12 @@ class Segment:
         Its cause, see `CAUSES`.
     attempt, key, key_type, prefix, worker
         The attempt that the rest of the run waited for; None if there was none.
+    thread : int or None
+        The thread on which this attempt ran.
+    file, line, code
+        The line of the user's script that submitted its task.
+    occupant : Occupant or None
+        Who held what was waited for, see `occupants`.
     """
 
     start: int
@@ -74,6 +85,11 @@ class Segment:
     key_type: str | None = None
     prefix: str | None = None
     worker: str | None = None
+    thread: int | None = None
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+    occupant: Occupant | None = None
 
     @property
     def seconds(self) -> float:
@@ -129,7 +145,7 @@ def critical_path(run: Run) -> CriticalPath:
     """
     data = PathData(run)
     pieces = list(_Walk(data).backwards())[::-1] if data.done.any() else []
-    segments = tuple(_segments(data, pieces))
+    segments = tuple(Occupants(data).of(_segments(data, pieces)))
     seconds = dict.fromkeys(CAUSES, 0.0)
     for segment in segments:
         seconds[segment.cause] += segment.seconds
@@ -167,7 +183,9 @@ class _Walk:
 
     def __init__(self, data: PathData) -> None:
         self._data = data
-        self._first = int(min([*data.under_way[0][:1].tolist(), data.start.min()]))
+        first = int(min([*data.under_way[0][:1].tolist(), data.start.min()]))
+        # The makespan begins with the client's call that submitted the first graph.
+        self._first = int(min([first, *data.packing[0][:1].tolist()]))
         self._by_stop = np.argsort(data.stop, kind="stable").astype(np.int32)
         # The walk goes backwards: attempts behind this index were visited or ended too late.
         self._last = len(self._by_stop) - 1
@@ -178,6 +196,9 @@ class _Walk:
     def backwards(self) -> Iterator[_Piece]:
         """Yield the pieces in reverse order; they tile the makespan."""
         steps = list(self._steps())
+        last = steps[0].stop
+        if (gathered := self._data.gathered_after(last)) > last:
+            yield last, gathered, "gather", -1
         self._data.read(sorted({step.attempt for step in steps if step.stop > self._since(step)}))
         for step in steps:
             yield from reversed(list(self._inside(step.attempt, step.begun, step.stop)))
@@ -364,11 +385,19 @@ class _Walk:
         sent = self._data.sent
         index = bisect_left(sent, b) - 1
         left = int(sent[index]) if index >= 0 and sent[index] > a else b
-        starts, stops = self._data.under_way
-        yield from _divide(
-            a, left, starts, stops, inside="client", outside="nothing submitted", at=-1
-        )
-        yield from _by_cause(left, b, -1, [self._stalled], rest="client")
+        packing = ("graph", *self._data.packing)
+        calls = [(kind, *self._data.client_calls(kind)) for kind in ("scatter", "gather")]
+        for piece in _by_cause(a, left, -1, [packing, *calls], rest=""):
+            if piece[2]:
+                yield piece
+                continue
+            starts, stops = self._data.under_way
+            yield from _divide(
+                *piece[:2], starts, stops, inside="client", outside="nothing submitted", at=-1
+            )
+        # Without the time of the call, it is not known what of this is the graph's.
+        rest = "graph" if len(self._data.packing[0]) else "client"
+        yield from _by_cause(left, b, -1, [] if rest == "graph" else [self._stalled], rest=rest)
 
 
 def _by_cause(a: int, b: int, at: int, causes: Sequence[_Cause], *, rest: str) -> Iterator[_Piece]:

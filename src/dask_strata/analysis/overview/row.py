@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from dask_strata.analysis.outcome import exit_status_of, outcome_of
 from dask_strata.store.summaries.files import RunFiles
 from dask_strata.store.summaries.summary_file import read_summary
 from dask_strata.store.summaries.typed_json import from_json
@@ -25,7 +26,9 @@ class RunRow:
     """The columns of a run's row that are computed from its tables."""
 
     name: str
+    #: State of the record, and how the run ended, see `OUTCOMES`.
     state: str
+    outcome: str
     start: datetime | None
     duration_seconds: float | None
     tasks: int
@@ -49,6 +52,7 @@ def compute_row(run: Run) -> RunRow:
     return RunRow(
         name=run.name,
         state=run.state,
+        outcome=outcome_of(run.state, exit_status_of(run)),
         start=facts["first"],
         duration_seconds=facts["seconds"],
         tasks=counts["n"],

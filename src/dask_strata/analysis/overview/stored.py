@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dask_strata.analysis.breakdown import KINDS, PREFIX_KINDS
 from dask_strata.analysis.jobs.absent_workers import CAUSES
+from dask_strata.analysis.outcome import OUTCOMES
 from dask_strata.analysis.overview.comparable import Comparable, compute_comparable
 from dask_strata.analysis.overview.growing import summary_of_growing
 from dask_strata.analysis.overview.row import ENDED, PART, RunRow, compute_row
@@ -160,6 +161,7 @@ def _is_consistent(summary: Summary) -> bool:
     seconds = summary.breakdown.seconds
     return (
         summary.state in ENDED
+        and summary.outcome in OUTCOMES
         and seconds.keys() == set(KINDS)
         and all(abs(summary.breakdown.share(kind)) <= _LARGEST_SHARE for kind in KINDS)
         and all(p.seconds.keys() == set(PREFIX_KINDS) for p in summary.breakdown.prefixes)

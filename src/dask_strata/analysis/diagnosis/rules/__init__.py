@@ -1,0 +1,1 @@
+"""Rules: one file a cause, in folders by area; see `registry`."""

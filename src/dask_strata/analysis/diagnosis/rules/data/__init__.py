@@ -1,0 +1,1 @@
+"""Rules for causes of the area data: one file a cause."""

@@ -1,0 +1,43 @@
+"""Tasks that open and look up very many files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dask_strata.analysis.diagnosis.claims import Finding
+from dask_strata.analysis.diagnosis.evidence import Evidence
+from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses
+from dask_strata.analysis.words import number
+
+#: Least number of opened files a second, and the least time that one takes, in seconds.
+_LEAST_RATE = 200
+_OPEN_SECONDS = 20e-6
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding on prefixes that open many files.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Facts of the run.
+    """
+    for use in file_uses(evidence):
+        rate = use.n_opened / use.compute_seconds
+        if rate < _LEAST_RATE:
+            continue
+        share = min(rate * _OPEN_SECONDS, 1.0)
+        claims = {
+            index: max(seconds * share, use.waits.get(index, 0.0))
+            for index, seconds in use.segments.items()
+        }
+        yield Finding(
+            "metadata",
+            f"a storm of opened files: `{use.prefix}` opened {use.n_opened:,} files, "
+            f"{number(rate)} a second",
+            "each costs the file system a lookup; counted in the tasks on the critical path",
+            "put small files together (Parquet, Zarr, HDF5, tar), list a folder once in the "
+            "client, and keep files open",
+            f"tasks RUN --prefix {use.prefix} --sort compute_seconds",
+            claims=claims,
+        )

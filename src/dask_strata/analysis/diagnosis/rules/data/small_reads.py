@@ -1,0 +1,50 @@
+"""Files that are read or written in many small calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dask_strata.analysis.diagnosis.claims import Finding
+from dask_strata.analysis.diagnosis.evidence import Evidence
+from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses
+from dask_strata.analysis.words import number, size
+
+#: Least number of calls a second, largest bytes a call, and CPU time of a call in seconds, which is
+#: the least that it costs: storage that is far away costs more, which samples show.
+_LEAST_RATE = 2_000
+_SMALL_BYTES = 32 << 10
+_CALL_SECONDS = 2e-6
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding on the prefix with most small calls.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Facts of the run.
+    """
+    for use in file_uses(evidence):
+        for verb, calls, nbytes in (
+            ("read", use.read_calls, use.read_bytes),
+            ("wrote", use.write_calls, use.write_bytes),
+        ):
+            rate = calls / use.compute_seconds
+            if rate < _LEAST_RATE or nbytes / calls > _SMALL_BYTES:
+                continue
+            share = min(rate * _CALL_SECONDS, 1.0)
+            claims = {
+                index: max(seconds * share, use.waits.get(index, 0.0))
+                for index, seconds in use.segments.items()
+            }
+            word = "reads" if verb == "read" else "writes"
+            yield Finding(
+                "small-reads" if verb == "read" else "small-writes",
+                f"small {word}: `{use.prefix}` {verb} {size(nbytes)} in {calls:,} calls, "
+                f"{size(nbytes / calls)} each",
+                f"{number(rate)} calls a second in the tasks on the critical path",
+                f"{'read' if verb == 'read' else 'write'} in blocks of megabytes: buffering=…, "
+                "read-ahead, larger chunks of the file, columns that lie together",
+                f"tasks RUN --prefix {use.prefix} --sort compute_seconds",
+                claims=claims,
+            )

@@ -1,0 +1,1 @@
+"""Rules for causes of the area failure: one file a cause."""

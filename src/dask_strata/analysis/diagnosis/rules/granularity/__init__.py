@@ -1,0 +1,1 @@
+"""Rules for causes of the area granularity: one file a cause."""

@@ -1,0 +1,1 @@
+"""Rules for causes of the area machine: one file a cause."""

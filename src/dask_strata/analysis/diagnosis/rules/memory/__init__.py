@@ -1,0 +1,1 @@
+"""Rules for causes of the area memory: one file a cause."""

@@ -1,0 +1,73 @@
+"""Memory that grows without being results of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dask_strata.analysis.diagnosis.claims import Finding
+from dask_strata.analysis.diagnosis.evidence import Evidence
+from dask_strata.analysis.words import count, percent, size
+
+#: Share of the memory limit, and of a process's memory, from which unmanaged memory is a cause.
+_LARGE = 0.5
+
+_UNMANAGED = """
+    with samples as (
+        select s.worker, s.process, s.time, s.rss_bytes, s.managed_bytes,
+               s.rss_bytes - coalesce(s.managed_bytes, 0) as unmanaged
+        from worker_samples s where s.seen_by = 'worker' and s.rss_bytes is not null
+    ), firsts as (
+        select process, arg_min(unmanaged, time) as at_first from samples group by process
+    ), limits as (
+        select process, any_value(memory_limit_bytes) as memory_limit from processes
+        where memory_limit_bytes > 0 group by process
+    )
+    select s.worker, s.process, max(s.unmanaged)::bigint as unmanaged,
+           arg_max(s.rss_bytes, s.unmanaged)::bigint as rss,
+           any_value(f.at_first)::bigint as at_first, any_value(l.memory_limit) as memory_limit
+    from samples s join firsts f using (process) join limits l using (process)
+    group by s.worker, s.process order by max(s.unmanaged) / any_value(l.memory_limit) desc
+"""
+
+#: Causes that follow when memory runs out.
+_CAUSES = ("paused worker", "silent worker")
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding if unmanaged memory reached much of a worker's limit and cost time.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Facts of the run.
+    """
+    rows = [
+        row
+        for row in evidence.run.rows(_UNMANAGED)
+        if row["unmanaged"] - row["at_first"] >= _LARGE * row["memory_limit"]
+        and row["unmanaged"] >= _LARGE * row["rss"]
+    ]
+    if not rows:
+        return
+    row = rows[0]
+    workers = {row["worker"] for row in rows}
+    claims = {
+        index: seconds
+        for index, seconds in evidence.where(*_CAUSES).items()
+        if evidence.segments[index].worker in workers
+        or evidence.segments[index].cause == _CAUSES[0]
+    }
+    claims |= evidence.fates.lost_on(workers)
+    prefix = evidence.machine.prefix_that_grew(row["process"])
+    grew = f"; it grew most while `{prefix}` ran" if prefix else ""
+    yield Finding(
+        "unmanaged-memory",
+        f"unmanaged memory grew to {percent(row['unmanaged'] / row['memory_limit'])} of the "
+        f"limit ({size(row['unmanaged'])} on {row['worker']}): memory that holds no result",
+        f"{size(row['at_first'])} at first{grew}; on {count(len(workers), 'worker')}",
+        "look for lists, caches and globals that tasks fill; give workers more memory_limit, "
+        "or restart them (--lifetime); without a nanny, set MALLOC_TRIM_THRESHOLD_=65536",
+        "query RUN 'select time, worker, rss_bytes, managed_bytes, unmanaged_bytes from "
+        "worker_samples'",
+        claims=claims,
+    )

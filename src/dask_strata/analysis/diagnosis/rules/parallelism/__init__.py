@@ -1,0 +1,1 @@
+"""Rules for causes of the area parallelism: one file a cause."""

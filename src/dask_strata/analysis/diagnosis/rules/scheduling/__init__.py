@@ -1,0 +1,1 @@
+"""Rules for causes of the area scheduling: one file a cause."""

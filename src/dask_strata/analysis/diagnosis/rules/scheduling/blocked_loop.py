@@ -1,0 +1,177 @@
+"""Event loops that were blocked, so that tasks were neither assigned nor started nor reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dask_strata.analysis.diagnosis.claims import Finding
+from dask_strata.analysis.diagnosis.evidence import Evidence
+from dask_strata.analysis.words import count, duration, percent
+
+#: Causes in which a task may wait for a blocked loop of another worker.
+_BESIDE = ("transfer", "waiting to fetch", "scheduler", "deserialize")
+
+#: Least CPU time of a process that was running, as a share of the time in which no thread of it ran
+#: Python. It is small because processes of a busy host take turns.
+_LEAST_CPU = 0.1
+
+#: The reason for blocks of an event loop, and advice for a worker and for the scheduler.
+_TEXTS = {
+    "code": (
+        "by code that ran on it",
+        "keep slow code out of coroutines and plugins, and results small and quick to serialize",
+        "submit smaller graphs, and keep other code off the scheduler",
+    ),
+    "GIL": (
+        "while one call held Python's GIL or many threads competed for it",
+        (
+            "call functions that release the GIL, or use more processes with fewer threads "
+            "(threads_per_worker=1)"
+        ),
+        "keep code that holds the GIL out of the scheduler's process",
+    ),
+    "stopped": (
+        (
+            "while the process hardly used the CPU: a call waited with Python's GIL, or the "
+            "host was busy"
+        ),
+        "check calls that wait without releasing the GIL, and the memory and load of the host",
+        "check calls that wait without releasing the GIL, and the memory and load of the host",
+    ),
+    "unknown": (
+        "by code that ran on it or while other threads held Python's GIL",
+        "keep slow code out of coroutines and plugins, and call functions that release the GIL",
+        "submit smaller graphs, and keep other code off the scheduler and out of its process",
+    ),
+}
+
+_BLOCKS = """
+    select process, worker, n.name, greatest(start_ns, $1) as start, least(stop_ns, $2) as stop,
+           (stop_ns - start_ns) / 1e9 as seconds, frozen_seconds, cpu_seconds
+    from _loop_blocks
+    left join (select worker, any_value(name) as name from workers group by worker) n using (worker)
+    where stop_ns > $1 and start_ns < $2 order by start_ns
+"""
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding on the time in which the run waited for blocked event loops.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Facts of the run.
+    """
+    yield from _long_blocks(evidence)
+    yield from _short_blocks(evidence)
+
+
+def _long_blocks(evidence: Evidence) -> Iterator[Finding]:
+    by_loop: dict[str, list[dict[str, Any]]] = {}
+    for block in evidence.run.rows(_BLOCKS, *evidence.window):
+        by_loop.setdefault(block["process"], []).append(block)
+    if not by_loop:
+        return
+    claims = evidence.where("blocked event loop")
+    blocked = evidence.conditions("blocked event loop")
+    for index, segment in enumerate(evidence.segments):
+        if segment.cause in _BESIDE:
+            seconds = blocked.seconds(segment.start, segment.stop, None)
+            if seconds:
+                claims[index] = seconds
+    totals = {loop: sum(map(_seconds, blocks)) for loop, blocks in by_loop.items()}
+    longest = max(totals, key=lambda loop: totals[loop])
+    blocks = by_loop[longest]
+    worker = blocks[0]["worker"]
+    whose = f"worker {blocks[0]['name'] or worker}" if worker is not None else "the scheduler"
+    how, for_worker, for_scheduler = _TEXTS[reason_of(blocks)]
+    prefix = evidence.occupant_prefix(claims)
+    by = f"; `{prefix}` ran meanwhile" if prefix and worker is not None else ""
+    yield Finding(
+        "blocked-loop",
+        f"the event loop of {whose} was blocked for {duration(totals[longest])}, mostly {how}{by}",
+        f"{count(len(blocks), 'block')} of at least 0.1 s, the longest "
+        f"{duration(max(map(_seconds, blocks)))}; {count(len(by_loop), 'event loop')} had "
+        "blocks",
+        for_scheduler if worker is None else for_worker,
+        "query RUN 'select start, worker, seconds, frozen_seconds, cpu_seconds from "
+        "loop_blocks order by seconds desc'",
+        claims=claims,
+    )
+
+
+#: Delay of a callback in seconds from which an event loop has short blocks, and the least share of
+#: samples with such a delay.
+_LEAST_LAG = 0.02
+_LEAST_SHARE = 0.5
+
+_LAGS = """
+    select s.worker, n.name, count(*) filter (s.lag >= $3) / count(*) as share,
+           median(s.lag) as lag, avg(s.cpu) as cpu
+    from (select time, null::varchar as worker, loop_lag_seconds as lag, cpu_percent as cpu
+          from scheduler_samples
+          union all
+          select time, worker::varchar, loop_lag_seconds, cpu_percent from worker_samples
+          where seen_by = 'worker') s
+    left join (select worker, any_value(name) as name from workers group by worker) n
+      on n.worker = s.worker
+    where s.lag is not null and epoch_ns(s.time) between $1 and $2
+    group by s.worker, n.name having count(*) >= 3
+"""
+
+
+def _short_blocks(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding on loops that are blocked again and again for less than 0.1 s."""
+    rows = evidence.run.rows(_LAGS, *evidence.window, _LEAST_LAG)
+    busy = {row["worker"]: row for row in rows if row["share"] >= _LEAST_SHARE}
+    if not busy:
+        return
+    claims = {}
+    for index, seconds in evidence.where("scheduler").items():
+        shares = [busy[w]["share"] for w in (None, evidence.segments[index].worker) if w in busy]
+        if shares:
+            claims[index] = seconds * max(shares)
+    if not claims:
+        return
+    worst = max(busy.values(), key=lambda row: row["lag"])
+    whose = (
+        "the scheduler" if worst["worker"] is None else f"worker {worst['name'] or worst['worker']}"
+    )
+    yield Finding(
+        "blocked-loop",
+        f"the event loop of {whose} was blocked again and again: a callback waited for "
+        f"{duration(worst['lag'])}",
+        f"median delay in {percent(worst['share'])} of its samples; its process used "
+        f"{percent((worst['cpu'] or 0.0) / 100)} of a CPU",
+        "look for slow code in plugins, coroutines and callbacks"
+        + (" of the scheduler" if worst["worker"] is None else ""),
+        "query RUN 'select time, loop_lag_seconds, cpu_percent from scheduler_samples'",
+        claims=claims,
+    )
+
+
+def _seconds(block: dict[str, Any]) -> float:
+    """Return the length of a block within the makespan, in seconds."""
+    return float(block["stop"] - block["start"]) / 1e9
+
+
+def reason_of(blocks: list[dict[str, Any]]) -> str:
+    """Return the reason that applies to most of the time of blocks: code, GIL, stopped, unknown.
+
+    Parameters
+    ----------
+    blocks : list of dict
+        Blocks with their seconds, frozen_seconds and cpu_seconds.
+    """
+    total = dict.fromkeys(_TEXTS, 0.0)
+    for block in blocks:
+        frozen, cpu = block["frozen_seconds"], block["cpu_seconds"]
+        if frozen is None:
+            reason = "unknown"
+        elif frozen < block["seconds"] / 2:
+            reason = "code"
+        else:
+            reason = "stopped" if cpu is not None and cpu < _LEAST_CPU * frozen else "GIL"
+        total[reason] += _seconds(block)
+    return max(total, key=lambda reason: total[reason])
