@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import webbrowser
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,71 @@ class Run(tables.Run):
         from dask_strata.report.notebook import run_html
 
         return run_html(self)
+
+    def summary(self) -> Any:
+        """Return the first screen of the run: counts, times, insights.
+
+        Returns
+        -------
+        dask_strata.analysis.summary.Summary
+            Durations in seconds, sizes in bytes.
+        """
+        from dask_strata.analysis.overview.stored import summary_of
+
+        return summary_of(self)
+
+    def insights(self) -> Any:
+        """Return the diagnoses of the run: faults first, then by what they cost.
+
+        Returns
+        -------
+        tuple of dask_strata.analysis.diagnosis.Insight
+            Each with cause, evidence, cost in seconds of the makespan, and advice; printed as a
+            list, in notebooks as HTML. Empty if nothing stands out.
+        """
+        from dask_strata.report.notebook import Insights
+
+        return Insights(self.summary().insights)
+
+    def critical_path(self) -> Any:
+        """Return the cause and the occupant of each second of the makespan.
+
+        Returns
+        -------
+        dask_strata.analysis.critical_path.walk.CriticalPath
+            Its segments follow each other without gaps.
+        """
+        from dask_strata.report.notebook import path_of
+
+        return path_of(self)
+
+    def report(self, path: str | os.PathLike[str], *, open: bool = False) -> Path:  # noqa: A002  agreed
+        """Write the page of the run to a file, which needs no network.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+        open : bool, optional
+            Whether to show it in the browser.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        StrataError
+            The file cannot be written.
+        """
+        from dask_strata.report.page import write_page
+
+        target = Path(path)
+        write_page(self, target)
+        if open:
+            webbrowser.open(target.resolve().as_uri())
+        return target
 
     def check(self) -> Any:
         """Compare the record with Dask's own counters.

@@ -304,6 +304,15 @@ class Settings:
             "recorded.",
         )
     )
+    sampling: bool = field(
+        metadata=_setting(
+            _flag,
+            default=True,
+            meaning="Whether the threads of tasks and clients are sampled: why each waits, and at "
+            "which line of the user's code; also whether a client's gathers and scatters are "
+            "recorded. Samples of tasks need `attempts`.",
+        )
+    )
     tap: str = field(
         metadata=_setting(
             _tap,

@@ -11,6 +11,7 @@ from rich.text import Text
 from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.analysis.summary import Summary
 from dask_strata.report.summary import headline, print_summary
+from dask_strata.run import open_run
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -62,4 +63,8 @@ def _next(run: Run) -> Summary:
     """Return the next summary, after new rows or the end of the recording."""
     while not run.refresh() and run.state == "recording":
         time.sleep(_EVERY_SECONDS)
-    return summary_of(run)
+    summary = summary_of(run)
+    if summary.state == "recording":
+        return summary
+    # The recording may have ended while this was computed: read all of it.
+    return summary_of(open_run(run.path, align=run.align, client=run.client))

@@ -1,18 +1,20 @@
-"""Runs and tables as HTML in a notebook, without scripts."""
+"""Runs, tables and answers as HTML in a notebook, without scripts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_strata.analysis.critical_path import walk
+from dask_strata.analysis.diagnosis import Insight
 from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.analysis.timeline.timeline import OUTCOMES, Timeline, timeline
 from dask_strata.report.page import colors
 from dask_strata.report.page.page import outcome
 from dask_strata.report.page.templates import environment
-from dask_strata.report.words import visible
+from dask_strata.report.words import duration, visible
 from dask_strata.run.table_view import microseconds
 
 if TYPE_CHECKING:
@@ -116,3 +118,55 @@ def _bars(drawn: Timeline) -> tuple[Bar, ...]:
         )
         for i in kept.tolist()
     )
+
+
+class Insights(tuple[Insight, ...]):
+    """Insights of a run: a tuple that prints as a list.
+
+    Examples
+    --------
+    >>> print(Insights([Insight("lock", "a lock lets one task run at a time", 4.13)]))
+    1  a lock lets one task run at a time (4.13 s)
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        if not self:
+            return "Nothing stands out."
+        return "\n".join(line for n, insight in enumerate(self, 1) for line in _lines(n, insight))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return environment().get_template("insights.html.j2").render(insights=self)
+
+
+def _lines(n: int, insight: Insight) -> list[str]:
+    cost = f" ({duration(insight.seconds)})" if insight.seconds else ""
+    more = [f"   {visible(text)}" for text in (insight.evidence, insight.advice) if text]
+    return [f"{n}  {visible(insight.text)}{cost}", *more]
+
+
+class CriticalPath(walk.CriticalPath):
+    """The critical path of a run, with a display for notebooks."""
+
+    def __str__(self) -> str:
+        seconds = sorted(self.seconds.items(), key=lambda item: -item[1])
+        lines = [f"{duration(s):>10}  {cause}" for cause, s in seconds]
+        return "\n".join([f"{duration(self.makespan_seconds):>10}  makespan", *lines])
+
+    def _repr_html_(self) -> str:
+        return environment().get_template("path.html.j2").render(path=self)
+
+
+def path_of(run: Run) -> CriticalPath:
+    """Return the critical path of a run with its displays.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
+    path = walk.critical_path(run)
+    return CriticalPath(**{field.name: getattr(path, field.name) for field in fields(path)})

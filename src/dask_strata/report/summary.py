@@ -15,7 +15,6 @@ from rich.text import Text
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse
 from dask_strata.analysis.check import MISSING, WHOLE, WHOLE_FOR_TASKS
-from dask_strata.analysis.insights import Insight
 from dask_strata.analysis.summary import Analysed, InputOutput, Summary
 from dask_strata.report.io import io_lines, moved_sentence
 from dask_strata.report.profile import profile_lines
@@ -24,73 +23,83 @@ from dask_strata.report.words import count, duration, number, percent, size, vis
 if TYPE_CHECKING:
     from rich.console import Console
 
-_BAR = 30
-
 #: Size of segments from which compacting them is suggested.
 _LARGE_BYTES = 32 << 20
 
 #: CPU time of a run below which the recorder's overhead is shown in seconds.
 _SHORT_RUN_CPU_SECONDS = 30
 
-#: Characters of an exception on the screen: all of any but a whole document.
-_MESSAGE = 2000
+#: Characters of an exception on the screen.
+_MESSAGE = 400
 
 #: Most prefixes, insights, kinds of failures and next commands on the screen.
-_PREFIXES = 5
-_INSIGHTS = 5
-_FAILURES = 3
-_COMMANDS = 3
+_PREFIXES = 3
+_INSIGHTS = 3
+_FAILURES = 1
+_COMMANDS = 2
+
+#: Width of wrapped sentences on wider terminals, and without a terminal.
+_WIDEST = 100
+_WIDTH = 80
+
+#: Least share of the thread-seconds that the first screen shows.
+_LEAST_SHARE = 0.005
 
 _COLORS = {
-    "compute": "green",
-    "transfer": "red",
-    "deserialize": "yellow",
-    "spill": "magenta",
-    "waiting to fetch": "bright_red",
-    "waiting for a resource": "cyan",
-    "paused worker": "bright_magenta",
-    "blocked event loop": "blue",
-    "silent worker": "bright_blue",
-    "other clients": "white",
-    "idle": "bright_black",
+    "finished": "green",
+    "failed": "bold red",
+    "cancelled": "yellow",
+    "cut off": "red",
+    "recording": "cyan",
+    "imported": "blue",
 }
-_STATE = {"complete": "green", "recording": "cyan", "cut": "red", "imported": "blue"}
 
 
 def headline(s: Summary) -> Text:
-    """Return the numbers of a run in one line.
+    """Return the outcome and the numbers of a run in one line.
 
     Parameters
     ----------
     s : Summary
         The summary of the run.
     """
-    completeness = {
-        WHOLE: "nothing missing",
-        WHOLE_FOR_TASKS: "every task complete",
-        MISSING: "record incomplete",
-    }[s.check.grade]
-    overhead = "" if s.overhead is None else f"recorder {_overhead(s, s.overhead)} of CPU"
+    status = f" (exit {s.exit_status})" if s.exit_status else ""
+    before = f"{s.n_finished_before:,} finished before the recording"
     parts = [
         count(s.n_tasks, "task"),
-        f"{s.n_finished_before:,} finished before the recording" if s.n_finished_before else "",
+        before if s.n_finished_before else "",
         duration(s.duration_seconds),
-        count(s.n_workers, "worker"),
-        count(s.n_threads, "thread") if s.n_threads else "",
-        count(s.n_hosts, "host") if s.n_hosts else "",
+        _cluster(s),
         _failed(s),
         _unfinished(s),
-        f"script exited with {s.exit_status}" if s.exit_status else "",
-        overhead,
-        completeness,
     ]
-    return Text(" · ".join(filter(None, parts)))
+    return Text.assemble(
+        (visible(s.script or s.name), "bold"),
+        "  ",
+        (visible(s.outcome), _COLORS.get(s.outcome, "")),
+        f"{status}  ",
+        "  ".join(filter(None, parts)),
+    )
+
+
+def _cluster(s: Summary) -> str:
+    """Return the size of the cluster; workers that replaced others are not counted twice.
+
+    Threads a worker are a number only if each worker has as many.
+    """
+    threads = ""
+    if s.n_threads and s.n_workers:
+        each, rest = divmod(s.n_threads, s.n_workers)
+        threads = f" × {count(each, 'thread')}" if not rest else f", {count(s.n_threads, 'thread')}"
+    replaced = f" ({s.n_replaced:,} more came later)" if s.n_replaced > 0 else ""
+    hosts = f" on {count(s.n_hosts, 'host')}" if s.n_hosts > 1 else ""
+    return f"{count(s.n_workers, 'worker')}{threads}{hosts}{replaced}"
 
 
 def _failed(s: Summary) -> str:
     if s.n_erred is None:
         return "failures not on record"
-    return f"{s.n_erred:,} failed" if s.n_erred else "none failed"
+    return f"{s.n_erred:,} failed" if s.n_erred else ""
 
 
 def _unfinished(s: Summary) -> str:
@@ -116,44 +125,78 @@ def print_summary(s: Summary, out: Console) -> None:
     out : Console
         The console.
     """
-    when = f"{s.start:%Y-%m-%d %H:%M:%S} UTC" if s.start else "start unknown"
-    out.print(
-        Text.assemble(
-            (visible(s.name), "bold"),
-            "  ",
-            (s.state, _STATE[s.state]),
-            f"  {when}  ",
-            (visible(s.path), "dim"),
-        ),
-        soft_wrap=True,
-    )
-    out.print(headline(s))
+    out.print(headline(s), soft_wrap=True)
     if s.analysed is not None:
         out.print(Text(_analysed(s.analysed), style="dim"), soft_wrap=True)
+    _print_failures(s, out)
     _print_jobs(s, out)
     if s.client:
         shown = f"tasks of the client {visible(s.client)}, and all that they depend on"
         out.print(Text(shown, style="dim"), soft_wrap=True)
     if s.n_tasks:
         out.print()
-        _print_breakdown(s, out)
-        out.print()
+        _print_insights(s, out)
+        _print_time(s, out)
         out.print(_prefix_table(s.prefixes))
     _print_io(s, out)
-    _print_failures(s, out)
     if s.profile is not None:
-        out.print()
         out.print(profile_lines(s.profile), soft_wrap=True)
-    if s.insights:
-        out.print()
-        out.print(Text("insights", style="bold"))
-        for insight in s.insights[:_INSIGHTS]:
-            out.print(Text(f"  {insight_line(insight)}"), soft_wrap=True)
-        if len(s.insights) > _INSIGHTS:
-            out.print(Text(f"  and {len(s.insights) - _INSIGHTS} more", style="dim"))
-    out.print()
-    out.print(Text.assemble(("record   ", "bold"), visible(s.check.sentence)), soft_wrap=True)
+    out.print(Text.assemble(("record     ", "bold"), visible(_record(s))), soft_wrap=True)
     out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def _record(s: Summary) -> str:
+    overhead = "" if s.overhead is None else f"; recorder {_overhead(s, s.overhead)} of CPU"
+    return f"{_COMPLETENESS.get(s.check.grade, '')}{s.check.sentence}{overhead}"
+
+
+#: What a record lacks that is not whole.
+_COMPLETENESS = {WHOLE_FOR_TASKS: "every task complete; ", MISSING: "record incomplete; "}
+
+
+def _print_insights(s: Summary, out: Console) -> None:
+    """Print what cost time, with the cure: the exception of a failed run is above already."""
+    chosen = [insight for insight in s.insights if insight.cause not in _EXCEPTIONS]
+    if not chosen:
+        out.print(Text.assemble(("why        ", "bold"), nothing_stands_out(s)), soft_wrap=True)
+        return
+    grid = RichTable.grid(padding=(0, 1))
+    grid.add_column(width=7)
+    grid.add_column(width=2, justify="right")
+    grid.add_column()
+    grid.add_column(justify="right", no_wrap=True)
+    for number_, insight in enumerate(chosen[:_INSIGHTS], 1):
+        head = Text("why" if number_ == 1 else "", style="bold")
+        cost = Text(duration(insight.seconds) if insight.seconds else "")
+        grid.add_row(head, f"{number_}", Text(visible(insight.text)), cost)
+        if insight.advice:
+            grid.add_row("", "", Text(visible(insight.advice), style="dim"), "")
+    if len(chosen) > _INSIGHTS:
+        more = count(len(chosen) - _INSIGHTS, "more insight")
+        grid.add_row("", "", Text(f"{more}: in the report, or with --format json", style="dim"), "")
+    out.print(grid, width=_wrapped_width(out))
+
+
+def _wrapped_width(out: Console) -> int:
+    return min(out.width, _WIDEST) if out.is_terminal else _WIDTH
+
+
+#: Causes that the line below the headline names.
+_EXCEPTIONS = ("exception", "killed-task")
+
+
+def nothing_stands_out(s: Summary) -> str:
+    """Return the sentence of a run without a finding that is worth an insight.
+
+    Parameters
+    ----------
+    s : Summary
+        The summary of the run.
+    """
+    if not s.breakdown.total_seconds:
+        return "Nothing stands out; no execution is on record"
+    share = percent(s.breakdown.share("compute"))
+    return f"Nothing stands out: {share} of thread-seconds were compute"
 
 
 def _analysed(part: Analysed) -> str:
@@ -170,58 +213,46 @@ def _print_jobs(s: Summary, out: Console) -> None:
     lines = [] if s.jobs is None else [("jobs", s.jobs.sentence)]
     lines += [("absent", absent.sentence) for absent in s.absent_workers]
     for head, line in lines:
-        out.print(Text.assemble((f"{head:<9}", "bold"), visible(line)), soft_wrap=True)
+        out.print(Text.assemble((f"{head:<11}", "bold"), visible(line)), soft_wrap=True)
 
 
 def _print_failures(s: Summary, out: Console) -> None:
-    if not s.failures:
-        return
-    out.print()
-    out.print(Text("failed", style="bold red"))
-    for failure in s.failures[:_FAILURES]:
-        text = visible(failure.exception)
-        out.print(
-            Text(
-                f"  {failure.count:,} × {visible(failure.prefix)}: {_shortened(text)}"
-                f"  e.g. {visible(failure.example)[:60]}"
-            ),
-            soft_wrap=True,
-        )
-        for ends in failure.worker_ends:
-            out.print(Text(f"      {visible(ends.sentence)}"), soft_wrap=True)
-    if len(s.failures) > _FAILURES:
-        out.print(Text(f"  and {len(s.failures) - _FAILURES} more kinds", style="dim"))
-    others = (s.n_erred or 0) - sum(failure.count for failure in s.failures)
-    if others > 0:
-        tasks = count(others, "task")
-        out.print(Text(f"  {tasks} could not run because a dependency failed", style="dim"))
+    found = [insight for insight in s.insights if insight.cause in _EXCEPTIONS]
+    for insight in found[:_FAILURES]:
+        out.print(Text(_shortened(visible(insight.text)), style="red"), width=_wrapped_width(out))
+        if insight.evidence:
+            out.print(Text(visible(insight.evidence), style="dim"), width=_wrapped_width(out))
+    if len(found) > _FAILURES:
+        out.print(Text(f"and {count(len(found) - _FAILURES, 'other exception')}", style="dim"))
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}… ({len(text):,} characters)"
 
 
-def insight_line(insight: Insight) -> str:
-    """Return an insight in one line, with its cost.
-
-    >>> insight_line(Insight("Threads were idle", 2.5, "", ""))
-    'Threads were idle (costs 2.5 s)'
-    """
-    cost = "" if not insight.seconds else f" (costs {duration(insight.seconds)})"
-    return visible(insight.text) + cost
-
-
 def _print_io(s: Summary, out: Console) -> None:
-    lines = [] if s.files.task_read_bytes is None else [("files", io_sentence(s.files))]
-    if between_workers := moved_sentence(s.moved):
+    lines = [("files", line)] if (line := _tasks_files(s.files)) else []
+    between_workers = moved_sentence(s.moved)
+    if between_workers and (s.moved.transfer_bytes or 0) + (s.moved.shuffle_bytes or 0) >= _SOME:
         lines.append(("moved", between_workers))
     if s.io is not None:
         for number, line in enumerate(io_lines(s.io)):
             lines.append(("" if number else "Darshan", line))
-    if lines:
-        out.print()
     for head, line in lines:
-        out.print(Text.assemble((f"{head:<9}", "bold"), line), soft_wrap=True)
+        out.print(Text.assemble((f"{head:<11}", "bold"), line), soft_wrap=True)
+
+
+#: Bytes from which files and transfers are on the first screen.
+_SOME = 1 << 20
+
+
+def _tasks_files(io: InputOutput) -> str:
+    """Return the bytes that tasks read and wrote; nothing if that is next to nothing."""
+    libraries = io.library_read_bytes or 0
+    if (io.task_read_bytes or 0) + (io.task_write_bytes or 0) + libraries < _SOME:
+        return ""
+    more = f" (libraries {size(libraries)} more for them)" if libraries else ""
+    return f"tasks read {size(io.task_read_bytes)}{more} · wrote {size(io.task_write_bytes)}"
 
 
 def io_sentence(io: InputOutput) -> str:
@@ -252,22 +283,28 @@ def _others(io: InputOutput) -> str:
     return f"other threads while one task ran: {size(read)} read, {size(written)} written"
 
 
-def _print_breakdown(s: Summary, out: Console) -> None:
-    if not s.breakdown.total_seconds:
-        out.print(Text("time     no execution is on record", style="bold"))
+def _print_time(s: Summary, out: Console) -> None:
+    total = s.breakdown.total_seconds
+    if not total:
+        out.print(Text("time       no execution is on record", style="bold"))
         return
-    available = f"{number(s.breakdown.total_seconds)} thread-seconds available"
-    out.print(
-        Text.assemble(
-            ("time     ", "bold"),
-            f"{available} (threads × time connected); tasks were in progress for "
-            f"{duration(s.active_seconds)}",
-        ),
-        soft_wrap=True,
-    )
-    out.print(_bars(s))
+    parts = [
+        f"{kind} {percent(s.breakdown.share(kind))}"
+        for kind in s.breakdown.shown
+        if kind in _ALWAYS or s.breakdown.share(kind) >= _LEAST_SHARE
+    ]
+    line = f"{' · '.join(parts)} of {number(total)} thread-seconds"
+    grid = RichTable.grid(padding=(0, 1))
+    grid.add_column(width=10)
+    grid.add_column()
+    grid.add_row(Text("time", style="bold"), Text(line))
     if note := unknown_note(s.breakdown):
-        out.print(Text(f"  {note}", style="dim"), soft_wrap=True)
+        grid.add_row("", Text(note, style="dim"))
+    out.print(grid, width=_wrapped_width(out))
+
+
+#: Kinds of thread-seconds that the first screen always shows.
+_ALWAYS = ("compute", "idle")
 
 
 def unknown_note(breakdown: Breakdown) -> str:
@@ -309,34 +346,17 @@ def next_commands(path: str, s: Summary) -> Text:
         f"dask-strata tasks {run}{_client_option(s)} --sort compute_seconds",
         f"dask-strata map {run}",
     ]
-    return Text.assemble(("next     ", "bold"), "\n         ".join(commands[:_COMMANDS]))
+    return Text.assemble(("next       ", "bold"), "\n           ".join(commands[:_COMMANDS]))
 
 
 def _client_option(s: Summary) -> str:
     return f" --client {visible(shlex.quote(s.selected_client))}" if s.selected_client else ""
 
 
-def _bars(s: Summary) -> RichTable:
-    grid = RichTable.grid(padding=(0, 2))
-    for kind in s.breakdown.shown:
-        seconds, share = s.breakdown.seconds[kind], s.breakdown.share(kind)
-        full = round(share * _BAR)
-        bar = Text("█" * full, style=_COLORS[kind]) + Text(
-            "·" * (_BAR - full), style="bright_black"
-        )
-        grid.add_row(
-            f"  {kind}",
-            bar,
-            Text("–" if seconds is None else percent(share, 1), justify="right"),
-            Text(duration(seconds), justify="right"),
-        )
-    return grid
-
-
 def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
     table = RichTable(box=None, pad_edge=False, header_style="bold")
-    table.add_column("largest prefixes", overflow="ellipsis", no_wrap=True, max_width=36)
-    for name in ("tasks", "failed", "compute", "median", "max", "fetching", "results"):
+    table.add_column("tasks", overflow="ellipsis", no_wrap=True, max_width=28)
+    for name in ("number", "failed", "compute", "median", "max", "results"):
         table.add_column(name, justify="right", no_wrap=True)
     for p in prefixes[:_PREFIXES]:
         table.add_row(
@@ -346,7 +366,6 @@ def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
             duration(p.compute_seconds),
             duration(p.median_seconds),
             duration(p.max_seconds),
-            duration(p.transfer_seconds),
             size(p.nbytes),
         )
     return table
@@ -362,11 +381,12 @@ def summary_json(s: Summary) -> str:
     """
     facts = {_JSON_NAMES.get(name, name): value for name, value in asdict(s).items()}
     facts["overhead"] = s.overhead
+    facts["findings"] = facts["insights"]  # their name in earlier versions
     return json.dumps(facts, default=_json, ensure_ascii=False, indent=1)
 
 
 #: Names in JSON that differ from those of the summary's fields: programs already read them.
-_JSON_NAMES = {"run_id": "run", "insights": "findings"}
+_JSON_NAMES = {"run_id": "run"}
 
 
 def _json(value: Any) -> Any:

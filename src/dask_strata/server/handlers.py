@@ -111,7 +111,11 @@ class State(Page):
 
         def state() -> dict[str, Any]:
             summary = summary_of(self.context.runs.run(name))
-            found = {"mark": self.context.runs.mark(name), "state": summary.state}
+            found = {
+                "mark": self.context.runs.mark(name),
+                "state": summary.state,
+                "outcome": summary.outcome,
+            }
             return found | {"headline": str(headline(summary))}
 
         self.set_header("Content-Type", "application/json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dask_strata.analysis.critical_path.walk import CriticalPath
+from dask_strata.analysis.diagnosis import Insight
 from dask_strata.analysis.timeline.series import Series
 from dask_strata.analysis.timeline.timeline import OUTCOMES, PHASES, Timeline
 from dask_strata.report.page import colors
@@ -156,6 +158,29 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         "edges": with_edges,
     }
     return PageData(_bars(bars, drawn, where), keys.text(), edges.text(), facts, tuple(notes))
+
+
+def intervals_of(insight: Insight, origin: int) -> str:
+    """Return where an insight is on the timeline, as JSON: start, stop, worker, thread of each.
+
+    Parameters
+    ----------
+    insight : Insight
+        The insight.
+    origin : int
+        First moment of the timeline, in ns since the epoch.
+    """
+    return json.dumps(
+        [
+            [
+                (i.start - origin) // _US,
+                (i.stop - origin) // _US,
+                visible(i.worker or ""),
+                str(i.thread or ""),
+            ]
+            for i in insight.intervals
+        ]
+    )
 
 
 def _visible(texts: pa.ChunkedArray) -> Iterator[str]:

@@ -13,23 +13,23 @@ import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.chunks.chunks import summarize_chunks
 from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
 from dask_strata.analysis.idleness import IdleWorker, idle_workers
-from dask_strata.analysis.insights import stragglers
 from dask_strata.analysis.map import STEPS, metadata_map
 from dask_strata.analysis.series.thread_states import thread_states
 from dask_strata.analysis.story import Story, story
 from dask_strata.analysis.summary import Summary, summarize
 from dask_strata.analysis.timeline import traffic
 from dask_strata.analysis.timeline.series import series
+from dask_strata.analysis.timeline.stragglers import stragglers
 from dask_strata.analysis.timeline.timeline import timeline
 from dask_strata.errors import StrataError, UnknownTaskError
-from dask_strata.report.page.data import Limits, page_data
+from dask_strata.report.page.data import Limits, intervals_of, page_data
 from dask_strata.report.page.templates import asset, environment
 from dask_strata.report.words import count, visible
 
@@ -105,6 +105,7 @@ def _pieces(run: Run, options: Options) -> Iterator[str]:
     drawn = timeline(run, edges=edges, files=limits.files, keys=limits.keys)
     n_attempts = len(drawn.bars)
     data = page_data(drawn, path, series(run, drawn.origin, drawn.span), limits)
+    answers["intervals"] = partial(intervals_of, origin=drawn.origin)
     del drawn
     stream = (
         environment()
@@ -231,7 +232,8 @@ def outcome(s: Summary) -> tuple[str, str]:
         The summary of the run.
     """
     if s.exit_status:
-        return "bad", f"The script ended with status {s.exit_status}."
+        how = "was interrupted" if s.outcome == "cancelled" else "failed"
+        return "bad", f"The script {how} (status {s.exit_status})."
     if s.n_erred:
         return "bad", f"{count(s.n_erred, 'task')} failed."
     if s.state == "cut":

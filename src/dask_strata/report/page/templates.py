@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dask_strata.analysis.breakdown import MEANINGS, PREFIX_KINDS
-from dask_strata.analysis.critical_path.walk import CAUSES
+from dask_strata.analysis.critical_path.walk import CAUSES, Segment
 from dask_strata.analysis.idleness import REASONS
 from dask_strata.report.chunks import headline as chunks_headline
 from dask_strata.report.io import io_lines
 from dask_strata.report.page import colors
 from dask_strata.report.profile import profile_lines
 from dask_strata.report.story import cpu_words, file_lines, place_of
-from dask_strata.report.summary import headline, io_sentence, unknown_note
+from dask_strata.report.summary import headline, io_sentence, nothing_stands_out, unknown_note
 from dask_strata.report.words import count, duration, number, percent, rate, size, visible
 from dask_strata.schema import FORMAT_VERSION
 
@@ -38,6 +38,22 @@ def asset(name: str) -> str:
         Name of the file in the folder ``assets``.
     """
     return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def occupant_text(segment: Segment) -> str:
+    """Return who held what a segment of the critical path waited for.
+
+    Parameters
+    ----------
+    segment : Segment
+        The segment.
+    """
+    occupant = segment.occupant
+    if occupant is None:
+        return "–"
+    thread = f", thread {occupant.thread or segment.thread}" if occupant.attempt is not None else ""
+    where = f" on {occupant.worker or segment.worker}{thread}" if thread else ""
+    return f"{occupant.kind} {occupant.name or ''}".strip() + where
 
 
 @cache
@@ -74,6 +90,8 @@ def environment() -> Environment:
         "io_lines": io_lines,
         "io_sentence": io_sentence,
         "unknown_note": unknown_note,
+        "nothing_stands_out": nothing_stands_out,
+        "occupant_text": occupant_text,
         "profile_lines": profile_lines,
         "chunks_headline": chunks_headline,
         "rate": rate,

@@ -65,8 +65,8 @@ function startRun(frame) {
         const state = await answer.json();
         document.getElementById("headline").textContent = state.headline;
         const badge = document.getElementById("state");
-        badge.textContent = state.state;
-        badge.className = `state ${state.state}`;
+        badge.textContent = state.outcome;
+        badge.className = `state ${state.outcome.replace(" ", "-")}`;
         live = state.state === "recording";
         // The page is large: reload it less often than the headline.
         if (state.mark !== mark && (!live || Date.now() - shown > 5 * EVERY)) {

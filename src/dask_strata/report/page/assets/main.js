@@ -50,6 +50,7 @@ async function begin() {
     $("search").value = "";
     $("found").hidden = true;
     choose(-1);
+    timeline.mark([]);
     filter();
   });
   legend(m, $("legend"));
@@ -64,6 +65,14 @@ async function begin() {
     if (kind === "key") { $("search").value = value; $("search").dispatchEvent(new Event("input")); } else { filters[kind].value = value; filter(); }
     $("timeline").scrollIntoView();
   });
+  for (const item of document.querySelectorAll("li[data-intervals]")) {
+    const button = item.querySelector("button.locate");
+    button.hidden = m.n === 0;
+    button.addEventListener("click", () => {
+      timeline.mark(JSON.parse(item.dataset.intervals));
+      $("timeline").scrollIntoView();
+    });
+  }
   globalThis.strata = { model: m, timeline, choose };
   document.body.dataset.ready = "yes";
 }

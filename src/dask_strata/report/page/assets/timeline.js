@@ -7,7 +7,7 @@ function makeTimeline(m, onChoose) {
   const height = Math.max(4, Math.min(22, Math.floor(560 / Math.max(rows, 1))));
   const view = { a: 0, b: span };
   const buffer = document.createElement("canvas");
-  let waiting = false, range = null;
+  let waiting = false, range = null, marks = [];
 
   const width = () => Math.max(60, canvas.parentElement.clientWidth - GUTTER);
   const timeAt = (x) => view.a + ((x - GUTTER) / width()) * (view.b - view.a);
@@ -46,6 +46,7 @@ function makeTimeline(m, onChoose) {
     for (let row = 1; height > 5 && row < rows; row++) g.fillRect(GUTTER, row * height - 1, w, 1);
     label(g, colors);
     outline(g, colors);
+    highlight(g);
     if (range) { g.globalAlpha = 0.25; g.fillStyle = colors.mark; g.fillRect(Math.min(...range), 0, Math.abs(range[1] - range[0]), rows * height); g.globalAlpha = 1; }
     drawStrips(m, view, strips);
     drawOverview(colors);
@@ -80,6 +81,31 @@ function makeTimeline(m, onChoose) {
     };
     for (const i of m.marked || []) box(i, m.mark[i] === 2 ? "#e8590c" : "#9c36b5");
     box(m.chosen, colors.mark);
+  }
+
+  // Intervals of an insight: a band over all rows, and a frame around the occupant's.
+  function highlight(g) {
+    for (const [start, stop, row] of marks) {
+      const x = Math.max(xAt(start), GUTTER), end = Math.min(xAt(stop), GUTTER + width());
+      if (end < GUTTER || x > GUTTER + width()) continue;
+      const wide = Math.max(end - x, 1);
+      g.globalAlpha = 0.18;
+      g.fillStyle = "#e8590c";
+      g.fillRect(x, 0, wide, rows * height);
+      g.globalAlpha = 1;
+      if (row < 0) continue;
+      g.strokeStyle = "#e8590c";
+      g.lineWidth = 2;
+      g.strokeRect(x - 1, row * height, wide + 2, height - 1);
+    }
+  }
+  function mark(intervals) {
+    const rowOf = (worker, thread) => m.facts.rows.findIndex((row) => row[0] === worker && (!thread || row[2] === thread));
+    marks = intervals.map(([start, stop, worker, thread]) => [start, stop, worker ? rowOf(worker, thread) : -1]);
+    if (!marks.length) { redraw(); return; }
+    const a = Math.min(...marks.map((each) => each[0])), b = Math.max(...marks.map((each) => each[1])), edge = (b - a) * 0.1;
+    canvas.dataset.marks = marks.length;
+    see(a - edge, b + edge);
   }
 
   let whole = null;
@@ -191,7 +217,7 @@ function makeTimeline(m, onChoose) {
   const KEYS = {
     ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6),
     0: () => see(0, span), Home: () => see(0, span), n: () => step(1), p: () => step(-1),
-    Enter: () => document.getElementById("task").focus(), Escape: () => onChoose(-1),
+    Enter: () => document.getElementById("task").focus(), Escape: () => { mark([]); onChoose(-1); },
   };
   canvas.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || !(e.key in KEYS)) return;
@@ -204,6 +230,6 @@ function makeTimeline(m, onChoose) {
   $("fit").addEventListener("click", () => see(0, span));
   new ResizeObserver(redraw).observe(canvas.parentElement);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  const timeline = { draw, redraw, see, zoom, reveal, view, filtered: 0, drawn: 0, xAt, yAt: (i) => (m.rowOf(i) + 0.5) * height };
+  const timeline = { draw, redraw, see, zoom, reveal, mark, view, filtered: 0, drawn: 0, xAt, yAt: (i) => (m.rowOf(i) + 0.5) * height };
   return timeline;
 }
