@@ -15,8 +15,8 @@ from dask_strata.analysis.breakdown import PREFIX_KINDS, breakdown
 from dask_strata.analysis.critical_path.data import crowded
 from dask_strata.analysis.critical_path.walk import CAUSES, CriticalPath, critical_path
 from dask_strata.analysis.idleness import idle_workers
-from dask_strata.analysis.insights import stragglers
 from dask_strata.analysis.summary import summarize
+from dask_strata.analysis.timeline.stragglers import stragglers
 from tests.support.synthetic import SECOND, T0, Process, moves, new_run, small_run
 
 W, V = "tcp://w:1", "tcp://w:2"
@@ -270,7 +270,7 @@ def test_insights_are_ranked_by_cost(tmp_path: Path) -> None:
     found = summarize(run).insights
     straggler = next(f for f in found if "times the median" in f.text)
     assert straggler.seconds == pytest.approx(7.9)
-    assert "a-9" in straggler.evidence
+    assert "a-9" in straggler.text
     assert all(f.evidence and f.command for f in found)
     costs = [f.seconds or 0 for f in found if not f.grave]
     assert costs == sorted(costs, reverse=True)

@@ -175,8 +175,7 @@ def test_killed_attempts_have_their_compute_seconds(recorded: dict[str, Any]) ->
     for attempt, (began, ended) in zip(attempts, times, strict=True):
         truth = ended - began
         assert truth - 0.1 < attempt["compute_seconds"] < truth + NOTICED
-    lost = [i for i in recorded["insights"] if "lost with " in i.text]
-    assert "not on record" not in lost[0].evidence
+    assert "lost-worker" in [i.cause for i in recorded["insights"]]
 
 
 def test_rescheduled_and_cancelled_attempts_have_theirs(recorded: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import dask_strata
 from dask_strata import open_run
-from dask_strata.analysis.insights import OVERLAPPING, PATH, THREADS, Insight, stragglers
 from dask_strata.analysis.summary import Summary, summarize
+from dask_strata.analysis.timeline.stragglers import stragglers
 from tests.support.synthetic import SECOND, T0, Process, moves, new_run
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def summary_of(  # noqa: PLR0913  tests choose what a run has
     threads: tuple[int, int] = (1, 2),
     blocks: list[tuple[str | None, float, float]] = (),
     removed: list[tuple[str, float]] = (),
+    annotations: dict[str, str] | None = None,
     start: float = 0,
     stop: float = 10,
 ) -> Summary:
@@ -56,6 +57,8 @@ def summary_of(  # noqa: PLR0913  tests choose what a run has
         Blocks of event loops: worker or None, start and stop in seconds.
     removed : list of tuple, optional
         Workers that were removed unexpectedly, and when; the stimulus of each is its address.
+    annotations : dict, optional
+        Annotations of tasks as JSON, by key.
     start, stop : float, optional
         Times of the recording in seconds.
     """
@@ -70,7 +73,9 @@ def summary_of(  # noqa: PLR0913  tests choose what a run has
     )
     scheduler.write("scheduler_transitions", sorted(rows, key=lambda r: r["time"]))
     keys = sorted({row["key"] for row in rows})
-    scheduler.write("graph_tasks", [{"key": k, "prefix": k.split("-")[0]} for k in keys])
+    noted = annotations or {}
+    graph = [{"key": k, "prefix": k.split("-")[0], "annotations": noted.get(k)} for k in keys]
+    scheduler.write("graph_tasks", graph)
     scheduler.write("graph_edges", [{"key": k, "dependency": d} for k, d in edges])
     processes = {None: scheduler}
     for n, worker in enumerate((W, V)):
@@ -117,25 +122,16 @@ def task(  # noqa: PLR0913  a task has many times
     return rows
 
 
-def one(summary: Summary, text: str) -> Insight:
-    """Return the one insight whose text contains the given one."""
-    [found] = [insight for insight in summary.insights if text in insight.text]
-    return found
-
-
-def texts(summary: Summary) -> list[str]:
-    """Return the texts of the insights."""
-    return [insight.text for insight in summary.insights]
+def causes(summary: Summary) -> list[str]:
+    """Return the causes of the insights."""
+    return [insight.cause for insight in summary.insights]
 
 
 def assert_within_the_makespan(summary: Summary) -> None:
-    """Assert that no cost exceeds the makespan, nor do those that exclude each other in sum."""
-    makespan = summary.makespan_seconds * (1 + 1e-9)
-    for insight in summary.insights:
-        assert (insight.share_of is None) == (insight.seconds is None)
-        assert 0 <= (insight.seconds or 0) <= makespan
-    for whole in (PATH, THREADS):
-        assert sum(i.seconds for i in summary.insights if i.share_of == whole) <= makespan
+    """Assert that costs add up to at most the makespan: each second counts once."""
+    costs = [insight.seconds or 0.0 for insight in summary.insights]
+    assert all(cost >= 0 for cost in costs)
+    assert sum(costs) <= summary.makespan_seconds * (1 + 1e-9)
 
 
 #: A number, and the sign of a percentage.
@@ -177,7 +173,7 @@ def assert_same(one: Summary, other: Summary) -> None:
         for first, second in ((a.text, b.text), (a.evidence, b.evidence)):
             assert_same_text(first, second)
         assert a.seconds == pytest.approx(b.seconds)
-        assert (a.share_of, a.grave) == (b.share_of, b.grave)
+        assert (a.cause, a.grave, len(a.intervals)) == (b.cause, b.grave, len(b.intervals))
 
 
 def compute(key: str, a: float, b: float, worker: str, submitted: float = 0) -> list[dict]:
@@ -185,30 +181,43 @@ def compute(key: str, a: float, b: float, worker: str, submitted: float = 0) -> 
     return task(key, submitted, a, b, worker, ("compute", a, b))
 
 
-def test_a_serial_chain_has_no_imbalance(tmp_path: Path) -> None:
+def test_a_serial_chain_is_no_matter_of_placement(tmp_path: Path) -> None:
     """A chain of tasks on one of two workers cannot run on the other one meanwhile."""
     rows = [row for n in range(8) for row in compute(f"c{n}-1", n, n + 1, W)]
     edges = [(f"c{n + 1}-1", f"c{n}-1") for n in range(7)]
     found = summary_of(tmp_path / "r", rows, edges=edges)
-    assert not any("busy worker" in text for text in texts(found))
-    idle = one(found, "Threads were idle 67 % of the makespan")
-    assert idle.share_of == THREADS
-    assert idle.seconds == pytest.approx(8 * 2 / 3)
+    [chain] = found.insights
+    assert chain.cause == "serial-chain"
+    assert chain.seconds == pytest.approx(8 * 2 / 3)
+    assert "67 % of all threads were idle" in chain.text
 
 
-def test_tasks_behind_others_beside_idle_threads_are_an_imbalance(tmp_path: Path) -> None:
-    """Each idle thread counts while a task waits for it: one of two from 0 to 4, none later."""
+def test_tasks_behind_others_beside_idle_threads_are_badly_placed(tmp_path: Path) -> None:
+    """The time to wait counts as far as other threads were idle, and names who was in front."""
     rows = [
         *task("a-1", 0, 0, 4, W, ("compute", 0, 4)),
         *task("b-1", 0, 0, 8, W, ("compute", 4, 8)),
     ]
-    found = one(summary_of(tmp_path / "r", rows), "on worker 1")
-    assert found.seconds == pytest.approx(4 / 3)
-    assert found.share_of == OVERLAPPING
-    assert "17 % of the makespan" in found.text
-    rows += task("c-1", 0, 0, 9, W, ("compute", 8, 9))  # two wait from 0 to 4, one from 4 to 8
-    found = one(summary_of(tmp_path / "s", rows), "on worker 1")
-    assert found.seconds == pytest.approx((2 * 4 + 4) / 3)
+    found = summary_of(tmp_path / "r", rows)
+    assert causes(found) == ["placement", "too-few-tasks"]
+    [placement, few] = found.insights
+    assert (placement.seconds, few.seconds) == pytest.approx((4 * 2 / 3, 4 * 2 / 3))
+    assert "`b` waited behind `a` on tcp://w:1" in placement.text
+    [interval] = placement.intervals
+    assert (interval.start, interval.stop) == (at(0), at(4))
+    assert (interval.worker, interval.thread, interval.key) == (W, 1, "a-1")
+
+
+def test_a_restriction_is_no_matter_of_placement(tmp_path: Path) -> None:
+    """The same run, with tasks that may run on one worker only."""
+    rows = [
+        *task("a-1", 0, 0, 4, W, ("compute", 0, 4)),
+        *task("b-1", 0, 0, 8, W, ("compute", 4, 8)),
+    ]
+    annotated = {"b-1": '{"workers": ["tcp://w:1"]}'}
+    found = summary_of(tmp_path / "r", rows, annotations=annotated)
+    assert causes(found) == ["restrictions", "too-few-tasks"]
+    assert found.insights[0].seconds == pytest.approx(4 * 2 / 3)
 
 
 def test_an_event_loop_that_was_blocked_before_the_first_task_costs_nothing(tmp_path: Path) -> None:
@@ -216,8 +225,7 @@ def test_an_event_loop_that_was_blocked_before_the_first_task_costs_nothing(tmp_
     rows = compute("a-1", 5, 5.008, W, submitted=5)
     blocks = [(None, 1.0, 2.7), (W, 6.0, 9.0)]
     found = summary_of(tmp_path / "r", rows, blocks=blocks)
-    assert not any("event loop" in text for text in texts(found))
-    assert_within_the_makespan(found)
+    assert not found.insights
 
 
 def test_a_blocked_scheduler_costs_what_the_path_waited_for(tmp_path: Path) -> None:
@@ -225,29 +233,31 @@ def test_a_blocked_scheduler_costs_what_the_path_waited_for(tmp_path: Path) -> N
     rows = [*compute("a-1", 0, 3, W), *compute("b-1", 5, 8, W)]
     blocks = [(None, 1, 2), (None, 2.5, 4.75)]
     found = summary_of(tmp_path / "r", rows, edges=[("b-1", "a-1")], blocks=blocks)
-    loop = one(found, "The event loop of the scheduler")
-    assert "3.25 s in all and 2.25 s at most" in loop.text
+    loop = next(i for i in found.insights if i.cause == "blocked-loop")
+    assert "the event loop of the scheduler was blocked for 3.25 s" in loop.text
+    assert "the longest 2.25 s" in loop.evidence
     assert loop.seconds == pytest.approx(1.75)
-    assert loop.share_of == OVERLAPPING
     assert found.path_seconds["blocked event loop"] == pytest.approx(1.75)
     assert found.path_seconds["scheduler"] == pytest.approx(0.25)
 
 
-def test_repeated_compute_counts_within_the_makespan(tmp_path: Path) -> None:
-    """A retried attempt costs its compute as a share of all thread-seconds."""
+def test_a_retried_attempt_costs_its_time_on_the_path(tmp_path: Path) -> None:
+    """The run would have been shorter by the failed attempt."""
     rows = task("a-1", 0, 0, 3, W, ("compute", 0, 3), end="retried")
-    found = one(summary_of(tmp_path / "r", rows), "failed and retried")
-    assert found.seconds == pytest.approx(3 / 3)
-    assert found.share_of == THREADS
+    found = summary_of(tmp_path / "r", rows)
+    assert found.insights[0].cause == "retries"
+    assert found.insights[0].seconds == pytest.approx(3)
+    assert "1 attempt failed and was repeated: 1 × E" in found.insights[0].text
 
 
 def test_a_run_without_results_has_only_faults(tmp_path: Path) -> None:
     """Without a critical path there is no makespan, and nothing has a cost."""
     rows = moves("a-1", (1, "released", "waiting"), (1, "waiting", "processing"))
     found = summary_of(tmp_path / "r", rows, blocks=[(None, 2, 9)], removed=[(W, 3)])
-    [text] = texts(found)
-    assert text.startswith("1 worker ended unexpectedly: 1 lost the connection")
-    assert found.insights[0].seconds is None
+    [insight] = found.insights
+    assert insight.text.startswith("1 worker ended unexpectedly: 1 lost the connection")
+    assert insight.grave
+    assert insight.seconds is None
 
 
 def nap(*_: Any) -> tuple[float, float]:
@@ -258,27 +268,23 @@ def nap(*_: Any) -> tuple[float, float]:
 
 
 @pytest.mark.long
-def test_imbalance_of_a_cluster(client: Client, tmp_path: Path) -> None:
-    """Tasks wait behind others on one of two workers; a chain of tasks has nothing that waits."""
+def test_restrictions_of_a_cluster(client: Client, tmp_path: Path) -> None:
+    """Tasks wait for one of two workers; a chain of tasks has nothing that waits."""
     chosen = min(client.nthreads())
     with dask_strata.record(tmp_path / "crowd", client=client) as run:
         tasks = [client.submit(nap, n, pure=False, workers=[chosen]) for n in range(10)]
         times = client.gather(tasks)
     starts = sorted(start for start, _ in times)
-    last = max(stop for _, stop in times)
-    # Both threads of the other worker are idle: they count while as many tasks have not begun.
-    truth = (starts[-2] - starts[1]) * 2 + starts[-1] - starts[-2]
-    name = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.workers[chosen].name)
-    summary = summarize(run)
-    found = one(summary, f"mostly on worker {name}")
-    assert found.seconds == pytest.approx(truth / 4, abs=0.3)
-    assert summary.makespan_seconds > last - starts[0]
+    found = summarize(run).insights
+    assert found[0].cause == "restrictions"
+    # While a task waited, both threads of the other worker were idle: a half of all.
+    assert found[0].seconds == pytest.approx((starts[-1] - starts[0]) / 2, abs=0.4)
     with dask_strata.record(tmp_path / "chain", client=client) as run:
         task = client.submit(nap, pure=False)
-        for _ in range(4):
+        for _ in range(6):
             task = client.submit(nap, task, pure=False)
         task.result()
-    assert not any("busy worker" in text for text in texts(summarize(run)))
+    assert [i.cause for i in summarize(run).insights] == ["serial-chain"]
 
 
 _TIMES = st.integers(0, 9000).map(lambda t: t / 1000)

@@ -18,7 +18,7 @@ import pytest
 
 import dask_strata
 from dask_strata import Run, open_run
-from dask_strata.analysis.insights import Insight
+from dask_strata.analysis.diagnosis import Insight
 from dask_strata.analysis.summary import summarize
 from dask_strata.analysis.words import duration
 from tests.conftest import rows, wait_until
@@ -73,11 +73,7 @@ def kill(client: Client, cluster: LocalCluster, worker: str) -> None:
 
 def repeated(run: Run) -> list[Insight]:
     """Return the insights about tasks that were computed again."""
-    return [
-        insight
-        for insight in summarize(run).insights
-        if "computed again" in insight.text or "lost with " in insight.text
-    ]
+    return [insight for insight in summarize(run).insights if "computed again" in insight.text]
 
 
 def graves(run: Run) -> list[str]:
@@ -112,11 +108,10 @@ def test_only_unexpected_ends_are_faults(
     again = sum(n > 1 for n in began(folder).values())
     assert again
     [insight] = repeated(run)
-    assert insight.text.startswith(f"{again} ")
+    assert f"{again} task{'s' if again > 1 else ''} " in insight.text
     assert insight.grave == (end is kill)
     assert bool(graves(run)) == (end is kill)
-    whose = "its" if again == 1 else "their"
-    assert insight.text.endswith(f"lost with {whose} worker") == (end is kill)
+    assert insight.cause == ("lost-worker" if end is kill else "recomputation")
     assert insight.seconds
     [lost] = rows(
         run, "select count(*) as n, sum(compute_seconds) as s from attempts where outcome = 'lost'"

@@ -17,7 +17,6 @@ import dask_strata
 from dask_strata import Run
 from dask_strata.analysis.breakdown import breakdown
 from dask_strata.report.page.page import make_page
-from dask_strata.report.words import duration
 
 pytestmark = pytest.mark.long
 
@@ -114,10 +113,11 @@ def test_spill_is_the_same_everywhere(spilled: tuple[Run, int]) -> None:
     waited = facts["breakdown"]["seconds"]["spill"]
     assert waited == pytest.approx(row["seconds"], rel=0.3)
     assert waited <= row["seconds"] + 1e-6
-    [insight] = [f for f in facts["findings"] if "spilled to disk" in f["text"]]
-    assert insight["text"].endswith(f"for {duration(row['seconds'])}")
     page = make_page(run)
-    assert insight["text"] in page
+    for insight in facts["insights"]:  # spilling may take too little time for one
+        assert insight["text"] in page
+        if insight["cause"] == "spill":
+            assert insight["seconds"] <= row["seconds"] + 1e-6
     # At least the spill of the last result is on the path.
     assert row["seconds"] * 0.1 <= facts["path_seconds"]["spill"] <= row["seconds"] + 1e-6
     [of_attempts] = run.rows("select sum(disk_seconds) as s from attempts")

@@ -220,7 +220,7 @@ def _of_another_version(run: Path) -> None:
 
 
 def _of_another_format(run: Path) -> None:
-    forged(run, head={"format": 2}, list={"tasks": 9}, summary={"n_tasks": 9})
+    forged(run, head={"format": 99}, list={"tasks": 9}, summary={"n_tasks": 9})
 
 
 def _of_another_run(run: Path) -> None:

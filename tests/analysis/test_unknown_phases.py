@@ -128,19 +128,13 @@ def test_transfers_are_the_phase_that_startstops_would_show(images: Run) -> None
     assert row["n"] == 0
 
 
-def _shown(strata: Any, run: Run) -> dict[str, list[str]]:
-    """Return the words of each line of the first screen, by their first word."""
-    lines = strata("show", run.path, check=True).stdout.splitlines()
-    return {words[0]: words[1:] for line in lines if (words := line.split())}
-
-
 @pytest.mark.long
 def test_every_view_shows_unknown_phases_as_unknown(images: Run, strata) -> None:
     """The first screen, its JSON, tables and the page show what transfers show, and no 0."""
     expected, _ = _fetched(shared_fixture(IMAGES))
-    shown = _shown(strata, images)
-    assert [shown[kind][-1] for kind in ("deserialize", "spill")] == ["–", "–"]
-    assert shown["transfer"][-2:] != ["0", "ms"]
+    shown = " ".join(strata("show", images.path, check=True).stdout.split())
+    assert "not on record: deserialize, spill" in shown
+    assert "spill 0 %" not in shown
     facts = json.loads(strata("show", images.path, "--format", "json", check=True).stdout)
     seconds = facts["breakdown"]["seconds"]
     assert {k for k, s in seconds.items() if s is not None} == {"compute", "transfer", "idle"}

@@ -208,9 +208,8 @@ def test_first_screen_and_page(recorded: Recorded, strata: Strata) -> None:
     page = recorded.run.path.parent / "page.html"
     strata("report", recorded.run.path, "-o", page, check=True)
     html = page.read_text(encoding="utf-8")
-    memory = [line for line in lines if "too much memory" in line and "ended unexpectedly" in line]
-    assert len(memory) == 1
-    assert not [line for line in lines if "killed for using too much memory" in line]
+    words = " ".join(" ".join(lines).split())
+    assert "ended unexpectedly: " in words
     failures = summarize(recorded.run).failures
     assert {failure.prefix for failure in failures} == ENDS.keys()
     for n, failure in enumerate(failures):
@@ -225,9 +224,9 @@ def test_first_screen_and_page(recorded: Recorded, strata: Strata) -> None:
         while_ = "running the task" if ends.ran else "the task was assigned to them"
         assert f" while {while_}: " in ends.sentence
         assert f"{N_DEATHS} workers {ENDS[name][3]}" in html
-        if n < 3:
-            [at] = [i for i, line in enumerate(lines) if line.endswith(f"e.g. {name}-1")]
-            assert lines[at + 1].strip() == ends.sentence
+        if not n:
+            assert f"{name}-1" in words
+            assert ends.sentence in words
 
 
 @every_task

@@ -42,12 +42,14 @@ def call(*arguments: object) -> Result:
 
 
 def test_show_is_one_screen(run: Path) -> None:
-    """The first screen has at most 40 lines and ends with commands to type."""
+    """At most 24 lines of 80 columns, but for paths; commands to type at the end."""
     done = call("show", run)
     assert done.exit_code == 0, done.output
-    assert len(done.stdout.splitlines()) <= 40
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert all(len(line.rstrip()) <= 80 for line in lines if str(run) not in line)
     assert "2 tasks" in done.stdout
-    assert f"dask-strata map {run}" in done.stdout
+    assert f"dask-strata report {run}" in done.stdout
     assert json.loads(call("show", run, "--format", "json").stdout)["n_tasks"] == 2
 
 

@@ -214,7 +214,7 @@ def test_the_exit_status_is_on_record_and_shown(strata: Strata, script: Script, 
     """)
     done = strata("record", "-o", runs, path)
     assert done.returncode == 3
-    assert "script exited with 3" in done.stderr
+    assert "failed (exit 3)" in done.stderr
     run = only_run(runs)
     assert run.script["exit_status"] == "3"
     [noted] = rows(

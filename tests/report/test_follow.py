@@ -59,9 +59,9 @@ def test_a_run_is_followed_to_its_end(runs: Path) -> None:
         rest = process.communicate(timeout=120)[0]
     assert "worker" in first
     assert process.returncode == 0
-    assert "complete" in rest
+    assert "finished" in rest
     assert "9 tasks" in rest
-    assert "next     dask-strata" in rest
+    assert "next       dask-strata" in rest
 
 
 def test_a_run_that_is_complete_is_shown_at_once(

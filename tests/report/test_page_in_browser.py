@@ -146,7 +146,7 @@ def test_everything_is_there_and_nothing_complains(page: Browser) -> None:
     verdict = page.text("#verdict")
     assert "1 task failed." in verdict
     assert "10 s" in verdict
-    assert page.js("return document.querySelectorAll('.insights li').length") == 3
+    assert page.js("return document.querySelectorAll('.insights li').length") == 2
     assert page.js("return document.querySelectorAll('.map .cell').length") == 9
     stories = page.js(
         "return [...document.querySelectorAll('.story h3')].map((h) => h.textContent)"
@@ -520,6 +520,6 @@ def test_the_verdict_has_the_numbers_of_the_command_line(
     folder = small_run(tmp_path / "r")
     shown = strata("show", folder, check=True).stdout
     browser.show(folder)
-    assert "2 tasks · 10 s · 1 worker · 2 threads" in shown
-    assert "2 tasks · 10 s · 1 worker · 2 threads" in browser.text("#verdict")
+    assert "2 tasks  10 s  1 worker × 2 threads" in shown
+    assert "2 tasks 10 s 1 worker × 2 threads" in " ".join(browser.text("#verdict").split())
     assert open_run(folder).check().sentence in browser.text("#verdict")

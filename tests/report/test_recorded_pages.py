@@ -88,6 +88,6 @@ def test_record_with_report_writes_the_page(
     assert done.returncode == 7
     (folder,) = [entry for entry in (tmp_path / "runs").iterdir() if entry.is_dir()]
     page = folder.with_name(f"{folder.name}.html")
-    assert "script exited with 7" in page.read_text(encoding="utf-8")
+    assert "failed (exit 7)" in page.read_text(encoding="utf-8")
     assert f"{folder.name}.html: open it in a browser" in done.stderr
     assert strata("list", "runs", "--format", "json", check=True).stdout.count('"run"') == 1

@@ -138,6 +138,16 @@ def worker_tables(address: str) -> dict[str, Any]:
             cpu_seconds=some(st.sampled_from([0.25, 0.5])),
         ),
         "file_opens": lists(3, **execution, uri=st.just("/f"), mode=st.just("r"), count=numbers),
+        "task_samples": lists(
+            3,
+            **execution,
+            waiting=some(st.sampled_from(["lock", "gil"])),
+            line=some(numbers),
+            n_samples=numbers,
+            seconds=st.just(0.25),
+            first=times,
+            last=times,
+        ),
         "reports": lists(
             3, **execution, name=st.just("n"), kind=st.just("count"), value=st.just(1.0)
         ),

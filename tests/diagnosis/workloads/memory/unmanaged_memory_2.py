@@ -1,0 +1,80 @@
+"""A cache in the blocks' function that grows until both workers are paused.
+
+The script empties it every 2.5 s, as its author knows no better. Mended: blocks are not cached.
+The second sickness: the thresholds are read from a file in reads of 16 bytes.
+"""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+from common import crunch, now, options, ready, report
+from dask.distributed import Client, LocalCluster, wait
+
+RECORDS = 1_250_000
+
+
+@functools.cache
+def window(number):
+    """Return the window of a block: 96 MiB, needed for this block alone."""
+    return np.full(96 << 17, 1.0 / (1 + number))
+
+
+def filtered(block, threshold, *, cached, block_info=None):
+    """Return the sum of a filtered block above a threshold."""
+    number = block_info[0]["chunk-location"][0]
+    weights = window(number) if cached else window.__wrapped__(number)
+    crunch(190)
+    return np.atleast_1d((block * weights[: len(block)]).sum() > threshold)
+
+
+def read_threshold(path, size):
+    """Return the threshold from a file of 16-byte records."""
+    total = 0
+    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
+        while record := file.read(size):
+            total += len(record)
+    return total
+
+
+def main():
+    flags = options()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit="645 MiB", dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        path = Path(folder) / "thresholds.bin"
+        path.write_bytes(bytes(16 * RECORDS))
+        ready(client, "dask.array")
+        start = now()
+        size = 1 << 20 if flags.mended_also else 16
+        threshold = client.submit(read_threshold, str(path), size).result()
+        signal = da.ones((24 << 17,), chunks=(1 << 17,))
+        kept = signal.map_blocks(
+            filtered, threshold, cached=not flags.mended, dtype=bool, chunks=(1,)
+        ).persist()
+        while True:
+            try:
+                wait(kept, timeout=2.5)
+            except TimeoutError:
+                client.run(forget_windows)
+            else:
+                break
+        int(kept.sum().compute())
+        seconds = now() - start
+    also = [] if flags.mended_also else ["small-reads"]
+    report(None if flags.mended else "unmanaged-memory", seconds, also=also)
+
+
+def forget_windows():
+    """Empty the worker's cache."""
+    window.cache_clear()
+
+
+if __name__ == "__main__":
+    main()
