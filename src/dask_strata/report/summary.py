@@ -150,8 +150,12 @@ def _record(s: Summary) -> str:
     return f"{_COMPLETENESS.get(s.check.grade, '')}{s.check.sentence}{overhead}"
 
 
-#: What a record lacks that is not whole.
-_COMPLETENESS = {WHOLE_FOR_TASKS: "every task complete; ", MISSING: "record incomplete; "}
+#: How complete a record is, by its grade.
+_COMPLETENESS = {
+    WHOLE: "nothing missing; ",
+    WHOLE_FOR_TASKS: "every task complete; ",
+    MISSING: "record incomplete; ",
+}
 
 
 def _print_insights(s: Summary, out: Console) -> None:

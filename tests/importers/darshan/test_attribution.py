@@ -112,7 +112,7 @@ def test_files_have_their_repeated_reads(threaded: Run) -> None:
 def test_commands_show_the_logs(threaded: Run, strata: Callable[..., Any]) -> None:
     run = threaded.path
     shown = strata("show", run, check=True).stdout
-    assert "Darshan  tasks read" in shown
+    assert "Darshan    tasks read" in shown
     assert "2 of 6 logs are of processes of the run" in shown
     story = strata("story", run, "read_h5-1", check=True).stdout
     assert "matched by thread" in story

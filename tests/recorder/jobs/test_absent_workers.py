@@ -145,10 +145,10 @@ def test_not_started(cluster, runs, strata):
     assert absent(run) == [("start failed", "b", "RuntimeError: no licence on this host")]
     shown = strata("show", run.path, check=True).stdout
     assert (
-        "absent   1 worker never arrived (b): its nanny could not start it "
+        "absent     1 worker never arrived (b): its nanny could not start it "
         "(RuntimeError: no licence on this host)"
     ) in shown
-    assert "jobs     " not in shown  # no batch job is on record
+    assert "jobs       " not in shown  # no batch job is on record
 
 
 @pytest.mark.long

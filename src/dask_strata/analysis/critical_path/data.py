@@ -411,13 +411,14 @@ class PathData:
         """Return when clients began to send graphs, and when the scheduler had their tasks."""
         received: dict[str, list[int]] = {}
         for row in self._run.rows(
-            "select client, epoch_ns(time) as t from submissions order by time"
+            "select client, epoch_ns(time) as t from submissions where time is not null "
+            "order by time"
         ):
             received.setdefault(row["client"], []).append(row["t"])
         pairs, used = [], dict.fromkeys(received, 0)
         for row in self._run.rows(
             "select client, epoch_ns(began) as began, epoch_ns(time) as sent "
-            "from client_submissions where began is not null order by time"
+            "from client_submissions where began is not null and time is not null order by time"
         ):
             # The scheduler receives the graphs of a client in their order.
             times = received.get(row["client"], [])

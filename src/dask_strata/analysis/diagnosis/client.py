@@ -35,8 +35,8 @@ class ClientFacts:
             "select epoch_ns(c.began) as began, epoch_ns(c.time) as time, c.client, c.file, "
             "c.line, c.function, c.code, c.cell, c.collection, c.n_keys, c.sent_bytes, "
             "c.first_key, g.n_tasks from client_submissions c left join client_graphs g on "
-            "g.client = c.client and g.time = c.time and g.first_key = c.first_key order by "
-            "c.time"
+            "g.client = c.client and g.time = c.time and g.first_key = c.first_key "
+            "where c.time is not null order by c.time"
         )
 
     @cached_property
@@ -47,7 +47,7 @@ class ClientFacts:
     @cached_property
     def n_sent_tasks(self) -> int:
         """Number of tasks that the scheduler received in graphs."""
-        row = self.run.rows("select coalesce(sum(n_tasks), 0)::bigint as n from submissions")[0]
+        row = self.run.rows("select coalesce(sum(n_tasks), 0)::double as n from submissions")[0]
         return int(row["n"])
 
     def calls(self, kind: str) -> list[dict[str, Any]]:
@@ -65,14 +65,14 @@ class ClientFacts:
     def _all_calls(self) -> list[dict[str, Any]]:
         return self.run.rows(
             "select kind, epoch_ns(start) as start, epoch_ns(stop) as stop, n_keys, nbytes, "
-            "file, line, code from client_calls order by start"
+            "file, line, code from client_calls where stop > start order by start"
         )
 
     @cached_property
     def _samples(self) -> list[dict[str, Any]]:
         return self.run.rows(
             "select epoch_ns(start) as start, epoch_ns(stop) as stop, file, line, function, "
-            "calls from client_samples where line is not null order by start"
+            "calls from client_samples where line is not null and stop > start order by start"
         )
 
     def place(self, claims: Iterable[int]) -> dict[str, Any] | None:

@@ -70,10 +70,10 @@ class Samples:
         sums: dict[tuple[Any, ...], list[float]] = {}
         for row in run.rows("""
             select a.attempt, coalesce(a.prefix, '(unknown)') as prefix, s.waiting, s.file, s.line,
-                   s.function, s.calls, sum(s.seconds) as seconds,
+                   s.function, s.calls, coalesce(sum(s.seconds), 0) as seconds,
                    coalesce(sum(s.cpu_seconds), 0) as cpu_seconds,
                    coalesce(sum(s.delay_seconds), 0) as delay_seconds,
-                   sum(s.n_samples)::bigint as n_samples
+                   coalesce(sum(s.n_samples), 0)::double as n_samples
             from task_samples s
             join attempts a on a._key = s._key and a.worker = s.worker and a.run_id = s.run_id
             group by all order by all

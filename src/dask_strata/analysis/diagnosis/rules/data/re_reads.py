@@ -17,7 +17,7 @@ _READERS = """
         from file_opens o where o.mode = 'read' group by o.process, o.execution
     )
     select coalesce(a.prefix, '(unknown)') as prefix, o.uri, count(*) as n,
-           median(e.read_bytes) as nbytes, sum(e.read_bytes)::bigint as total
+           median(e.read_bytes) as nbytes, sum(e.read_bytes)::double as total
     from opened o
     join executions e on e.process = o.process and e.execution = o.execution
     join attempts a on a._key = e._key and a.worker = e.worker and a.run_id = e.run_id

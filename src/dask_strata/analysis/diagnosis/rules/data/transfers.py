@@ -20,10 +20,10 @@ _MOVED = """
                count(distinct destination) as n_destinations
         from transfer_keys join transfers using (transfer) group by _key
     )
-    select coalesce(sum(n), 0) as n, coalesce(sum(nbytes), 0)::bigint as nbytes,
+    select coalesce(sum(n), 0) as n, coalesce(sum(nbytes), 0)::double as nbytes,
            coalesce(sum(n) filter (n >= $1), 0) as n_repeated,
            count(*) filter (n >= $1) as n_keys_repeated,
-           coalesce(sum(nbytes) filter (n >= $1), 0)::bigint as repeated,
+           coalesce(sum(nbytes) filter (n >= $1), 0)::double as repeated,
            arg_max(key, nbytes) filter (n >= $1) as example,
            max(n) filter (n >= $1) as most
     from moved

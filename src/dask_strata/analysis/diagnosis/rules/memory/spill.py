@@ -10,7 +10,7 @@ from dask_strata.analysis.words import count, duration, size
 
 _SPILLS = """
     select count(*) filter (action = 'spill') as n,
-           coalesce(sum(nbytes) filter (action = 'spill'), 0)::bigint as nbytes,
+           coalesce(sum(nbytes) filter (action = 'spill'), 0)::double as nbytes,
            coalesce(sum(seconds) filter (action = 'spill'), 0) as written,
            coalesce(sum(seconds) filter (action <> 'spill'), 0) as read,
            count(distinct worker) as n_workers

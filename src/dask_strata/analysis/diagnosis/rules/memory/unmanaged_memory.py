@@ -22,9 +22,9 @@ _UNMANAGED = """
         select process, any_value(memory_limit_bytes) as memory_limit from processes
         where memory_limit_bytes > 0 group by process
     )
-    select s.worker, s.process, max(s.unmanaged)::bigint as unmanaged,
-           arg_max(s.rss_bytes, s.unmanaged)::bigint as rss,
-           any_value(f.at_first)::bigint as at_first, any_value(l.memory_limit) as memory_limit
+    select s.worker, s.process, max(s.unmanaged)::double as unmanaged,
+           arg_max(s.rss_bytes, s.unmanaged)::double as rss,
+           any_value(f.at_first)::double as at_first, any_value(l.memory_limit) as memory_limit
     from samples s join firsts f using (process) join limits l using (process)
     group by s.worker, s.process order by max(s.unmanaged) / any_value(l.memory_limit) desc
 """

@@ -42,7 +42,7 @@ _INPUTS = """
     with sizes as (
         select _key, max(nbytes) as nbytes from attempts where nbytes is not null group by _key
     )
-    select e._key, sum(s.nbytes)::bigint as input_bytes
+    select e._key, sum(s.nbytes)::double as input_bytes
     from (select distinct _key, _dependency from graph_edges
           where _key in (select unnest($1::bigint[]))) e
     join sizes s on s._key = e._dependency group by e._key

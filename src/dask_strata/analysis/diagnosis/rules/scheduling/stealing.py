@@ -30,7 +30,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if not claims:
         return
     n = evidence.run.rows("select count(*) as n from steals where outcome = 'confirm'")[0]["n"]
-    moved = evidence.run.rows("select coalesce(sum(total_bytes), 0)::bigint as n from transfers")[
+    moved = evidence.run.rows("select coalesce(sum(total_bytes), 0)::double as n from transfers")[
         0
     ]["n"]
     yield Finding(
