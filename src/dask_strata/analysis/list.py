@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COLUMNS = {
     "run": False,
     "name": False,
-    "state": False,
+    "outcome": False,
     "start": False,
     "duration_seconds": True,
     "tasks": True,

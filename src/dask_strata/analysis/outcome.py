@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 OUTCOMES = {
     "finished": "the recording ended, and the script did not fail, if `dask-strata record` ran it",
     "failed": "the script ended with an error",
-    "cancelled": "the user interrupted the script",
+    "cancelled": "Ctrl-C or SIGTERM ended the script",
     "cut off": "the recording was killed",
     "recording": "the recording is running",
     "imported": "made of records of other tools",
 }
 
-#: Statuses of a script that Ctrl-C or SIGTERM ended, as a shell and as Python report them.
-_CANCELLED = frozenset({130, 143, -2, -15})
+#: Statuses of a script that Ctrl-C or SIGTERM ended, as a shell reports them.
+_CANCELLED = frozenset({130, 143})
 
 _OF_STATE = {"complete": "finished", "cut": "cut off"}
 

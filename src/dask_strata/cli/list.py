@@ -24,7 +24,7 @@ _FORMAT = click.Choice([output_format.name for output_format in OF_ROWS])
 @click.option("--format", "form", type=_FORMAT, default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
 def command(runs: str, form: str, output: Path | None) -> None:
-    """List the runs in a folder (by default: runs), with start, duration, tasks, size and state.
+    """List the runs in a folder (by default: runs), with outcome, start, duration, tasks and size.
 
     RUNS can be a URL.
 

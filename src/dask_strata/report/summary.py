@@ -199,8 +199,7 @@ def nothing_stands_out(s: Summary) -> str:
     """
     if not s.breakdown.total_seconds:
         return "Nothing stands out; no execution is on record"
-    share = percent(s.breakdown.share("compute"))
-    return f"Nothing stands out: {share} of thread-seconds were compute"
+    return f"Nothing stands out: {_share(s, 'compute')} of thread-seconds were compute"
 
 
 def _analysed(part: Analysed) -> str:
@@ -293,7 +292,7 @@ def _print_time(s: Summary, out: Console) -> None:
         out.print(Text("time       no execution is on record", style="bold"))
         return
     parts = [
-        f"{kind} {percent(s.breakdown.share(kind))}"
+        f"{kind} {_share(s, kind)}"
         for kind in s.breakdown.shown
         if kind in _ALWAYS or s.breakdown.share(kind) >= _LEAST_SHARE
     ]
@@ -305,6 +304,11 @@ def _print_time(s: Summary, out: Console) -> None:
     if note := unknown_note(s.breakdown):
         grid.add_row("", Text(note, style="dim"))
     out.print(grid, width=_wrapped_width(out))
+
+
+def _share(s: Summary, kind: str) -> str:
+    known = s.breakdown.seconds[kind] is not None
+    return percent(s.breakdown.share(kind)) if known else "–"
 
 
 #: Kinds of thread-seconds that the first screen always shows.

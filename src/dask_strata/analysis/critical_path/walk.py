@@ -1,4 +1,7 @@
-"""The critical path: the cause of each second from the first submission to the last result.
+"""The critical path: the cause of each second from the client's first graph to the last result.
+
+It begins where the client builds the first graph, and ends when the client has fetched the last
+result, if it waited for that.
 
 If tasks are executing at the end of the record, as in a run that is being recorded, the path ends
 with one of them. The walk goes backwards from this end. The predecessor of an attempt is the event

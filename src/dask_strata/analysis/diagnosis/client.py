@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from dask_strata.analysis.critical_path.walk import Segment
     from dask_strata.run import Run
 
-#: Causes in which the cluster waited for the client.
-CLIENT_CAUSES = frozenset({"graph", "scatter", "gather", "client", "nothing submitted"})
-
 
 class ClientFacts:
     """Facts of the clients of a run.

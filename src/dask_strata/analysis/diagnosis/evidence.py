@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_strata.analysis.diagnosis.client import CLIENT_CAUSES, ClientFacts
+from dask_strata.analysis.critical_path.occupants import CLIENT_CAUSES
+from dask_strata.analysis.diagnosis.client import ClientFacts
 from dask_strata.analysis.diagnosis.conditions import Conditions
 from dask_strata.analysis.diagnosis.fates import Fates
 from dask_strata.analysis.diagnosis.machine import MachineFacts

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask_strata.analysis.diagnosis.samples import Waited
 
-#: Longest line of code in a sentence.
-_CODE = 60
-
 
 def line_of(row: Mapping[str, Any]) -> str:
-    """Return where a row's line is, with a comma before it; nothing if that is unknown.
+    """Return where a row's line is, in brackets; nothing if that is unknown.
 
     Parameters
     ----------

@@ -25,9 +25,6 @@ from dask_strata.recorder.upload import folder_of_session
 #: Longest recorded message, in characters.
 _LONGEST = 10_000
 
-#: Most frames of a traceback that are searched.
-_MOST_FRAMES = 1_000
-
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 
@@ -50,7 +47,7 @@ def watch_end(settings: Settings) -> None:
     def excepthook(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        with suppress(Exception):
+        with suppress(Exception):  # the user is to see the script's own error
             _write(note, kind, error, traceback)
         before(kind, error, traceback)
 
@@ -66,9 +63,7 @@ def _write(
         "exception": kind.__name__,
         "exception_message": clip(redact_text(str(error)), _LONGEST),
     }
-    for _ in range(_MOST_FRAMES):
-        if traceback is None:
-            break
+    while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if is_users(file):
             facts["exception_file"] = redact_path(file)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask_strata.recorder.pipeline import foreign_io
+from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.source import Source
+from dask_strata.recorder.pipeline.text import safe_repr
 from dask_strata.recorder.sampling.frames import Place, other_frames, place_of
 from dask_strata.recorder.sampling.places import code_of, place_columns
 from dask_strata.recorder.sampling.sums import Sample, frozen_parts
@@ -26,6 +28,8 @@ _LONGEST_NS = 2_000_000_000
 
 #: Longest wait for the sampling thread at the end, in seconds.
 _JOIN_SECONDS = 1
+
+_MAX_ERRORS = 100
 
 
 @dataclass(slots=True)
@@ -71,6 +75,8 @@ class ClientSampler(Source):
         self._threads = SampledThreads()
         self._open: _Span | None = None
         self._ended: deque[_Span] = deque()
+        #: Texts of errors, which the next `rows` records as losses.
+        self._errors: set[str] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(
@@ -104,7 +110,12 @@ class ClientSampler(Source):
             self._end_span()
 
     def rows(self) -> Iterable[Batch]:
-        """Return the rows that ended since the last call."""
+        """Return the rows that ended since the last call, and losses."""
+        for _ in range(len(self._errors)):
+            reason = redact_text(self._errors.pop())
+            yield Batch.of_rows(
+                "losses", [{"time": time.time_ns(), "what": "client_samples", "reason": reason}]
+            )
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         if ended:
             yield Batch.of_rows("client_samples", [self._row(span) for span in ended])
@@ -129,7 +140,11 @@ class ClientSampler(Source):
             due = looked + _INTERVAL_NS
             stopped = self._stop.wait(max(0, due - time.monotonic_ns()) / 1e9)
             now = time.monotonic_ns()
-            self._look(now, due, looked)
+            try:
+                self._look(now, due, looked)
+            except Exception as error:  # noqa: BLE001  no error of the recorder reaches the user
+                if len(self._errors) < _MAX_ERRORS:
+                    self._errors.add(f"{type(error).__name__}: {safe_repr(error)}")
             looked = now
             self.cpu_seconds = time.thread_time()
         self._threads.close()
