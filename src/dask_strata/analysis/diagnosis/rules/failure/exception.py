@@ -35,9 +35,11 @@ _FILES = """
     group by i.uri order by n desc, i.uri limit 1
 """
 
+#: Tasks that failed because a dependency had failed. The blamed task is unknown if Dask forgot the
+#: task at once; only a failed dependency makes a released task erred.
 _NOT_RUN = """
     select count(distinct _key) as n from scheduler_transitions
-    where finish_state = 'erred' and blame is not null and _blame <> _key
+    where finish_state = 'erred' and (_blame <> _key or blame is null and start_state = 'released')
 """
 
 _TRACEBACK = """
