@@ -13,22 +13,12 @@ import pytest
 
 from dask_strata import open_run
 from dask_strata.analysis.critical_path import critical_path
-from tests.support.planted import HEALTHY, WORKLOADS, cause_of, names, record
+from tests.support.planted import HEALTHY, WORKLOADS, accepted, cause_of, names, record
 
 pytestmark = [pytest.mark.long, pytest.mark.alone]
 
 #: Insights that the first screen shows.
 SHOWN = 3
-
-#: Cause of the insight, where it differs from the name of the script.
-CAUSES = {
-    "dependency-failed": {"exception"},
-    "killed-worker": {"killed-worker", "lost-worker"},
-    "paused": {"paused", "unmanaged-memory"},
-    "recomputation": {"recomputation", "lost-worker"},
-    "repeated-transfers": {"repeated-transfers", "transfers"},
-    "slow-storage": {"slow-storage", "small-writes"},
-}
 
 #: Scripts whose cost depends too much on the machine to be named on any.
 UNSTEADY = ("scheduler/stealing_1",)
@@ -41,7 +31,7 @@ def test_a_planted_cause_is_named(name: str, tmp_path: Path) -> None:
     """It is among the first three insights; costs add up to at most the makespan."""
     run = open_run(record(WORKLOADS / f"{name}.py", tmp_path).path)
     found = run.insights()
-    expected = CAUSES.get(cause_of(name), {cause_of(name)})
+    expected = accepted(cause_of(name))
     assert expected & {insight.cause for insight in found[:SHOWN]}, str(found)
     assert all(insight.text and insight.command for insight in found)
     path = critical_path(run)

@@ -51,6 +51,27 @@ def cause_of(name: str) -> str:
     return name.rpartition("/")[2].rpartition("_")[0].replace("_", "-")
 
 
+def accepted(cause: str) -> set[str]:
+    """Return the causes of insights that name a planted one: some are kinds of each other.
+
+    Parameters
+    ----------
+    cause : str
+        The planted cause.
+    """
+    return _ACCEPTED.get(cause, {cause})
+
+
+_ACCEPTED = {
+    "dependency-failed": {"exception"},
+    "killed-worker": {"killed-worker", "lost-worker"},
+    "paused": {"paused", "unmanaged-memory"},
+    "recomputation": {"recomputation", "lost-worker"},
+    "repeated-transfers": {"repeated-transfers", "transfers"},
+    "slow-storage": {"slow-storage", "small-writes"},
+}
+
+
 def record(script: Path, runs: Path, *flags: str) -> Recorded:
     """Record a workload, and return its run and what it measured itself.
 

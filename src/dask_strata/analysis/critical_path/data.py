@@ -77,11 +77,12 @@ _BUSY = f"""
     where stop > start and {_CAUSE} <> 'transfer'
 """  # noqa: S608  no value of the record
 
-#: Executions on the threads of some workers.
+#: Functions that ran on the threads of some workers. What a task waits for before its function
+#: runs, such as results on disk, is no use of a thread by the task.
 _THREAD_USE = """
     select worker, thread, attempt, epoch_ns(start) as start, epoch_ns(stop) as stop from phases
     where worker in (select unnest($1::varchar[])) and stop > start
-      and (action in ('compute', 'executing') or action like 'disk%')
+      and action in ('compute', 'executing')
     order by start, stop, attempt
 """
 

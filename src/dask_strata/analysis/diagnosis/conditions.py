@@ -15,29 +15,31 @@ class Conditions:
 
     Parameters
     ----------
-    by_worker : dict
-        Starts and stops in ns by the address of the worker.
+    intervals : iterable of (str, int, int)
+        Address of the worker, start and stop in ns; intervals may overlap.
     """
 
-    def __init__(self, by_worker: dict[str, tuple[Ints, Ints]]) -> None:
-        self._by_worker = {worker: merged(*times) for worker, times in by_worker.items()}
-        starts = [np.empty(0, np.int64), *(a for a, _ in self._by_worker.values())]
-        stops = [np.empty(0, np.int64), *(b for _, b in self._by_worker.values())]
-        self._any = merged(np.concatenate(starts), np.concatenate(stops))
+    def __init__(self, intervals: Iterable[tuple[str, int, int]]) -> None:
+        by_worker: dict[str, list[tuple[int, int]]] = {}
+        for worker, start, stop in intervals:
+            if stop > start:
+                by_worker.setdefault(worker, []).append((start, stop))
+        pairs = {worker: np.array(times, np.int64) for worker, times in by_worker.items()}
+        self._by_worker = {w: merged(times[:, 0], times[:, 1]) for w, times in pairs.items()}
 
-    def seconds(self, start: int, stop: int, workers: Iterable[str | None] | None) -> float:
-        """Return how long one of some workers had the condition between two moments.
+    def seconds(self, start: int, stop: int, workers: Iterable[str | None]) -> float:
+        """Return how long one or more of some workers had the condition between two moments.
 
         Parameters
         ----------
         start, stop : int
             The moments, in ns since the epoch.
-        workers : iterable of str, optional
-            Addresses of the workers; all if None.
+        workers : iterable of str
+            Addresses of the workers.
         """
-        found = [self._any]
-        if workers is not None:
-            found = [self._by_worker[w] for w in workers if w in self._by_worker]
+        found = [self._by_worker[w] for w in workers if w is not None and w in self._by_worker]
+        if len(found) > 1:
+            found = [merged(*(np.concatenate(times) for times in zip(*found, strict=True)))]
         return sum(_overlap(start, stop, *times) for times in found) / 1e9
 
 

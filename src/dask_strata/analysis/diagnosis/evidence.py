@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 #: Causes of segments in which a task's function runs on the thread that the run waits for.
 RUNNING = frozenset({"compute", "I/O"})
 
+#: Causes of segments in which a task waits for data of other workers.
+FETCHING = ("transfer", "waiting to fetch")
+
+#: Attempts at barriers of P2P shuffles, and at tasks that depend on one.
+_OF_SHUFFLES = """
+    with chosen as (select unnest($1::bigint[]) as attempt)
+    select attempt from _shuffle_barriers semi join chosen using (attempt)
+    union
+    select a.attempt from attempts a semi join chosen using (attempt)
+    where a._key in (
+        select e._key from graph_edges e join _shuffle_barriers b on b._key = e._dependency)
+"""
+
 
 class Evidence:
     """The evidence of one run.
@@ -242,17 +255,72 @@ class Evidence:
                 sums[occupant.prefix] = sums.get(occupant.prefix, 0.0) + seconds
         return max(sums, key=lambda prefix: sums[prefix]) if sums else None
 
-    def conditions(self, name: str) -> Conditions:
-        """Return the intervals of a condition, see the table ``_worker_conditions``."""
-        by_worker: dict[str, list[tuple[int, int]]] = {}
-        for row in self.run.rows(
-            "select worker, start, stop from _worker_conditions where condition = $1 and stop "
-            "> start",
-            name,
-        ):
-            by_worker.setdefault(row["worker"], []).append((row["start"], row["stop"]))
-        pairs = {w: np.array(times, np.int64) for w, times in by_worker.items()}
-        return Conditions({w: (times[:, 0], times[:, 1]) for w, times in pairs.items()})
+    @cached_property
+    def _sources(self) -> dict[tuple[int | None, str | None], set[str]]:
+        """Addresses of the workers that sent data while an attempt waited for data, by attempt."""
+        spans: dict[tuple[int | None, str | None], tuple[int, int]] = {}
+        for segment in self.segments:
+            if segment.cause in FETCHING:
+                waiter = segment.attempt, segment.worker
+                start, stop = spans.get(waiter, (segment.start, segment.stop))
+                spans[waiter] = min(start, segment.start), max(stop, segment.stop)
+        rows = self.run.rows(
+            """
+            select distinct s.number, t.source
+            from (select unnest(range(len($1))) as number, unnest($1::varchar[]) as worker,
+                         unnest($2::bigint[]) as start, unnest($3::bigint[]) as stop) s
+            join transfers t on t.destination = s.worker and epoch_ns(t.start) < s.stop
+              and coalesce(epoch_ns(t.stop), s.stop) > s.start
+            """,
+            [worker for _, worker in spans],
+            [start for start, _ in spans.values()],
+            [stop for _, stop in spans.values()],
+        )
+        waiters = list(spans)
+        found: dict[tuple[int | None, str | None], set[str]] = {}
+        for row in rows:
+            found.setdefault(waiters[row["number"]], set()).add(row["source"])
+        return found
+
+    def workers_of(self, index: int) -> set[str | None]:
+        """Return the addresses of the workers that a segment waited for.
+
+        These are its own worker, and those that sent it data.
+        """
+        segment = self.segments[index]
+        if segment.cause not in FETCHING:
+            return {segment.worker}
+        return {segment.worker, *self._sources.get((segment.attempt, segment.worker), ())}
+
+    def beside(self, condition: Conditions) -> dict[int, float]:
+        """Return how long a condition of workers held up tasks under another cause, by segment.
+
+        These are fetches, the unpacking of their data, and waits for a thread that ran no task.
+
+        Parameters
+        ----------
+        condition : Conditions
+            When workers had it.
+        """
+        found = {}
+        for index in self.where(*FETCHING, "deserialize", "waiting for a worker"):
+            segment = self.segments[index]
+            if segment.cause == "waiting for a worker" and index in self.runners:
+                continue
+            seconds = condition.seconds(segment.start, segment.stop, self.workers_of(index))
+            if seconds:
+                found[index] = seconds
+        return found
+
+    @cached_property
+    def spilling(self) -> Conditions:
+        """When workers wrote results to disk or read them back."""
+        return Conditions(
+            (row["worker"], row["start"], row["stop"])
+            for row in self.run.rows(
+                "select worker, start, stop from _worker_conditions where condition = 'spill'"
+            )
+        )
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
@@ -261,14 +329,14 @@ class Evidence:
 
     @cached_property
     def shuffle_segments(self) -> frozenset[int]:
-        """Segments of tasks of P2P shuffles, whose purpose is to move data."""
+        """Segments of tasks of P2P shuffles.
+
+        Their purpose is to move data, and each output runs where its shards are.
+        """
         numbers = sorted({s.attempt for s in self.segments if s.attempt is not None})
-        rows = self.run.rows(
-            "select attempt from _shuffle_barriers where attempt in (select unnest($1::bigint[]))",
-            numbers,
-        )
-        barriers = {row["attempt"] for row in rows}
-        return frozenset(i for i, s in enumerate(self.segments) if s.attempt in barriers)
+        rows = self.run.rows(_OF_SHUFFLES, numbers)
+        attempts = {row["attempt"] for row in rows}
+        return frozenset(i for i, s in enumerate(self.segments) if s.attempt in attempts)
 
     def runner_seconds(self) -> Iterator[tuple[int, float, Runner]]:
         """Yield index, seconds and execution of the segments in which a function ran."""

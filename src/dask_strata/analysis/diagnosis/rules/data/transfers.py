@@ -14,18 +14,30 @@ _LEAST = 0.15
 #: Number of times that a result was moved, from which it was moved repeatedly.
 _OFTEN = 3
 
+#: Results that were moved repeatedly: again to a worker that had had them, or, if they are fewer
+#: than the workers, from one to many. In an exchange of all with all, many results move to each.
 _MOVED = """
     with moved as (
         select _key, any_value(key) as key, count(*) as n, sum(nbytes) as nbytes,
                count(distinct destination) as n_destinations
-        from transfer_keys join transfers using (transfer) group by _key
+        from transfer_keys join transfers using (transfer)
+        where destination is not null group by _key
+    ), again as (
+        select * from moved where n >= $1 and n > n_destinations
+    ), many as (
+        select * from moved where n >= $1 and nbytes > (select sum(nbytes) from moved) / 100
+    ), repeated as (
+        from again
+        union
+        from many where (select count(*) from many) < (select max(n_destinations) from moved)
     )
     select coalesce(sum(n), 0) as n, coalesce(sum(nbytes), 0)::double as nbytes,
-           coalesce(sum(n) filter (n >= $1), 0) as n_repeated,
-           count(*) filter (n >= $1) as n_keys_repeated,
-           coalesce(sum(nbytes) filter (n >= $1), 0)::double as repeated,
-           arg_max(key, nbytes) filter (n >= $1) as example,
-           max(n) filter (n >= $1) as most
+           (select coalesce(sum(n), 0) from repeated) as n_repeated,
+           (select count(*) from repeated) as n_keys_repeated,
+           (select coalesce(sum(nbytes), 0)::double from repeated) as repeated,
+           (select arg_max(key, nbytes) from repeated) as example,
+           (select arg_max(n, nbytes) from repeated) as most,
+           (select arg_max(n_destinations, nbytes) from repeated) as n_destinations
     from moved
 """
 
@@ -53,20 +65,22 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if row["repeated"] > row["nbytes"] / 2:
         yield Finding(
             "repeated-transfers",
-            f"the same data moved again and again: {count(row['n_keys_repeated'], 'result')} "
+            "transfers of the same data again and again: "
+            f"{count(row['n_keys_repeated'], 'result')} "
             f"{number(row['n_repeated'] / row['n_keys_repeated'])} times each "
             f"({size(row['repeated'])} in all)",
-            f"for example {row['example']}: {row['most']:,} times",
-            "use it where it is: submit the tasks that need it together, keep its futures, "
-            "make it smaller, or use fewer, larger workers",
+            f"for example {row['example']}: {count(row['most'], 'transfer')} to "
+            f"{count(row['n_destinations'], 'worker')}",
+            "use it where it is: submit the tasks that need it together, keep its futures or "
+            "persist it, make it smaller, or use fewer, larger workers (more threads each)",
             command,
             claims=claims,
         )
     else:
         yield Finding(
             "transfers",
-            f"tasks waited for data of other workers: {size(row['nbytes'])} in "
-            f"{count(row['n'], 'result')} moved",
+            f"transfers: tasks waited for data of other workers, {size(row['nbytes'])} in "
+            f"{count(row['n'], 'transfer')} of results",
             f"the critical path waited {number(sum(claims.values()))} s for them",
             "compute where the data is: fuse steps (map_partitions, map_blocks), rechunk or "
             "shuffle less, reduce before results move, or use fewer, larger workers",

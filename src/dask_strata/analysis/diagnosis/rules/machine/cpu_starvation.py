@@ -44,7 +44,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if not ran or whole < _LEAST_DELAY * ran:
         return
     prefix = max(prefixes, key=lambda name: prefixes[name])
-    text = f"too many threads for the CPUs: `{prefix}` waited for a CPU "
+    text = f"too many threads for the CPUs: `{prefix}` waited for a CPU for "
     f"{percent(whole / ran)} of its time"
     text += (
         ", beside the threads that libraries start in each task"

@@ -17,16 +17,6 @@ _SPILLS = """
     from spills
 """
 
-#: Causes that may be a worker's spilling under another name: it spills in its event loop.
-_BESIDE = (
-    "scheduler",
-    "blocked event loop",
-    "transfer",
-    "waiting to fetch",
-    "deserialize",
-    "silent worker",
-)
-
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding on the time in which the run waited for spilling.
@@ -39,15 +29,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     row = evidence.run.rows(_SPILLS)[0]
     if not row["n"]:
         return
-    claims = evidence.where("spill")
-    spilling = evidence.conditions("spill")
-    for index, segment in enumerate(evidence.segments):
-        if segment.cause in _BESIDE:
-            # A task may wait for data that another worker has on disk.
-            workers = [segment.worker] if segment.cause == "deserialize" else None
-            seconds = spilling.seconds(segment.start, segment.stop, workers)
-            if seconds:
-                claims[index] = seconds
+    # A worker spills in its event loop, so that it neither sends nor receives data meanwhile.
+    claims = evidence.where("spill") | evidence.beside(evidence.spilling)
     yield Finding(
         "spill",
         f"results did not fit into memory: {count(row['n'], 'result')} ({size(row['nbytes'])}) "

@@ -21,7 +21,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     claims = {
         index: seconds * evidence.idle_shares[index]
         for index, seconds in evidence.where("waiting for a worker").items()
-        if evidence.idle_shares[index] >= LEAST_IDLE
+        if evidence.idle_shares[index] >= LEAST_IDLE and index not in evidence.shuffle_segments
     }
     if not claims:
         return

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dask_strata.analysis.diagnosis.claims import Finding
+from dask_strata.analysis.diagnosis.conditions import Conditions
 from dask_strata.analysis.diagnosis.evidence import Evidence
 from dask_strata.analysis.words import count, duration, percent
-
-#: Causes in which a task may wait for a blocked loop of another worker.
-_BESIDE = ("transfer", "waiting to fetch", "scheduler", "deserialize")
 
 #: Least CPU time of a process that was running, as a share of the time in which no thread of it ran
 #: Python. It is small because processes of a busy host take turns.
@@ -46,13 +44,33 @@ _TEXTS = {
     ),
 }
 
+#: Blocks, and the bytes that the worker sent and received meanwhile.
 _BLOCKS = """
-    select process, worker, n.name, greatest(start_ns, $1) as start, least(stop_ns, $2) as stop,
-           (stop_ns - start_ns) / 1e9 as seconds, frozen_seconds, cpu_seconds
-    from _loop_blocks
-    left join (select worker, any_value(name) as name from workers group by worker) n using (worker)
-    where stop_ns > $1 and start_ns < $2 order by start_ns
+    with blocks as (
+        select process, worker, greatest(start_ns, $1) as start, least(stop_ns, $2) as stop,
+               (stop_ns - start_ns) / 1e9 as seconds, frozen_seconds, cpu_seconds
+        from _loop_blocks where stop_ns > $1 and start_ns < $2
+    ), ends as (
+        select source as worker, epoch_ns(start) as a, epoch_ns(stop) as b, total_bytes
+        from transfers
+        union all
+        select destination, epoch_ns(start), epoch_ns(stop), total_bytes from transfers
+        where destination is not null
+    ), moved as (
+        select b.process, b.start, sum(e.total_bytes)::double as moved_bytes
+        from blocks b join ends e on e.worker = b.worker and e.a < b.stop and e.b > b.start
+        group by all
+    )
+    select b.*, n.name, coalesce(m.moved_bytes, 0) as moved_bytes from blocks b
+    left join moved m using (process, start)
+    left join (select worker, any_value(name) as name from workers group by worker) n
+      on n.worker = b.worker
+    order by b.start
 """
+
+#: Bytes a second that an event loop serializes, copies or unpacks at least. A block within a
+#: transfer of as much data is the transfer's.
+_LEAST_BYTES_A_SECOND = 200e6
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -68,20 +86,21 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _long_blocks(evidence: Evidence) -> Iterator[Finding]:
+    found = evidence.run.rows(_BLOCKS, *evidence.window)
     by_loop: dict[str, list[dict[str, Any]]] = {}
-    for block in evidence.run.rows(_BLOCKS, *evidence.window):
+    for block in found:
         by_loop.setdefault(block["process"], []).append(block)
     if not by_loop:
         return
-    claims = evidence.where("blocked event loop")
-    blocked = evidence.conditions("blocked event loop")
-    for index, segment in enumerate(evidence.segments):
-        if segment.cause in _BESIDE:
-            seconds = blocked.seconds(segment.start, segment.stop, None)
-            if seconds:
-                claims[index] = seconds
+    claims = evidence.where("blocked event loop") | evidence.beside(
+        Conditions(
+            (block["worker"], block["start"], block["stop"])
+            for block in found
+            if block["worker"] is not None and not _is_a_transfer(block)
+        )
+    )
     totals = {loop: sum(map(_seconds, blocks)) for loop, blocks in by_loop.items()}
-    longest = max(totals, key=lambda loop: totals[loop])
+    longest = max(totals, key=lambda loop: (_waited_for(evidence, claims, by_loop[loop]), loop))
     blocks = by_loop[longest]
     worker = blocks[0]["worker"]
     whose = f"worker {blocks[0]['name'] or worker}" if worker is not None else "the scheduler"
@@ -149,6 +168,26 @@ def _short_blocks(evidence: Evidence) -> Iterator[Finding]:
         "query RUN 'select time, loop_lag_seconds, cpu_percent from scheduler_samples'",
         claims=claims,
     )
+
+
+def _is_a_transfer(block: dict[str, Any]) -> bool:
+    return reason_of([block]) == "code" and bool(
+        block["moved_bytes"] >= _LEAST_BYTES_A_SECOND * block["seconds"]
+    )
+
+
+def _waited_for(
+    evidence: Evidence, claims: dict[int, float], blocks: list[dict[str, Any]]
+) -> float:
+    """Return for how many seconds the critical path waited for the blocks of one event loop."""
+    worker = blocks[0]["worker"]
+    condition = Conditions((worker or "", block["start"], block["stop"]) for block in blocks)
+    total = 0.0
+    for index in claims:
+        segment = evidence.segments[index]
+        if worker is None or worker in evidence.workers_of(index):
+            total += condition.seconds(segment.start, segment.stop, [worker or ""])
+    return total
 
 
 def _seconds(block: dict[str, Any]) -> float:
