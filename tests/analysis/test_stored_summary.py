@@ -456,11 +456,16 @@ def test_a_comparison_reads_the_summaries(run: Path, small: Path, computed: list
     for each in (run, small):
         summary_path(each).unlink()
     expected = compare_runs(open_run(run), open_run(small))
-    for name in ("tasks", "compute", "settings", "packages"):
+    for name in ("insights", "path", "tasks", "compute", "settings", "packages"):
         pairs = [(pair.name, *pair.values) for pair in getattr(found, name)]
         wanted = [(pair.name, *pair.values) for pair in getattr(expected, name)]
         assert rounded([list(pair) for pair in pairs]) == rounded([list(pair) for pair in wanted])
     assert all(same(*pair) for pair in zip(found.summaries, expected.summaries, strict=True))
+    path = {pair.name: pair.values[0] for pair in found.path if pair.values[0] is not None}
+    assert path == pytest.approx(open_run(run).critical_path().seconds)
+    costs = {pair.name for pair in found.insights if pair.values[0] is not None}
+    assert costs == {insight.cause for insight in open_run(run).insights()}
+    assert "exception" in costs
 
 
 @pytest.fixture

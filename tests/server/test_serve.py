@@ -152,6 +152,9 @@ def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
         assert "unsafe" not in page.headers["Content-Security-Policy"]
     assert "21 tasks" in server.get(paths[0]).text
     assert "ValueError" in server.get(paths[2]).text
+    compared = server.get(paths[4]).text
+    assert "<h2>critical path</h2>" in compared
+    assert "<td>exception</td>" in compared
     state = json.loads(server.get(f"/runs/{first}/state").text)
     assert state["state"] == "complete"
     page = server.get(f"/runs/{first}/page")

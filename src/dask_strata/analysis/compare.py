@@ -32,6 +32,11 @@ class Comparison:
     ----------
     summaries : pair of Summary
         The summary of each run.
+    insights : tuple of Pair
+        Seconds of the makespan that each cause cost, most seconds first. 0 if a run has an insight
+        of the cause without a cost.
+    path : tuple of Pair
+        Seconds of the critical path by cause, likewise.
     tasks, compute : tuple of Pair
         Number of tasks, and seconds in their functions, by prefix, most seconds first.
     settings, packages : tuple of Pair
@@ -39,6 +44,8 @@ class Comparison:
     """
 
     summaries: tuple[Summary, Summary]
+    insights: tuple[Pair, ...]
+    path: tuple[Pair, ...]
     tasks: tuple[Pair, ...]
     compute: tuple[Pair, ...]
     settings: tuple[Pair, ...]
@@ -64,11 +71,25 @@ def compare_runs(first: Run, second: Run) -> Comparison:
 
     return Comparison(
         (summary, other_summary),
+        _costs(_by_cause(summary), _by_cause(other_summary)),
+        _costs(summary.path_seconds, other_summary.path_seconds),
         pairs(one.tasks, other.tasks),
         pairs(one.compute, other.compute),
         _different(one.settings, other.settings),
         _different(one.packages, other.packages),
     )
+
+
+def _by_cause(summary: Summary) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for insight in summary.insights:
+        found[insight.cause] = found.get(insight.cause, 0.0) + (insight.seconds or 0.0)
+    return found
+
+
+def _costs(first: Mapping[str, float], second: Mapping[str, float]) -> tuple[Pair, ...]:
+    names = sorted({*first, *second}, key=lambda n: (-max(first.get(n, 0), second.get(n, 0)), n))
+    return tuple(Pair(name, (first.get(name), second.get(name))) for name in names[:_MOST])
 
 
 def _different(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Pair, ...]:

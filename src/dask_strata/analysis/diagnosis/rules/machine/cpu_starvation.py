@@ -44,12 +44,14 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if not ran or whole < _LEAST_DELAY * ran:
         return
     prefix = max(prefixes, key=lambda name: prefixes[name])
-    text = f"too many threads for the CPUs: `{prefix}` waited for a CPU for "
-    f"{percent(whole / ran)} of its time"
+    text = (
+        f"too many threads for the CPUs: `{prefix}` waited for a CPU for "
+        f"{percent(whole / ran)} of its time, "
+    )
     text += (
-        ", beside the threads that libraries start in each task"
+        "beside the threads that libraries start in each task"
         if libraries
-        else ", while other processes of the host, or a limit of the container, took the CPUs"
+        else "while other processes of the host, or a limit of the container, took the CPUs"
     )
     yield Finding(
         "cpu-starvation",
