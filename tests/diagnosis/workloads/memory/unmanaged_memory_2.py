@@ -4,20 +4,18 @@ The script empties it every 2.5 s, as its author knows no better. Mended: blocks
 The second sickness: the thresholds are read from a file in reads of 16 bytes.
 """
 
-import functools
 import tempfile
 from pathlib import Path
 
 import dask.array as da
 import numpy as np
 from common import crunch, now, options, ready, report
-from dask.distributed import Client, LocalCluster, wait
+from dask.distributed import Client, LocalCluster, get_worker, wait
 
 RECORDS = 1_250_000
 
 
-@functools.cache
-def window(number):
+def make_window(number):
     """Return the window of a block: 96 MiB, needed for this block alone."""
     return np.full(96 << 17, 1.0 / (1 + number))
 
@@ -25,7 +23,10 @@ def window(number):
 def filtered(block, threshold, *, cached, block_info=None):
     """Return the sum of a filtered block above a threshold."""
     number = block_info[0]["chunk-location"][0]
-    weights = window(number) if cached else window.__wrapped__(number)
+    weights = make_window(number)
+    if cached:
+        worker = get_worker()
+        worker.windows = [*getattr(worker, "windows", ()), weights]
     crunch(190)
     return np.atleast_1d((block * weights[: len(block)]).sum() > threshold)
 
@@ -71,9 +72,9 @@ def main():
     report(None if flags.mended else "unmanaged-memory", seconds, also=also)
 
 
-def forget_windows():
+def forget_windows(dask_worker):
     """Empty the worker's cache."""
-    window.cache_clear()
+    dask_worker.windows = []
 
 
 if __name__ == "__main__":
