@@ -77,13 +77,16 @@ _BUSY = f"""
     where stop > start and {_CAUSE} <> 'transfer'
 """  # noqa: S608  no value of the record
 
-#: Functions that ran on the threads of some workers. What a task waits for before its function
-#: runs, such as results on disk, is no use of a thread by the task.
+#: Functions that ran on the threads of some workers, in order of these and of their starts. What a
+#: task waits for before its function runs, such as results on disk, is no use of a thread by it.
 _THREAD_USE = """
-    select worker, thread, attempt, epoch_ns(start) as start, epoch_ns(stop) as stop from phases
-    where worker in (select unnest($1::varchar[])) and stop > start
-      and action in ('compute', 'executing')
-    order by start, stop, attempt
+    select w.number, coalesce(p.thread, -1) as thread, p.attempt,
+           epoch_ns(p.start) as start, epoch_ns(p.stop) as stop
+    from phases p
+    join (select unnest($1::varchar[]) as worker, unnest(range(len($1))) as number) w
+      on w.worker = p.worker
+    where p.stop > p.start and p.action in ('compute', 'executing')
+    order by w.number, start, stop, attempt
 """
 
 #: Intervals in which clients ran code of Dask, by samples every 80 ms, and did not wait.
@@ -303,9 +306,22 @@ class PathData:
         of_attempt = rows.get(attempt, slice(0))
         return list(zip(causes[of_attempt], starts[of_attempt], stops[of_attempt], strict=True))
 
-    def busy_threads(self, workers: list[str]) -> pa.Table:
-        """Return the executions on the threads of some workers, in order of their starts."""
-        return self._run.arrow(_THREAD_USE, workers)
+    def busy_threads(self, workers: list[str]) -> dict[str, dict[str, Array]]:
+        """Return the executions on the threads of some workers, in order of their starts.
+
+        Parameters
+        ----------
+        workers : list of str
+            Addresses of the workers.
+
+        Returns
+        -------
+        dict
+            Columns ``thread`` (-1 if it is unknown), ``attempt``, ``start`` and ``stop`` by worker,
+            without workers that have no execution.
+        """
+        parts = map(arrays, self._run.batches(_THREAD_USE, workers))
+        return {workers[number]: rows for number, rows in groups(parts, "number")}
 
     def names_of(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
         """Return keys, prefixes and workers of any attempts, by their numbers."""
