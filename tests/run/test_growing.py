@@ -11,6 +11,7 @@ import pytest
 
 from dask_strata import Run, open_run
 from dask_strata.run.growing import snapshot
+from dask_strata.store.manifest import SEGMENTS, SUFFIX
 from dask_strata.store.segments import read
 from tests.support.growing import contents, differences
 from tests.support.synthetic import Process, life, new_run
@@ -183,3 +184,18 @@ def test_no_table_is_older_than_a_record_that_was_read_anew(
     run.refresh()
     assert len(run.tasks) == 2
     assert differences(contents(run), contents(open_run(run.path))) == []
+
+
+def test_a_segment_that_was_empty_is_no_loss_once_it_has_rows(tmp_path: Path) -> None:
+    """A process makes the file, and writes to it at its first flush."""
+    run, _ = one_task(tmp_path / "r")
+    name = "worker-1"
+    file = run.path / SEGMENTS / f"{name}{SUFFIX}"
+    file.touch()
+    assert run.refresh()
+    assert [row["reason"] for row in run.losses.to_arrow().to_pylist()] == ["the file is empty"]
+    file.unlink()
+    Process(run.path, name).write("job", [{"name": "a", "value": "1"}])
+    assert run.refresh()
+    assert run.job == {name: {"a": "1"}}
+    assert len(run.losses) == 0
