@@ -16,7 +16,7 @@ import dask_strata
 from dask_strata import Run, open_run
 from dask_strata.analysis.breakdown import breakdown
 from dask_strata.analysis.critical_path import critical_path
-from dask_strata.analysis.idleness import thread_use
+from dask_strata.analysis.diagnosis.evidence import Evidence
 from dask_strata.analysis.summary import summarize
 from dask_strata.analysis.timeline.timeline import PHASES, timeline
 from tests.conftest import rows, wait_until
@@ -190,8 +190,7 @@ def test_samples_of_a_worker_that_was_removed_are_no_pause(tmp_path: Path) -> No
     assert max(row["n_paused"] for row in rows(open_run(run.path), "from cluster_sizes")) == 0
 
 
-@pytest.mark.parametrize("stop", [11, 15, 30])
-def test_waits_for_a_shuffle_count_within_the_moments_asked_for(tmp_path: Path, stop: int) -> None:
+def test_waits_for_a_shuffle_are_transfer_and_neither_compute_nor_idle(tmp_path: Path) -> None:
     """Senders computed from 10 s to 20 s, and waited 8 s of it for their shuffle."""
     folder = new_run(tmp_path / "r")
     scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
@@ -211,7 +210,12 @@ def test_waits_for_a_shuffle_count_within_the_moments_asked_for(tmp_path: Path, 
     shuffle = {"worker": W, "shuffle": "xyz", "run_id": 1, "kind": "DataFrameShuffle"}
     waited = {"start": at(10), "wait_seconds": 8.0, "sent_bytes": 1000, "ended": True}
     worker.write("shuffle_samples", [{"time": at(20), **shuffle, **waited}])
-    spent = thread_use(open_run(folder), at(0), at(stop)).seconds
-    within = min(stop, 20) - 10
-    assert spent["transfer"] == pytest.approx(0.8 * within)
-    assert spent["compute"] == pytest.approx(0.2 * within)
+    run = open_run(folder)
+    spent = breakdown(run).seconds
+    assert spent["transfer"] == pytest.approx(8)
+    assert spent["compute"] == pytest.approx(2)
+    assert spent["idle"] == pytest.approx(30)
+    evidence = Evidence(run, critical_path(run))
+    assert [evidence.idle_share(at(a), at(b)) for a, b in [(0, 11), (10, 20), (15, 30)]] == [
+        pytest.approx(share) for share in (10 / 11, 0, 10 / 15)
+    ]

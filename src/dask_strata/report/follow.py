@@ -11,7 +11,6 @@ from rich.text import Text
 from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.analysis.summary import Summary
 from dask_strata.report.summary import headline, print_summary
-from dask_strata.run import open_run
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -66,5 +65,6 @@ def _next(run: Run) -> Summary:
     summary = summary_of(run)
     if summary.state == "recording":
         return summary
-    # The recording may have ended while this was computed: read all of it.
-    return summary_of(open_run(run.path, align=run.align, client=run.client))
+    # The recording may have ended while this was computed: a part of it may lack the last rows.
+    run.refresh()
+    return summary_of(run)

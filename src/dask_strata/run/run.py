@@ -205,21 +205,25 @@ class Run:
             found = fingerprint(self.path)
             if found == self._fingerprint:
                 return False
-            self._fingerprint = found
+            self._discard_tables()
             # Of a run that grows, only new rows are read.
-            grows = self._record is not None and self.state == "recording"
+            grows = self._record is not None and self._state_as_read() == "recording"
             self._record = read_more(self._record) if self._record and grows else None
             if self._record is not None and self._size() > 2 * self._first_bytes + SMALLEST_BYTES:
                 self._record = None  # a new snapshot has most of it
-            self._own = None
-            self._offsets = None
-            self._ready.clear()
-            self._derived.clear()
             self._close_files(keep_growth=self._record is not None)
             self._improved = False
             if self._record is None:
                 self._in_memory = False
+            self._fingerprint = found  # only now: after Ctrl-C, the next call reads the rest
             return True
+
+    def _discard_tables(self) -> None:
+        """Discard the tables that were computed from the record, before it is read anew."""
+        self._own = None
+        self._offsets = None
+        self._ready.clear()
+        self._derived.clear()
 
     @property
     def _views(self) -> ParquetViews | None:
@@ -554,6 +558,7 @@ class Run:
         self._in_memory = True
         self._close_files()
         self._record = None  # it may read from a snapshot
+        self._discard_tables()
 
     def _close_files(self, *, keep_growth: bool = False) -> None:
         """Close the databases, and the files that they read."""
@@ -684,6 +689,14 @@ class Run:
     @property
     def state(self) -> str:
         """complete, recording, cut or imported: whether the scheduler's segments have an end."""
+        state = self._state_as_read()
+        if state == "cut" and self._mirror is None and self.refresh():
+            # The process had written more rows since the record was read, perhaps its last ones.
+            state = self._state_as_read()
+        return state
+
+    def _state_as_read(self) -> str:
+        """Return the state by the rows that were read, and by the processes that are alive now."""
         if self.manifest.imported_from is not None:
             return "imported"
         states = {segment_state(s) for s in self.segments if s.process.startswith("scheduler")}

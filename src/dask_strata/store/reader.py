@@ -262,6 +262,9 @@ def read_more(record: Record) -> Record | None:
         return None
     if not {s.process for s in record.segments} <= {s.process for s in new}:
         return None  # a segment was removed
+    empty = {s.process for s in record.segments if not s.size}
+    if any(s.process in empty and s.size for s in new):
+        return None  # an empty segment is a loss on record, until its process writes to it
     _add_losses([s for s in new if s.damages or s.lost_rows], rows)
     added = {name: collected.table() for name, collected in rows.items()}
     tables = record.tables.with_more(added)

@@ -7,7 +7,6 @@ the scheduler's clock, -1 if unknown.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,11 +46,11 @@ _ATTEMPTS = """
 """
 
 _LIVES = """
-    select _key::bigint as id, epoch_ns(_since) as submitted, false as renewed
+    select _key::bigint as id, epoch_ns(_since) as submitted, false as renewed, client
     from tasks where _since is not null
     union all
     -- A result that was lost or released, and is needed again: nobody waited for it before.
-    select _key, epoch_ns(time), true from _renewals
+    select _key, epoch_ns(time), true, null from _renewals
 """
 
 _EDGES = "select _key::bigint as task, _dependency::bigint as dependency from graph_edges"
@@ -77,25 +76,17 @@ _BUSY = f"""
     where stop > start and {_CAUSE} <> 'transfer'
 """  # noqa: S608  no value of the record
 
-#: Functions that ran on the threads of some workers. What a task waits for before its function
-#: runs, such as results on disk, is no use of a thread by the task.
+#: Functions that ran on the threads of some workers, in order of these and of their starts. What a
+#: task waits for before its function runs, such as results on disk, is no use of a thread by it.
 _THREAD_USE = """
-    select worker, thread, attempt, epoch_ns(start) as start, epoch_ns(stop) as stop from phases
-    where worker in (select unnest($1::varchar[])) and stop > start
-      and action in ('compute', 'executing')
-    order by start, stop, attempt
+    select w.number, coalesce(p.thread, -1) as thread, p.attempt,
+           epoch_ns(p.start) as start, epoch_ns(p.stop) as stop
+    from phases p
+    join (select unnest($1::varchar[]) as worker, unnest(range(len($1))) as number) w
+      on w.worker = p.worker
+    where p.stop > p.start and p.action in ('compute', 'executing')
+    order by w.number, start, stop, attempt
 """
-
-#: Intervals in which clients ran code of Dask, by samples every 80 ms, and did not wait.
-_BUILDING = """
-    select epoch_ns(start) as start, epoch_ns(stop) as stop from client_samples
-    where (calls like 'dask/%' or calls like 'distributed/%')
-      and coalesce(waiting, 'gil') in ('gil', 'memory', 'files') and stop > start
-    order by start
-"""
-
-#: Longest pause between two such intervals of the same graph.
-_PAUSE_NS = 200_000_000
 
 #: Intervals in which a task was in the scheduler's states queued or no-worker.
 _QUEUED = """
@@ -185,7 +176,7 @@ class PathData:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        workers = Names()
+        workers, self._clients = Names(), Names()
         found = columns(run, _ATTEMPTS, names={"worker": workers})
         numbers = found.pop("attempt")
         if (np.diff(numbers) <= 0).any():
@@ -207,7 +198,7 @@ class PathData:
         ids = found.pop("id")
         #: When the task was submitted, or needed again after its result was lost or released; -1 if
         #: that is unknown.
-        self.submitted, self.renewed = self._lives(ids, found.pop("assigned"))
+        self.submitted, self.renewed, self._client = self._lives(ids, found.pop("assigned"))
         self._ids, task = np.unique(ids, return_inverse=True)
         del ids
         self.task = task.astype(np.int32)
@@ -220,9 +211,12 @@ class PathData:
     def __len__(self) -> int:
         return len(self.start)
 
-    def _lives(self, ids: Ints, assigned: Ints) -> tuple[Ints, Array]:
-        """Return the last submission of each attempt's task before it was assigned to a worker."""
-        found = columns(self._run, _LIVES)
+    def _lives(self, ids: Ints, assigned: Ints) -> tuple[Ints, Array, Ints]:
+        """Return the last submission of each attempt's task before it was assigned to a worker.
+
+        Its time, whether the task was needed again, and the number of the client that submitted it.
+        """
+        found = columns(self._run, _LIVES, names={"client": self._clients})
         order = np.lexsort((found["submitted"], found["id"]))
         of, submitted, renewed = (found[name][order] for name in ("id", "submitted", "renewed"))
         first = np.searchsorted(of, ids, side="left")
@@ -236,7 +230,14 @@ class PathData:
         times[known] = submitted[last[known]]
         again = np.zeros(len(ids), np.bool_)
         again[known] = renewed[last[known]]
-        return times, again
+        clients = np.full(len(ids), -1, np.int32)
+        clients[known] = found["client"][order][last[known]]
+        return times, again, clients
+
+    def client(self, attempt: int) -> str | None:
+        """Return the client that submitted the task of an attempt; None if it is unknown."""
+        number = int(self._client[attempt])
+        return None if number < 0 else self._clients.names[number]
 
     def worker(self, attempt: int) -> str | None:
         """Return the worker of an attempt."""
@@ -303,9 +304,22 @@ class PathData:
         of_attempt = rows.get(attempt, slice(0))
         return list(zip(causes[of_attempt], starts[of_attempt], stops[of_attempt], strict=True))
 
-    def busy_threads(self, workers: list[str]) -> pa.Table:
-        """Return the executions on the threads of some workers, in order of their starts."""
-        return self._run.arrow(_THREAD_USE, workers)
+    def busy_threads(self, workers: list[str]) -> dict[str, dict[str, Array]]:
+        """Return the executions on the threads of some workers, in order of their starts.
+
+        Parameters
+        ----------
+        workers : list of str
+            Addresses of the workers.
+
+        Returns
+        -------
+        dict
+            Columns ``thread`` (-1 if it is unknown), ``attempt``, ``start`` and ``stop`` by worker,
+            without workers that have no execution.
+        """
+        parts = map(arrays, self._run.batches(_THREAD_USE, workers))
+        return {workers[number]: rows for number, rows in groups(parts, "number")}
 
     def names_of(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
         """Return keys, prefixes and workers of any attempts, by their numbers."""
@@ -385,73 +399,6 @@ class PathData:
             joined = merged(*_joined([(start[-1:], stop[-1:]), (part["start"], part["stop"])]))
             start, stop = _joined([(start[:-1], stop[:-1]), joined])
         return start, stop
-
-    @cached_property
-    def sent(self) -> Ints:
-        """Times at which clients sent graphs, in order."""
-        found = self._run.arrow("select epoch_ns(time) as t from client_submissions order by 1")
-        return _ints(found, "t")
-
-    @cached_property
-    def packing(self) -> tuple[Ints, Ints]:
-        """Disjoint intervals in which clients built and sent graphs, in order.
-
-        A client that ran code of Dask until it sent a graph built the graph. The interval ends when
-        the scheduler has its tasks.
-        """
-        start, stop = self._sent_graphs()
-        found = self._run.arrow(_BUILDING)
-        first, last = merged(_ints(found, "start"), _ints(found, "stop") + _PAUSE_NS)
-        if len(first):
-            index = np.searchsorted(first, start, side="right") - 1
-            built = (index >= 0) & (last[index] >= start)
-            start[built] = first[index[built]]
-        return merged(start, stop)
-
-    def _sent_graphs(self) -> tuple[Ints, Ints]:
-        """Return when clients began to send graphs, and when the scheduler had their tasks."""
-        received: dict[str, list[int]] = {}
-        for row in self._run.rows(
-            "select client, epoch_ns(time) as t from submissions where time is not null "
-            "order by time"
-        ):
-            received.setdefault(row["client"], []).append(row["t"])
-        pairs, used = [], dict.fromkeys(received, 0)
-        for row in self._run.rows(
-            "select client, epoch_ns(began) as began, epoch_ns(time) as sent "
-            "from client_submissions where began is not null and time is not null order by time"
-        ):
-            # The scheduler receives the graphs of a client in their order.
-            times = received.get(row["client"], [])
-            index = bisect_left(times, row["began"], lo=used.get(row["client"], 0))
-            if index < len(times):
-                used[row["client"]] = index + 1
-                pairs.append((row["began"], max(times[index], row["sent"])))
-            else:
-                pairs.append((row["began"], row["sent"]))
-        found = np.array(pairs, np.int64).reshape(-1, 2)
-        return found[:, 0].copy(), found[:, 1]
-
-    @cached_property
-    def _client_calls(self) -> dict[str, tuple[Ints, Ints]]:
-        found: dict[str, list[tuple[int, int]]] = {}
-        for row in self._run.rows(
-            "select kind, epoch_ns(start) as start, epoch_ns(stop) as stop from client_calls "
-            "where stop > start"
-        ):
-            found.setdefault(row["kind"], []).append((row["start"], row["stop"]))
-        times = {kind: np.array(pairs, np.int64) for kind, pairs in found.items()}
-        return {kind: merged(pairs[:, 0], pairs[:, 1]) for kind, pairs in times.items()}
-
-    def client_calls(self, kind: str) -> tuple[Ints, Ints]:
-        """Disjoint intervals in which clients gathered or scattered data, in order."""
-        return self._client_calls.get(kind, NONE)
-
-    def gathered_after(self, last: int) -> int:
-        """Return when the client had the last results; `last` if it did not fetch them at once."""
-        starts, stops = self.client_calls("gather")
-        at_once = (starts <= last + _AT_ONCE_NS) & (stops > last)
-        return int(stops[at_once][-1]) if at_once.any() else last
 
     @cached_property
     def full(self) -> dict[str, tuple[Ints, Ints]]:
@@ -540,9 +487,6 @@ class PathData:
         )
         return crowded(*_joined(self._connected.values()), *_joined(while_connected))
 
-
-#: Longest time from the last result until the client fetches it, if it waited for it.
-_AT_ONCE_NS = 250_000_000
 
 #: No intervals.
 NONE: tuple[Ints, Ints] = (np.empty(0, np.int64), np.empty(0, np.int64))

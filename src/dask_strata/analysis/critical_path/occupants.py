@@ -7,15 +7,17 @@ the occupant is the task that ran longest on the worker meanwhile.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from dask_strata.analysis.critical_path.data import PathData
     from dask_strata.analysis.critical_path.walk import Segment
+    from dask_strata.analysis.series.columns import Array, Ints
 
 #: Causes in which the rest of the run waited for the client.
 CLIENT_CAUSES = frozenset({"graph", "scatter", "gather", "client", "nothing submitted"})
@@ -25,6 +27,10 @@ THREAD_CAUSES = frozenset({"waiting for a worker"})
 
 #: Causes in which the task itself runs.
 _OWN = frozenset({"compute", "I/O"})
+
+
+_NO_TIMES = np.empty(0, np.int64)
+_NOTHING: tuple[Ints, Ints, Ints] = (_NO_TIMES, _NO_TIMES, _NO_TIMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +59,35 @@ class Occupant:
     thread: int | None = None
 
 
-class _Execution(NamedTuple):
-    start: int
-    stop: int
-    attempt: int
+@dataclass(frozen=True, slots=True)
+class _Executions:
+    """Executions on a thread or a worker in order of their starts; none of them is empty.
+
+    `reach` is the latest stop so far: executions of several threads overlap.
+    """
+
+    start: Ints
+    stop: Ints
+    attempt: Ints
+    reach: Ints
+
+    @classmethod
+    def of(cls, rows: dict[str, Array]) -> _Executions:
+        """Make them of columns in order of the starts."""
+        start, stop, attempt = (rows[name] for name in ("start", "stop", "attempt"))
+        return cls(start, stop, attempt, np.maximum.accumulate(stop))
+
+    def during(self, a: int, b: int) -> tuple[Ints, Ints, Ints]:
+        """Return starts, stops and attempts of the executions within an interval, clipped to it."""
+        first = int(np.searchsorted(self.reach, a, side="right"))
+        last = int(np.searchsorted(self.start, b, side="left"))
+        start, stop, attempt = (each[first:last] for each in (self.start, self.stop, self.attempt))
+        within = stop > a
+        return (
+            np.maximum(start[within], a),
+            np.minimum(stop[within], b),
+            attempt[within],
+        )
 
 
 class Occupants:
@@ -71,6 +102,8 @@ class Occupants:
     def __init__(self, data: PathData) -> None:
         self._data = data
         self._workers: list[str] = []
+        #: Executions by worker and thread, and by worker alone, where a segment waited for them.
+        self._executions: dict[tuple[str, int | None], _Executions] = {}
 
     def of(self, segments: Iterable[Segment]) -> list[Segment]:
         """Return the segments with occupants; waits for a thread are divided by its executions.
@@ -106,49 +139,39 @@ class Occupants:
 
     def _by_thread(self, segment: Segment) -> Iterator[tuple[Segment, Occupant | None]]:
         at = segment.start
-        for start, stop, attempt in self._during(segment, segment.thread):
-            a, b = max(start, at), min(stop, segment.stop)
-            if b <= a:
+        columns = self._during(segment, segment.thread)
+        for start, stop, attempt in zip(*(each.tolist() for each in columns), strict=True):
+            a = max(start, at)
+            if stop <= a:
                 continue
             if a > at:
                 yield replace(segment, start=at, stop=a), None
-            yield replace(segment, start=a, stop=b), Occupant("task", None, attempt)
-            at = b
+            yield replace(segment, start=a, stop=stop), Occupant("task", None, attempt)
+            at = stop
         if at < segment.stop:
             yield replace(segment, start=at), None
 
     def _longest(self, segment: Segment) -> Occupant | None:
-        best, longest = None, 0
-        for start, stop, attempt in self._during(segment, None):
-            held = min(stop, segment.stop) - max(start, segment.start)
-            if held > longest:
-                best, longest = attempt, held
-        return None if best is None else Occupant("task", None, best)
+        start, stop, attempt = self._during(segment, None)
+        if not len(attempt):
+            return None
+        return Occupant("task", None, int(attempt[np.argmax(stop - start)]))
 
-    def _during(self, segment: Segment, thread: int | None) -> list[_Execution]:
-        executions, longest = self._executions.get((segment.worker, thread), ([], 0))
-        first = bisect_right(executions, segment.start - longest, key=lambda e: e.start)
-        last = bisect_right(executions, segment.stop, key=lambda e: e.start)
-        return [e for e in executions[max(first - 1, 0) : last] if e.stop > segment.start]
+    def _during(self, segment: Segment, thread: int | None) -> tuple[Ints, Ints, Ints]:
+        worker = segment.worker
+        if worker is None or worker not in self._by_worker:
+            return _NOTHING
+        if (worker, thread) not in self._executions:
+            rows = self._by_worker[worker]
+            if thread is not None:
+                on_thread = rows["thread"] == thread
+                rows = {name: column[on_thread] for name, column in rows.items()}
+            self._executions[worker, thread] = _Executions.of(rows)
+        return self._executions[worker, thread].during(segment.start, segment.stop)
 
     @cached_property
-    def _executions(self) -> dict[tuple[str | None, int | None], tuple[list[_Execution], int]]:
-        """Executions by worker and thread, and by worker alone, and the longest of each."""
-        found: dict[tuple[str | None, int | None], list[_Execution]] = {}
-        if self._workers:
-            table = self._data.busy_threads(self._workers)
-            columns: list[list[Any]] = [
-                table[name].to_pylist() for name in ("worker", "thread", "start", "stop", "attempt")
-            ]
-            for worker, thread, start, stop, attempt in zip(*columns, strict=True):
-                execution = _Execution(start, stop, attempt)
-                found.setdefault((worker, None), []).append(execution)
-                if thread is not None:
-                    found.setdefault((worker, thread), []).append(execution)
-        return {
-            place: (executions, max(e.stop - e.start for e in executions))
-            for place, executions in found.items()
-        }
+    def _by_worker(self) -> dict[str, dict[str, Array]]:
+        return self._data.busy_threads(self._workers) if self._workers else {}
 
 
 def _named(occupant: Occupant | None, names: dict[int, dict[str, Any]]) -> Occupant | None:

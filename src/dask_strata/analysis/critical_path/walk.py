@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dask_strata.analysis.critical_path.client_times import ClientTimes
 from dask_strata.analysis.critical_path.data import NONE, PathData
 from dask_strata.analysis.critical_path.occupants import Occupant, Occupants
 from dask_strata.analysis.series.columns import Ints
@@ -147,7 +148,7 @@ def critical_path(run: Run) -> CriticalPath:
         Without segments if no task has a result or is executing.
     """
     data = PathData(run)
-    pieces = list(_Walk(data).backwards())[::-1] if data.done.any() else []
+    pieces = list(_Walk(data, ClientTimes(run)).backwards())[::-1] if data.done.any() else []
     segments = tuple(Occupants(data).of(_segments(data, pieces)))
     seconds = dict.fromkeys(CAUSES, 0.0)
     for segment in segments:
@@ -184,11 +185,11 @@ class _Walk:
     afterwards, so that phases and waits are read for the attempts on the path alone.
     """
 
-    def __init__(self, data: PathData) -> None:
-        self._data = data
+    def __init__(self, data: PathData, clients: ClientTimes) -> None:
+        self._data, self._clients = data, clients
         first = int(min([*data.under_way[0][:1].tolist(), data.start.min()]))
-        # The makespan begins with the client's call that submitted the first graph.
-        self._first = int(min([first, *data.packing[0][:1].tolist()]))
+        # The makespan begins with the call that submitted the first graph, of any client.
+        self._first = int(min([first, *clients.of(None).graph[0][:1].tolist()]))
         self._by_stop = np.argsort(data.stop, kind="stable").astype(np.int32)
         # The walk goes backwards: attempts behind this index were visited or ended too late.
         self._last = len(self._by_stop) - 1
@@ -200,7 +201,8 @@ class _Walk:
         """Yield the pieces in reverse order; they tile the makespan."""
         steps = list(self._steps())
         last = steps[0].stop
-        if (gathered := self._data.gathered_after(last)) > last:
+        client = self._clients.of(self._data.client(steps[0].attempt))
+        if (gathered := client.gathered_after(last)) > last:
             yield last, gathered, "gather", -1
         self._data.read(sorted({step.attempt for step in steps if step.stop > self._since(step)}))
         for step in steps:
@@ -385,12 +387,16 @@ class _Walk:
                 at=attempt,
             )
             return
-        sent = self._data.sent
-        index = bisect_left(sent, b) - 1
-        left = int(sent[index]) if index >= 0 and sent[index] > a else b
-        packing = ("graph", *self._data.packing)
-        calls = [(kind, *self._data.client_calls(kind)) for kind in ("scatter", "gather")]
-        for piece in _by_cause(a, left, -1, [packing, *calls], rest=""):
+        # Of the client whose task it is: others may share the scheduler.
+        client = self._clients.of(self._data.client(attempt))
+        index = bisect_left(client.sent, b) - 1
+        left = int(client.sent[index]) if index >= 0 and client.sent[index] > a else b
+        causes = [
+            ("graph", *client.graph),
+            ("scatter", *client.scatter),
+            ("gather", *client.gather),
+        ]
+        for piece in _by_cause(a, left, -1, causes, rest=""):
             if piece[2]:
                 yield piece
                 continue
@@ -399,7 +405,7 @@ class _Walk:
                 *piece[:2], starts, stops, inside="client", outside="nothing submitted", at=-1
             )
         # Without the time of the call, it is not known what of this is the graph's.
-        rest = "graph" if len(self._data.packing[0]) else "client"
+        rest = "graph" if len(client.graph[0]) else "client"
         yield from _by_cause(left, b, -1, [] if rest == "graph" else [self._stalled], rest=rest)
 
 

@@ -32,12 +32,13 @@ class Names:
     def codes(self, column: pa.Array) -> npt.NDArray[np.int32]:
         """Return the number of each text, in order of their first occurrence; -1 for null."""
         found = pc.dictionary_encode(column)
-        numbers = [self._number(text) for text in found.dictionary.to_pylist()]
+        numbers = [self.number(text) for text in found.dictionary.to_pylist()]
         indices = found.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
         codes: npt.NDArray[np.int32] = np.array([*numbers, -1], np.int32)[indices]
         return codes
 
-    def _number(self, text: str) -> int:
+    def number(self, text: str) -> int:
+        """Return the number of one text."""
         number = self._known.setdefault(text, len(self.names))
         if number == len(self.names):
             self.names.append(text)

@@ -6,7 +6,7 @@ workers. See `breakdown` for the meaning of the states.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,17 +110,14 @@ _SPANS = f"""
 class WorkerStates:
     """Threads of a worker by state: one number for each step, and a time more than steps.
 
-    `threads` is their number, `computing` of those that run a task's function and `fetching` of
-    those that wait for a transfer; `idle` are free and wait for nothing on the worker. `full` is
-    whether tasks run on all threads.
+    `threads` is their number, `computing` of those that run a task's function; `idle` are free and
+    wait for nothing on the worker.
     """
 
     worker: str
     times: Ints
     threads: int
-    full: Array
     computing: Array
-    fetching: Array
     idle: Array
 
 
@@ -190,30 +187,6 @@ def thread_states(run: Run) -> ThreadStates:
         if kind in _AMOUNTS and prefix >= 0
     }
     return ThreadStates(tuple(workers), total, kinds, prefixes)
-
-
-def between(states: WorkerStates, first: int, last: int) -> WorkerStates | None:
-    """Return the states between two moments; None if the worker was not connected then.
-
-    Parameters
-    ----------
-    states : WorkerStates
-        The states of a worker.
-    first, last : int
-        The moments, in ns since the epoch.
-    """
-    start, stop = np.maximum(states.times[:-1], first), np.minimum(states.times[1:], last)
-    kept = stop > start
-    if not kept.any():
-        return None
-    return replace(
-        states,
-        times=np.append(start[kept], stop[kept][-1]),
-        full=states.full[kept],
-        computing=states.computing[kept],
-        fetching=states.fetching[kept],
-        idle=states.idle[kept],
-    )
 
 
 @dataclass(frozen=True)
@@ -309,9 +282,7 @@ class _Steps:
             "fetched": fetching / np.maximum(x, 1),
             "turned": turning / np.maximum(f, 1),
             "constrained": constrained / np.maximum(r, 1),
-            "full": busy >= threads,
             "computing": c * running,
-            "fetching": fetching,
             "idle": rest - silent,
             "paused worker": paused,
             "blocked event loop": stalled,
@@ -335,19 +306,17 @@ class _Steps:
 
     def of_worker(self, worker: str) -> WorkerStates:
         """Return the states that other answers need, with equal neighbours joined."""
-        names = ("full", "computing", "fetching", "idle")
+        names = ("computing", "idle")
         kept = np.zeros(len(self.dt), np.bool_)
         kept[:1] = True
         for name in names:
             kept[1:] |= np.diff(self.states[name]) != 0
-        full, computing, fetching, idle = (self.states[name][kept] for name in names)
+        computing, idle = (self.states[name][kept] for name in names)
         whole = computing.astype(np.int32)
         return WorkerStates(
             worker,
             self.times[np.append(kept, True)],
             self.threads,
-            full,
             whole if (whole == computing).all() else computing,
-            fetching.astype(np.int32),
             idle.astype(np.int32),
         )
