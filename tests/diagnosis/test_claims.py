@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,16 +74,14 @@ def test_costs_add_up_to_at_most_the_makespan(found: list[dict[int, float]]) -> 
 
 
 def test_conditions_of_workers_are_counted_once() -> None:
-    """Intervals that overlap count once, on one worker and on any."""
-    times = {
-        "a": (np.array([0, 5]) * SECOND, np.array([10, 12]) * SECOND),
-        "b": (np.array([11]) * SECOND, np.array([20]) * SECOND),
-    }
-    found = Conditions(times)
-    assert found.seconds(0, 30 * SECOND, None) == 20
-    assert found.seconds(0, 30 * SECOND, ["a"]) == 12
+    """Intervals that overlap count once, on one worker and on several."""
+    times = [("a", 0, 10), ("a", 5, 12), ("b", 11, 20), ("c", 3, 3)]
+    found = Conditions((worker, a * SECOND, b * SECOND) for worker, a, b in times)
+    assert found.seconds(0, 30 * SECOND, ["a", "b"]) == 20
+    assert found.seconds(0, 30 * SECOND, ["a", "c"]) == 12
     assert found.seconds(8 * SECOND, 11 * SECOND, ["a", None]) == 3
-    assert Conditions({}).seconds(0, SECOND, None) == 0
+    assert found.seconds(0, 30 * SECOND, []) == 0
+    assert Conditions(()).seconds(0, SECOND, ["a"]) == 0
 
 
 SCRIPT = {

@@ -66,6 +66,7 @@ def main():
                 client.run(forget_windows)
             else:
                 break
+        client.run(forget_windows)
         int(kept.sum().compute())
         seconds = now() - start
     also = [] if flags.mended_also else ["small-reads"]
