@@ -92,6 +92,12 @@ EXECUTIONS = (
             col("uri", "text", "path of the file", sensitivity="path"),
             col("mode", "text", "read, write or update"),
             col("count", "int", "times it was opened"),
+            col(
+                "file_bytes",
+                "bytes",
+                "size of the file when the worker first recorded that it was opened to read; of "
+                "the first 1,000 files of a worker",
+            ),
         ),
         prov="entity",
     ),

@@ -109,7 +109,33 @@ def test_a_relative_path_is_relative_to_the_folder_of_its_opening(
     (tmp_path / "data").write_text("hello")
     with dask_strata.record(runs, client=client) as run:
         assert client.submit(read_relative, str(tmp_path), "data").result() == "hello"
-    assert rows(run, "select uri from file_opens") == [{"uri": str(tmp_path / "data")}]
+    [found] = rows(run, "select uri, file_bytes from file_opens")
+    assert found == {"uri": str(tmp_path / "data"), "file_bytes": 5}
+
+
+def read_and_write(folder: str) -> None:
+    """Read a file, one that is a pipe, and one that is deleted at once; write another one."""
+    os.mkfifo(f"{folder}/pipe")
+    os.close(os.open(f"{folder}/pipe", os.O_RDONLY | os.O_NONBLOCK))
+    Path(folder, "gone").write_bytes(b"some")
+    Path(folder, "gone").read_bytes()
+    Path(folder, "gone").unlink()
+    Path(folder, "data").read_bytes()
+
+
+def test_the_size_of_a_file_that_was_read(client: Client, runs: Path, tmp_path: Path) -> None:
+    """It is that of a regular file that is still there; others have none, and cost nothing."""
+    (tmp_path / "data").write_bytes(bytes(12_345))
+    with dask_strata.record(runs, client=client) as run:
+        client.submit(read_and_write, str(tmp_path)).result()
+    found = rows(run, "select uri, mode, file_bytes from file_opens order by uri, mode")
+    sizes = {(Path(r["uri"]).name, r["mode"]): r["file_bytes"] for r in found}
+    assert sizes == {
+        ("data", "read"): 12_345,
+        ("gone", "read"): None,
+        ("gone", "write"): None,
+        ("pipe", "read"): None,
+    }
 
 
 def test_inputs_can_be_switched_off(client: Client, runs: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ executions the hook returns after one look at a context variable.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,6 +18,12 @@ from dask_strata.recorder.pipeline.redact import redact_path
 
 #: Bound on the distinct files of an execution; further opens only count in ``n_opened``.
 MAX_OPENED = 1000
+
+#: Bound on the files of a process whose size is looked up.
+MAX_SIZES = 1000
+
+#: Sizes of files in bytes by path; None of what has no size.
+_sizes: dict[str | bytes, int | None] = {}
 
 _installed = False
 
@@ -102,7 +109,7 @@ def _folder_of(path: str | bytes) -> str | None:
 
 
 def opened_files(opened: dict[tuple[Any, Any, Any, Any], int]) -> Iterator[dict[str, Any]]:
-    """Yield uri, mode and count of each opened file, without those of Python and the system.
+    """Yield uri, mode, count and size of each opened file, but not of Python's and the system's.
 
     Parameters
     ----------
@@ -110,6 +117,7 @@ def opened_files(opened: dict[tuple[Any, Any, Any, Any], int]) -> Iterator[dict[
         How often each (path, mode, flags, working folder) was opened.
     """
     files: dict[tuple[str, str], int] = {}
+    sizes: dict[str, int | None] = {}
     # Iterate over a copy: a thread with the execution's context may still open files.
     for (path, mode, flags, folder), count in list(opened.items()):
         # Redact first: a normalised path has no `://`.
@@ -118,8 +126,24 @@ def opened_files(opened: dict[tuple[Any, Any, Any, Any], int]) -> Iterator[dict[
         if not _is_code_or_system(uri):
             file = uri, _mode(mode, flags)
             files[file] = files.get(file, 0) + count
+            if file[1] == "read":
+                sizes[uri] = _size_of(path, folder)
     for (uri, mode), count in files.items():
-        yield {"uri": uri, "mode": mode, "count": count}
+        size = sizes.get(uri) if mode == "read" else None
+        yield {"uri": uri, "mode": mode, "count": count, "file_bytes": size}
+
+
+def _size_of(path: str | bytes, folder: str | None) -> int | None:
+    """Return the size of a regular file at the first look at it; None beyond `MAX_SIZES` files."""
+    whole = path if folder is None else os.path.join(folder, os.fsdecode(path))  # noqa: PTH118
+    if whole not in _sizes:
+        if len(_sizes) >= MAX_SIZES:
+            return None
+        _sizes[whole] = None
+        with suppress(OSError, ValueError):  # it was deleted meanwhile, or is no path
+            found = os.stat(whole)  # noqa: PTH116  paths may be bytes
+            _sizes[whole] = found.st_size if stat.S_ISREG(found.st_mode) else None
+    return _sizes[whole]
 
 
 def _is_code_or_system(path: str) -> bool:

@@ -1,7 +1,7 @@
 """Weights that each step computes anew on one worker, and that all others fetch.
 
-Mended: the script keeps them, so that they move once. The second sickness: the samples are read in
-reads of 16 bytes.
+Mended: the script persists them, so that they move once. The second sickness: the samples are read
+in reads of 16 bytes.
 """
 
 import tempfile
@@ -53,15 +53,15 @@ def main():
         start = now()
         size = 1 << 20 if flags.mended_also else 16
         count = client.submit(read_samples, str(path), size).result()
-        kept = client.submit(make_weights, 1.5, workers=workers[:1]) if flags.mended else None
+        weights = dask.delayed(make_weights, pure=True)(1.5)
+        if flags.mended:
+            weights = weights.persist()
         for step in range(STEPS):
-            weights = kept or client.submit(make_weights, 1.5, workers=workers[:1])
-            scores = [
-                client.submit(score, part % count, weights, step, workers=[worker])
-                for part, worker in enumerate(workers)
-            ]
-            client.gather(scores)
-            del weights, scores
+            scores = []
+            for part, worker in enumerate(workers):
+                with dask.annotate(workers=[worker]):
+                    scores.append(dask.delayed(score)(part % count, weights, step))
+            dask.compute(*scores, optimize_graph=False)
         seconds = now() - start
     also = [] if flags.mended_also else ["small-reads"]
     report(None if flags.mended else "repeated-transfers", seconds, also=also)

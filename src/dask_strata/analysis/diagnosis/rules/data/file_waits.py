@@ -19,8 +19,12 @@ class FileUse(NamedTuple):
         The prefix.
     segments : dict
         Seconds of its segments on the path, by index.
+    blocked : dict
+        Seconds of these in which the thread did not run, because it waited for files.
     waits : dict
-        Seconds of these at lines that wait for files, by samples.
+        Seconds of these at lines that wait for files again and again, by samples; at least blocked.
+    lookups : dict
+        Seconds of these in functions of Python that look up files, by samples.
     compute_seconds : float
         Seconds of all its executions on the path.
     read_calls, write_calls, read_bytes, write_bytes, n_opened : int
@@ -29,7 +33,9 @@ class FileUse(NamedTuple):
 
     prefix: str
     segments: dict[int, float]
+    blocked: dict[int, float]
     waits: dict[int, float]
+    lookups: dict[int, float]
     compute_seconds: float
     read_calls: int
     write_calls: int
@@ -57,18 +63,24 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
     evidence : Evidence
         Facts of the run.
     """
-    found: dict[str, tuple[dict[int, float], dict[int, float], set[int]]] = {}
+    samples = evidence.samples
+    found: dict[str, tuple[dict[str, dict[int, float]], set[int]]] = {}
     for index, seconds, runner in evidence.runner_seconds():
-        segments, waits, attempts = found.setdefault(runner.prefix or "", ({}, {}, set()))
-        segments[index] = seconds
+        empty: dict[str, dict[int, float]] = {name: {} for name in _SECONDS}
+        times, attempts = found.setdefault(runner.prefix or "", (empty, set()))
         attempts.add(runner.attempt)
-        share = max(
-            evidence.samples.share(runner, is_file), evidence.samples.place_share(runner, "files")
-        )
-        if share:
-            waits[index] = seconds * share
+        stopped = samples.share(runner, is_file)
+        shares = {
+            "segments": 1.0,
+            "blocked": stopped,
+            "waits": max(stopped, samples.place_share(runner, "files")),
+            "lookups": samples.calls_share(runner, _is_lookup),
+        }
+        for name, share in shares.items():
+            if share:
+                times[name][index] = seconds * share
     uses = []
-    for prefix, (segments, waits, attempts) in found.items():
+    for prefix, (times, attempts) in found.items():
         rows = [evidence.attempts[a] for a in attempts if a in evidence.attempts]
         sums = [
             sum(row[name] or 0 for row in rows)
@@ -76,5 +88,16 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
         ]
         compute = sum(row["compute_seconds"] or 0.0 for row in rows)
         if compute > 0:
-            uses.append(FileUse(prefix, segments, waits, compute, *sums))
+            segments, blocked, waits, lookups = (times[name] for name in _SECONDS)
+            uses.append(FileUse(prefix, segments, blocked, waits, lookups, compute, *sums))
     return uses
+
+
+_SECONDS = ("segments", "blocked", "waits", "lookups")
+
+#: Modules of Python that look up, list and open files.
+_LOOKUPS = frozenset({"pathlib.py", "pathlib/_local.py", "genericpath.py", "glob.py", "os.py"})
+
+
+def _is_lookup(call: str) -> bool:
+    return call.rpartition(":")[0] in _LOOKUPS

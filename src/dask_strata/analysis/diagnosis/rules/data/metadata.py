@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
 from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses
-from dask_strata.analysis.words import number
+from dask_strata.analysis.words import count, number, percent
 
-#: Least number of opened files a second, and the least time that one takes, in seconds.
+#: Least number of opened files a second, and the time that one takes at least, in seconds.
 _LEAST_RATE = 200
-_OPEN_SECONDS = 20e-6
+_OPEN_SECONDS = 10e-6
+
+#: Share of the time of tasks from which looking up files is a cause without opening them.
+_LEAST_LOOKUPS = 0.2
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -24,17 +27,21 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     """
     for use in file_uses(evidence):
         rate = use.n_opened / use.compute_seconds
-        if rate < _LEAST_RATE:
+        looked_up = sum(use.lookups.values()) / sum(use.segments.values())
+        if rate < _LEAST_RATE and looked_up < _LEAST_LOOKUPS:
             continue
         share = min(rate * _OPEN_SECONDS, 1.0)
         claims = {
-            index: max(seconds * share, use.waits.get(index, 0.0))
+            index: max(seconds * share, use.blocked.get(index, 0.0), use.lookups.get(index, 0.0))
             for index, seconds in use.segments.items()
         }
         yield Finding(
             "metadata",
-            f"a storm of opened files: `{use.prefix}` opened {use.n_opened:,} files, "
-            f"{number(rate)} a second",
+            f"a storm of opened files: `{use.prefix}` opened {count(use.n_opened, 'file')}, "
+            f"{number(rate)} a second"
+            if rate >= _LEAST_RATE
+            else f"a storm of lookups of files: `{use.prefix}` listed folders and looked up files "
+            f"in {percent(looked_up)} of its time",
             "each costs the file system a lookup; counted in the tasks on the critical path",
             "put small files together (Parquet, Zarr, HDF5, tar), list a folder once in the "
             "client, and keep files open",

@@ -1,4 +1,4 @@
-"""Files that many tasks read again as a whole."""
+"""Files that many tasks read again."""
 
 from __future__ import annotations
 
@@ -8,30 +8,37 @@ from pathlib import PurePath
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
 from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses
-from dask_strata.analysis.words import count, size
+from dask_strata.analysis.words import count, number, size
 
-#: Executions of a prefix by the file that they opened alone, with the bytes that each read.
+#: Files of which the executions of a prefix that opened nothing else read more than there is, by
+#: prefix.
 _READERS = """
     with opened as (
-        select o.process, o.execution, any_value(o.uri) as uri, count(distinct o.uri) as n
+        select o.process, o.execution, any_value(o.uri) as uri, count(distinct o.uri) as n,
+               max(o.file_bytes) as file_bytes
         from file_opens o where o.mode = 'read' group by o.process, o.execution
+    ), files as (
+        select coalesce(a.prefix, '(unknown)') as prefix, o.uri, count(*) as n,
+               max(o.file_bytes)::double as file_bytes, sum(e.read_bytes)::double as total
+        from opened o
+        join executions e on e.process = o.process and e.execution = o.execution
+        join attempts a on a._key = e._key and a.worker = e.worker and a.run_id = e.run_id
+        where o.n = 1 and o.file_bytes > 0
+        group by 1, 2 having count(*) >= 3 and sum(e.read_bytes) > 2 * max(o.file_bytes)
     )
-    select coalesce(a.prefix, '(unknown)') as prefix, o.uri, count(*) as n,
-           median(e.read_bytes) as nbytes, sum(e.read_bytes)::double as total
-    from opened o
-    join executions e on e.process = o.process and e.execution = o.execution
-    join attempts a on a._key = e._key and a.worker = e.worker and a.run_id = e.run_id
-    where o.n = 1 and e.read_bytes > 1000000
-    group by 1, 2 having count(*) >= 3 and min(e.read_bytes) > 0.8 * max(e.read_bytes)
-    order by total desc
+    select prefix, arg_max(uri, total) as uri, count(*) as n_files, sum(n) as n,
+           sum(file_bytes) as file_bytes, sum(total) as total
+    from files group by prefix order by total desc
 """
 
-#: Bytes a second that a task reads at most, from the page cache with its parsing left out.
+#: Bytes a second that a task reads at most from the page cache, without parsing them, and the
+#: seconds that a call takes at least.
 _BYTES_PER_SECOND = 2e9
+_CALL_SECONDS = 0.6e-6
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding on the file that is read again most.
+    """Yield a finding on each prefix whose tasks read the same data.
 
     Parameters
     ----------
@@ -44,21 +51,27 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         use = uses.get(row["prefix"])
         if use is None:
             continue
-        share = min(use.read_bytes / _BYTES_PER_SECOND / use.compute_seconds, 1.0)
-        again = 1 - 1 / row["n"]
+        read = use.read_bytes / _BYTES_PER_SECOND + use.read_calls * _CALL_SECONDS
+        share = min(read / use.compute_seconds, 1.0)
+        again = 1 - row["file_bytes"] / row["total"]
         claims = {
             index: max(seconds * share, use.waits.get(index, 0.0)) * again
             for index, seconds in use.segments.items()
         }
         yield Finding(
             "re-reads",
-            f"each `{row['prefix']}` read the same file again: "
-            f"{PurePath(row['uri'] or '').name}, {count(row['n'], 'time')}, "
-            f"{size(row['nbytes'])} each",
-            f"{size(row['total'])} read in all",
+            f"the same data read again: `{row['prefix']}` read "
+            f"{PurePath(row['uri'] or '').name}{_others(row['n_files'])} "
+            f"{number(row['total'] / row['file_bytes'])} times",
+            f"{count(row['n'], 'task')} read {size(row['total'])}, of which there are "
+            f"{size(row['file_bytes'])}",
             "read only each task's own part (offsets, row groups, chunks=), or read it once "
             "and pass it on: dask.delayed(read)(…), client.scatter(…)",
             "query RUN \"select uri, count(distinct key) as n from task_inputs where kind = 'seen' "
             'group by 1 order by 2 desc"',
             claims=claims,
         )
+
+
+def _others(n_files: int) -> str:
+    return f" and {count(n_files - 1, 'other file')}" if n_files > 1 else ""

@@ -13,7 +13,7 @@ from dask_strata.analysis.words import number, size
 #: the least that it costs: storage that is far away costs more, which samples show.
 _LEAST_RATE = 2_000
 _SMALL_BYTES = 32 << 10
-_CALL_SECONDS = 2e-6
+_CALL_SECONDS = 0.75e-6
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -34,7 +34,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
                 continue
             share = min(rate * _CALL_SECONDS, 1.0)
             claims = {
-                index: max(seconds * share, use.waits.get(index, 0.0))
+                index: max(seconds * share, use.blocked.get(index, 0.0))
                 for index, seconds in use.segments.items()
             }
             word = "reads" if verb == "read" else "writes"

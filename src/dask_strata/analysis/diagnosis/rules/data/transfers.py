@@ -35,6 +35,9 @@ _MOVED = """
            (select coalesce(sum(n), 0) from repeated) as n_repeated,
            (select count(*) from repeated) as n_keys_repeated,
            (select coalesce(sum(nbytes), 0)::double from repeated) as repeated,
+           -- One copy for each worker is needed at least, or, of few results, one in all.
+           (select coalesce(sum(nbytes / n * case when n > n_destinations then n_destinations
+                                else 1 end), 0)::double from repeated) as needed,
            (select arg_max(key, nbytes) from repeated) as example,
            (select arg_max(n, nbytes) from repeated) as most,
            (select arg_max(n_destinations, nbytes) from repeated) as n_destinations
@@ -74,7 +77,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             "use it where it is: submit the tasks that need it together, keep its futures or "
             "persist it, make it smaller, or use fewer, larger workers (more threads each)",
             command,
-            claims=claims,
+            claims={i: s * (1 - row["needed"] / row["nbytes"]) for i, s in claims.items()},
+            uses=claims,
         )
     else:
         yield Finding(
