@@ -164,8 +164,8 @@ EXECUTIONS = (
                 "waiting",
                 "text",
                 "lock, gil, sleep, files, network, process (another process, or a pipe), memory (a "
-                "page fault), other; unknown if the kernel does not report it; null if the thread "
-                "ran or was ready to run",
+                "page fault), other (also many waits that are too short to be seen); unknown if "
+                "the kernel does not report it; null if the thread ran or was ready to run",
             ),
             col("file", "text", "file of the user's innermost line", sensitivity="path"),
             col("line", "int", "number of this line; null if the stack has no code of the user"),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dask_strata.recorder.sampling.frames import Place
 from dask_strata.recorder.sampling.places import place_columns
-from dask_strata.recorder.sampling.system_calls import GIL
+from dask_strata.recorder.sampling.system_calls import GIL, OTHER
 
 #: Bound on the difference between measured and sampled CPU time, in nanoseconds.
 _MOST_CREDIT = 500_000_000
@@ -75,13 +75,16 @@ class Credit:
     def __init__(self) -> None:
         self._ns = 0
 
-    def settle(self, sample: Sample) -> Sample:
+    def settle(self, sample: Sample, *, contended: bool = True) -> Sample:
         """Return the sample, with `waiting` as it was before the look.
 
         Parameters
         ----------
         sample : Sample
             The sample as seen.
+        contended : bool, optional
+            Whether the looking thread had to wait for the GIL itself. If not, no thread held it
+            before the look: a thread without CPU was in short waits for something else.
 
         Examples
         --------
@@ -89,6 +92,8 @@ class Credit:
         >>> half = Sample("gil", 80, 40, 0)
         >>> [credit.settle(half).waiting for _ in range(4)]
         [None, 'gil', None, 'gil']
+        >>> Credit().settle(Sample("gil", 80, 10, 0), contended=False).waiting
+        'other'
         """
         if sample.cpu_ns is None:
             return sample
@@ -98,6 +103,8 @@ class Credit:
             waiting = None
         elif waiting is None and credit < -_MOST_CREDIT:
             waiting = GIL
+        if waiting == GIL and not contended:
+            waiting = OTHER
         if waiting is None:
             credit -= sample.ns
         self._ns = max(-_MOST_CREDIT - sample.ns, min(credit, _MOST_CREDIT))

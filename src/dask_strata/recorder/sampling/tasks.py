@@ -19,6 +19,9 @@ from dask_strata.store.segments.frames import Batch
 #: A look that is late by this is one of a time in which the looking thread did not run.
 _LATE_NS = 100_000_000
 
+#: A look that is late by this had to wait for the GIL.
+_CONTENDED_NS = 1_000_000
+
 _MAX_ERRORS = 100
 
 
@@ -81,7 +84,7 @@ class TaskSampler(Source):
         present = [each for each in executions if each.stop_ns is None]
         with foreign_io.operation() as measure:
             if now - due < _LATE_NS:
-                self._sample(present, now - looked)
+                self._sample(present, now - looked, contended=now - due >= _CONTENDED_NS)
             else:
                 self._sample_frozen(executions, now - due, due - looked)
             self._threads.end_look()
@@ -91,7 +94,7 @@ class TaskSampler(Source):
             self.read_bytes += read
             measure(read, 0)
 
-    def _sample(self, present: Collection[Sampled], ns: int) -> None:
+    def _sample(self, present: Collection[Sampled], ns: int, *, contended: bool) -> None:
         """Add a sample of each execution under way; together they stand for all since the last."""
         places = _places({execution.thread for execution in present})
         wall = time.time_ns()
@@ -100,7 +103,8 @@ class TaskSampler(Source):
             if place is not None:
                 seen, credit = self._threads.look(execution.thread, ns)
                 self._seen[execution.number] = place, seen.waiting
-                self._sums.add(execution, place, credit.settle(seen), wall)
+                settled = credit.settle(seen, contended=contended)
+                self._sums.add(execution, place, settled, wall)
 
     def _sample_frozen(self, executions: Collection[Sampled], late: int, before: int) -> None:
         """Add samples for a time in which this thread could not look at any moment.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from dask_strata.analysis.diagnosis.samples import Waited
+from dask_strata.analysis.diagnosis.samples import Runner, Waited
 
 if TYPE_CHECKING:
     from dask_strata.analysis.diagnosis.evidence import Evidence
@@ -44,15 +45,26 @@ class FileUse(NamedTuple):
     n_opened: int
 
 
-def is_file(waited: Waited) -> bool:
-    """Return whether samples show a wait for a file.
+#: Reads, writes and opens a second from which short waits of a task are those for files.
+_SHORT_RATE = 200
+
+
+def file_wait(evidence: Evidence, runner: Runner) -> Callable[[Waited], bool]:
+    """Return whether samples of an execution show waits for files, as a function of their place.
 
     Parameters
     ----------
-    waited : Waited
-        Samples of one place.
+    evidence : Evidence
+        Facts of the run.
+    runner : Runner
+        The execution. If it made many calls, its short waits were for files, too.
     """
-    return waited.waiting == "files"
+    row = evidence.attempts.get(runner.attempt, {})
+    names = ("read_calls", "write_calls", "n_opened")
+    calls = sum(row.get(name) or 0 for name in names)
+    short = calls >= _SHORT_RATE * (row.get("compute_seconds") or 1.0)
+    kinds = ("files", "other") if short else ("files",)
+    return lambda waited: waited.waiting in kinds
 
 
 def file_uses(evidence: Evidence) -> list[FileUse]:
@@ -69,7 +81,7 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
         empty: dict[str, dict[int, float]] = {name: {} for name in _SECONDS}
         times, attempts = found.setdefault(runner.prefix or "", (empty, set()))
         attempts.add(runner.attempt)
-        stopped = samples.share(runner, is_file)
+        stopped = samples.share(runner, file_wait(evidence, runner))
         shares = {
             "segments": 1.0,
             "blocked": stopped,

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
 from dask_strata.analysis.diagnosis.places import waited_at
-from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses, is_file
-from dask_strata.analysis.diagnosis.waits import waits_on_path
+from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses
 from dask_strata.analysis.words import duration, size
 
 
@@ -20,17 +19,18 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     evidence : Evidence
         Facts of the run.
     """
-    waits = waits_on_path(evidence, is_file)
-    if waits is None:
-        return
     uses = [use for use in file_uses(evidence) if use.waits]
+    runners = list({evidence.runners[index] for use in uses for index in use.waits})
+    main = evidence.samples.main(runners, lambda each: each.waiting in {"files", "other"})
+    if main is None:
+        return
     claims = {index: seconds for use in uses for index, seconds in use.waits.items()}
+    longest = max(uses, key=lambda use: sum(use.waits.values()))
     nbytes = sum(use.read_bytes + use.write_bytes for use in uses)
     whole = sum(use.compute_seconds for use in uses)
     yield Finding(
         "slow-storage",
-        "tasks waited for storage: "
-        f"`{waits.runners[0].prefix}`{waited_at(waits.main, evidence.run.script)}",
+        f"tasks waited for storage: `{longest.prefix}`{waited_at(main, evidence.run.script)}",
         f"threads on the critical path waited {duration(sum(claims.values()))} for files; "
         f"{size(nbytes)} read and written in {duration(whole)}",
         "use faster or node-local storage, fewer and larger requests, fewer fsync(), or read "
