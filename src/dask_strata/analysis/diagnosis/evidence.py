@@ -313,6 +313,17 @@ class Evidence:
         return found
 
     @cached_property
+    def paused_seconds(self) -> dict[int, float]:
+        """Seconds that pauses of workers cost, by segment.
+
+        Threads of workers that were not paused went on, and so did tasks that had begun.
+        """
+        return {
+            index: seconds * self.free_share(self.segments[index].start, self.segments[index].stop)
+            for index, seconds in self.where("paused worker").items()
+        }
+
+    @cached_property
     def spilling(self) -> Conditions:
         """When workers wrote results to disk or read them back."""
         return Conditions(

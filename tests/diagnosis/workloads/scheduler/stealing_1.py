@@ -8,15 +8,15 @@ import dask
 from common import crunch, now, options, ready, report
 from dask.distributed import Client, LocalCluster, wait
 
-MODELS = 40
-ROUNDS = 4
+MODELS = 24
+ROUNDS = 6
 
 
 class Model:
     """A table of words."""
 
     def __init__(self, number):
-        self.words = {f"word-{number}-{i}": i for i in range(150_000)}
+        self.words = {f"word-{number}-{i}": i for i in range(500_000)}
 
 
 def load(number):

@@ -31,5 +31,6 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         "give workers more memory (memory_limit=…), fewer threads, or smaller chunks; "
         "distributed.worker.memory.pause is the threshold",
         "query RUN 'from cluster_sizes where n_paused > 0'",
-        claims=evidence.where("paused worker"),
+        claims=evidence.paused_seconds,
+        uses=evidence.whole(evidence.paused_seconds),
     )

@@ -29,9 +29,6 @@ _UNMANAGED = """
     group by s.worker, s.process order by max(s.unmanaged) / any_value(l.memory_limit) desc
 """
 
-#: Causes that follow when memory runs out.
-_CAUSES = ("paused worker", "silent worker")
-
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding if unmanaged memory reached much of a worker's limit and cost time.
@@ -51,11 +48,10 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         return
     row = rows[0]
     workers = {row["worker"] for row in rows}
-    claims = {
+    claims = evidence.paused_seconds | {
         index: seconds
-        for index, seconds in evidence.where(*_CAUSES).items()
+        for index, seconds in evidence.where("silent worker").items()
         if evidence.segments[index].worker in workers
-        or evidence.segments[index].cause == _CAUSES[0]
     }
     claims |= evidence.fates.lost_on(workers)
     prefix = evidence.machine.prefix_that_grew(row["process"])
@@ -70,4 +66,5 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         "query RUN 'select time, worker, rss_bytes, managed_bytes, unmanaged_bytes from "
         "worker_samples'",
         claims=claims,
+        uses=evidence.whole(claims),
     )
