@@ -49,7 +49,7 @@ _NO_WAITS = (None, "unknown")
 
 #: Least samples of a wait at a line, and their least share of the time at the line.
 _FEW_SAMPLES = 2
-_SHARE_AT_LINE = 0.05
+_SHARE_AT_LINE = 0.2
 
 #: Sampled seconds from which the samples of an attempt alone are used: a dozen samples.
 _ENOUGH_SECONDS = 1.0
@@ -149,15 +149,16 @@ class Samples:
         within = sum(w.seconds for w in rows if w.calls is not None and chosen(w.calls))
         return min(within / total, 1.0) if total else 0.0
 
-    def place_share(self, runner: Runner, waiting: str) -> float:
+    def place_share(self, runner: Runner, chosen: Callable[[Waited], bool]) -> float:
         """Return the share of an execution at lines that wait for something again and again.
 
         Parameters
         ----------
         runner : Runner
             The execution.
-        waiting : str
-            What the lines wait for; a wait is at least a twentieth of the time at its line.
+        chosen : callable
+            Whether a row of samples is such a wait; waits are at least a fifth of the time at their
+            line.
         """
         rows = self.of(runner)
         total = sum(w.seconds for w in rows)
@@ -165,15 +166,15 @@ class Samples:
         for w in rows:
             sums = at.setdefault(w[1:5], [0.0, 0.0, 0])
             sums[0] += w.seconds
-            if w.waiting == waiting:
+            if chosen(w):
                 sums[1] += w.seconds
                 sums[2] += w.n_samples
-        chosen = (
+        found = (
             seconds
             for seconds, waits, n in at.values()
             if n >= _FEW_SAMPLES and waits >= _SHARE_AT_LINE * seconds
         )
-        return min(sum(chosen) / total, 1.0) if total else 0.0
+        return min(sum(found) / total, 1.0) if total else 0.0
 
     def main(self, runners: Iterable[Runner], chosen: Callable[[Waited], bool]) -> Waited | None:
         """Return the place with most of the chosen seconds among some executions."""

@@ -20,10 +20,9 @@ class FileUse(NamedTuple):
         The prefix.
     segments : dict
         Seconds of its segments on the path, by index.
-    blocked : dict
-        Seconds of these in which the thread did not run, because it waited for files.
     waits : dict
-        Seconds of these at lines that wait for files again and again, by samples; at least blocked.
+        Seconds of these in which the thread waited for files, or at lines that wait for files again
+        and again, by samples.
     lookups : dict
         Seconds of these in functions of Python that look up files, by samples.
     compute_seconds : float
@@ -34,7 +33,6 @@ class FileUse(NamedTuple):
 
     prefix: str
     segments: dict[int, float]
-    blocked: dict[int, float]
     waits: dict[int, float]
     lookups: dict[int, float]
     compute_seconds: float
@@ -81,11 +79,10 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
         empty: dict[str, dict[int, float]] = {name: {} for name in _SECONDS}
         times, attempts = found.setdefault(runner.prefix or "", (empty, set()))
         attempts.add(runner.attempt)
-        stopped = samples.share(runner, file_wait(evidence, runner))
+        chosen = file_wait(evidence, runner)
         shares = {
             "segments": 1.0,
-            "blocked": stopped,
-            "waits": max(stopped, samples.place_share(runner, "files")),
+            "waits": max(samples.share(runner, chosen), samples.place_share(runner, chosen)),
             "lookups": samples.calls_share(runner, _is_lookup),
         }
         for name, share in shares.items():
@@ -100,12 +97,12 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
         ]
         compute = sum(row["compute_seconds"] or 0.0 for row in rows)
         if compute > 0:
-            segments, blocked, waits, lookups = (times[name] for name in _SECONDS)
-            uses.append(FileUse(prefix, segments, blocked, waits, lookups, compute, *sums))
+            segments, waits, lookups = (times[name] for name in _SECONDS)
+            uses.append(FileUse(prefix, segments, waits, lookups, compute, *sums))
     return uses
 
 
-_SECONDS = ("segments", "blocked", "waits", "lookups")
+_SECONDS = ("segments", "waits", "lookups")
 
 #: Modules of Python that look up, list and open files.
 _LOOKUPS = frozenset({"pathlib.py", "pathlib/_local.py", "genericpath.py", "glob.py", "os.py"})

@@ -32,7 +32,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             continue
         share = min(rate * _OPEN_SECONDS, 1.0)
         claims = {
-            index: max(seconds * share, use.blocked.get(index, 0.0), use.lookups.get(index, 0.0))
+            index: max(seconds * share, use.waits.get(index, 0.0), use.lookups.get(index, 0.0))
             for index, seconds in use.segments.items()
         }
         yield Finding(

@@ -34,7 +34,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
                 continue
             share = min(rate * _CALL_SECONDS, 1.0)
             claims = {
-                index: max(seconds * share, use.blocked.get(index, 0.0))
+                index: max(seconds * share, use.waits.get(index, 0.0))
                 for index, seconds in use.segments.items()
             }
             word = "reads" if verb == "read" else "writes"
