@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dask_strata.analysis.diagnosis.claims import Finding
@@ -60,9 +60,13 @@ _BLOCKS = """
         select b.process, b.start, sum(e.total_bytes)::double as moved_bytes
         from blocks b join ends e on e.worker = b.worker and e.a < b.stop and e.b > b.start
         group by all
+    ), begun as (
+        select worker, min(epoch_ns(start)) as begun_ns from phases
+        where action in ('compute', 'executing') group by worker
     )
-    select b.*, n.name, coalesce(m.moved_bytes, 0) as moved_bytes from blocks b
+    select b.*, n.name, coalesce(m.moved_bytes, 0) as moved_bytes, g.begun_ns from blocks b
     left join moved m using (process, start)
+    left join begun g on g.worker = b.worker
     left join (select worker, any_value(name) as name from workers group by worker) n
       on n.worker = b.worker
     order by b.start
@@ -71,6 +75,10 @@ _BLOCKS = """
 #: Bytes a second that an event loop serializes, copies or unpacks at least. A block within a
 #: transfer of as much data is the transfer's.
 _LEAST_BYTES_A_SECOND = 200e6
+
+#: Length of a block before a worker's first task, up to which it is no cause: the loop imports the
+#: modules that the tasks need, once.
+_START_SECONDS = 1.0
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -86,19 +94,19 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _long_blocks(evidence: Evidence) -> Iterator[Finding]:
-    found = evidence.run.rows(_BLOCKS, *evidence.window)
+    rows = evidence.run.rows(_BLOCKS, *evidence.window)
+    found = [block for block in rows if not _is_of_a_start(block)]
     by_loop: dict[str, list[dict[str, Any]]] = {}
     for block in found:
         by_loop.setdefault(block["process"], []).append(block)
     if not by_loop:
         return
-    claims = evidence.where("blocked event loop") | evidence.beside(
-        Conditions(
-            (block["worker"], block["start"], block["stop"])
-            for block in found
-            if block["worker"] is not None and not _is_a_transfer(block)
-        )
-    )
+    claims = evidence.where("blocked event loop")
+    starts = _when(filter(_is_of_a_start, rows))
+    for index, seconds in claims.items():
+        segment = evidence.segments[index]
+        claims[index] = seconds - starts.seconds(segment.start, segment.stop, [segment.worker])
+    claims |= evidence.beside(_when(block for block in found if not _is_a_transfer(block)))
     totals = {loop: sum(map(_seconds, blocks)) for loop, blocks in by_loop.items()}
     longest = max(totals, key=lambda loop: (_waited_for(evidence, claims, by_loop[loop]), loop))
     blocks = by_loop[longest]
@@ -168,6 +176,15 @@ def _short_blocks(evidence: Evidence) -> Iterator[Finding]:
         "query RUN 'select time, loop_lag_seconds, cpu_percent from scheduler_samples'",
         claims=claims,
     )
+
+
+def _when(blocks: Iterable[dict[str, Any]]) -> Conditions:
+    return Conditions((b["worker"], b["start"], b["stop"]) for b in blocks if b["worker"])
+
+
+def _is_of_a_start(block: dict[str, Any]) -> bool:
+    begun = block["begun_ns"]
+    return begun is not None and block["stop"] <= begun and block["seconds"] <= _START_SECONDS
 
 
 def _is_a_transfer(block: dict[str, Any]) -> bool:
