@@ -61,12 +61,15 @@ _BLOCKS = """
         from blocks b join ends e on e.worker = b.worker and e.a < b.stop and e.b > b.start
         group by all
     ), begun as (
-        select worker, min(epoch_ns(start)) as begun_ns from phases
-        where action in ('compute', 'executing') group by worker
+        select a.worker, min(epoch_ns(p.start)) as begun_ns
+        from phases p join attempts a using (attempt)
+        where p.action in ('compute', 'executing') group by a.worker, a.prefix
     )
-    select b.*, n.name, coalesce(m.moved_bytes, 0) as moved_bytes, g.begun_ns from blocks b
+    select b.*, n.name, coalesce(m.moved_bytes, 0) as moved_bytes,
+           exists (from begun g where g.worker = b.worker
+                   and g.begun_ns between b.stop and b.stop + 100_000_000) as before_first
+    from blocks b
     left join moved m using (process, start)
-    left join begun g on g.worker = b.worker
     left join (select worker, any_value(name) as name from workers group by worker) n
       on n.worker = b.worker
     order by b.start
@@ -76,8 +79,8 @@ _BLOCKS = """
 #: transfer of as much data is the transfer's.
 _LEAST_BYTES_A_SECOND = 200e6
 
-#: Length of a block before a worker's first task, up to which it is no cause: the loop imports the
-#: modules that the tasks need, once.
+#: Seconds of blocks before the first tasks of a prefix, up to which they are no cause: the loops
+#: import the modules that the tasks need, once.
 _START_SECONDS = 1.0
 
 
@@ -89,23 +92,56 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     evidence : Evidence
         Facts of the run.
     """
-    yield from _long_blocks(evidence)
+    blocks = evidence.run.rows(_BLOCKS, *evidence.window)
+    starts = [block for block in blocks if _is_of_a_start(block)]
+    yield from _starts(evidence, starts)
+    yield from _long_blocks(evidence, [b for b in blocks if not _is_of_a_start(b)], _when(starts))
     yield from _short_blocks(evidence)
 
 
-def _long_blocks(evidence: Evidence) -> Iterator[Finding]:
-    rows = evidence.run.rows(_BLOCKS, *evidence.window)
-    found = [block for block in rows if not _is_of_a_start(block)]
+def _starts(evidence: Evidence, blocks: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Yield a finding on blocks of at least 0.1 s before the first tasks of a prefix on workers."""
+    claims = _during(evidence, _when(blocks))
+    if sum(claims.values()) < _START_SECONDS:
+        return
+    worst = max(blocks, key=_seconds)
+    yield Finding(
+        "blocked-loop",
+        "workers imported modules: the event loop of worker "
+        f"{worst['name'] or worst['worker']} was blocked for {duration(_seconds(worst))} before "
+        "its first task of a kind",
+        f"{count(len(blocks), 'block')} of at least 0.1 s on "
+        f"{count(len({b['worker'] for b in blocks}), 'worker')} just before the first task of a "
+        "prefix, by code that ran on the loop",
+        "import the modules before: --preload, client.run, a WorkerPlugin; or keep the Python "
+        "environment on a node-local disk",
+        "query RUN 'select start, worker, seconds from loop_blocks order by start'",
+        claims=claims,
+    )
+
+
+def _during(evidence: Evidence, condition: Conditions) -> dict[int, float]:
+    """Return the seconds of blocked event loops in which the segment's worker had a condition."""
+    found = {}
+    for index in evidence.where("blocked event loop"):
+        segment = evidence.segments[index]
+        seconds = condition.seconds(segment.start, segment.stop, [segment.worker])
+        if seconds:
+            found[index] = seconds
+    return found
+
+
+def _long_blocks(
+    evidence: Evidence, found: list[dict[str, Any]], starts: Conditions
+) -> Iterator[Finding]:
     by_loop: dict[str, list[dict[str, Any]]] = {}
     for block in found:
         by_loop.setdefault(block["process"], []).append(block)
     if not by_loop:
         return
     claims = evidence.where("blocked event loop")
-    starts = _when(filter(_is_of_a_start, rows))
-    for index, seconds in claims.items():
-        segment = evidence.segments[index]
-        claims[index] = seconds - starts.seconds(segment.start, segment.stop, [segment.worker])
+    for index, seconds in _during(evidence, starts).items():
+        claims[index] -= seconds
     claims |= evidence.beside(_when(block for block in found if not _is_a_transfer(block)))
     totals = {loop: sum(map(_seconds, blocks)) for loop, blocks in by_loop.items()}
     longest = max(totals, key=lambda loop: (_waited_for(evidence, claims, by_loop[loop]), loop))
@@ -183,8 +219,7 @@ def _when(blocks: Iterable[dict[str, Any]]) -> Conditions:
 
 
 def _is_of_a_start(block: dict[str, Any]) -> bool:
-    begun = block["begun_ns"]
-    return begun is not None and block["stop"] <= begun and block["seconds"] <= _START_SECONDS
+    return bool(block["before_first"]) and reason_of([block]) == "code"
 
 
 def _is_a_transfer(block: dict[str, Any]) -> bool:
