@@ -86,7 +86,7 @@ def environment() -> Environment:
         "color_of": colors.color_of,
         "kind_colors": colors.KINDS,
         "cause_colors": colors.CAUSES,
-        "headline": lambda s: str(headline(s)),
+        "headline": lambda s: " · ".join(str(headline(s)).split("  ")),
         "io_lines": io_lines,
         "io_sentence": io_sentence,
         "unknown_note": unknown_note,

@@ -79,9 +79,9 @@ _BLOCKS = """
 #: transfer of as much data is the transfer's.
 _LEAST_BYTES_A_SECOND = 200e6
 
-#: Seconds of blocks before the first tasks of a prefix, up to which they are no cause: the loops
-#: import the modules that the tasks need, once.
-_START_SECONDS = 1.0
+#: Share of the makespan up to which blocks before the first tasks of a prefix are no cause: the
+#: loops import the modules that the tasks need, once.
+_START_SHARE = 0.2
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -102,9 +102,9 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 def _starts(evidence: Evidence, blocks: list[dict[str, Any]]) -> Iterator[Finding]:
     """Yield a finding on blocks of at least 0.1 s before the first tasks of a prefix on workers."""
     claims = _during(evidence, _when(blocks))
-    if sum(claims.values()) < _START_SECONDS:
+    if sum(claims.values()) < _START_SHARE * evidence.makespan_seconds:
         return
-    worst = max(blocks, key=_seconds)
+    worst = max(blocks, key=lambda block: (_waited_for(evidence, claims, [block]), block["start"]))
     yield Finding(
         "blocked-loop",
         "workers imported modules: the event loop of worker "
