@@ -51,6 +51,8 @@ def test_show_is_one_screen(run: Path) -> None:
     assert "2 tasks" in done.stdout
     assert f"dask-strata report {run}" in done.stdout
     assert json.loads(call("show", run, "--format", "json").stdout)["n_tasks"] == 2
+    assert call("show", "--json", run).stdout == call("show", run, "--format", "json").stdout
+    assert "Omit --follow, --format or --json." in call("show", "--json", "--follow", run).stderr
 
 
 def test_show_names_compact_where_segments_are_large(

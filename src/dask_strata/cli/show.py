@@ -18,27 +18,30 @@ from dask_strata.run import open_run
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
     "--client", help="Only tasks of this client: its id, the begin of its id, or its script."
 )
 @click.option("--follow", is_flag=True, help="Update until the recording ends.")
-def command(run: str, form: str, client: str | None, follow: bool) -> None:  # noqa: FBT001
-    """Show the summary of a run: tasks, times, errors and insights.
+def command(run: str, form: str, as_json: bool, client: str | None, follow: bool) -> None:  # noqa: FBT001
+    """Show how a run ended, why it took so long, and what to do.
 
     \b
     Examples:
       dask-strata show runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
       dask-strata show --client pipeline.py runs/2026-11-21T12-00-00-scheduler-0a1b2c3d
+      dask-strata show --json runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
       dask-strata show --follow runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
     """
-    if follow and form == "json":
-        raise UsageError("--follow needs --format text.", hint="Omit --follow or --format.")
+    as_json = as_json or form == "json"
+    if follow and as_json:
+        raise UsageError("--follow needs --format text.", hint="Omit --follow, --format or --json.")
     opened = open_run(run, client=client)
     if follow:
         follow_run(opened, console())
         return
     summary = summary_of(opened)
-    if form == "json":
+    if as_json:
         print_json(summary_json(summary))
     else:
         print_summary(summary, console())

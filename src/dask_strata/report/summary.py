@@ -177,7 +177,7 @@ def _print_insights(s: Summary, out: Console) -> None:
             grid.add_row("", "", Text(visible(insight.advice), style="dim"), "")
     if len(chosen) > _INSIGHTS:
         more = count(len(chosen) - _INSIGHTS, "more insight")
-        grid.add_row("", "", Text(f"{more}: in the report, or with --format json", style="dim"), "")
+        grid.add_row("", "", Text(f"{more}: in the report, or with --json", style="dim"), "")
     out.print(grid, width=_wrapped_width(out))
 
 
