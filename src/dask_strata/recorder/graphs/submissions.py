@@ -267,7 +267,8 @@ def _origin() -> Origin:
             if is_users(file):
                 frames = [found]
                 break
-            frames = frames or [found]
+            if not file.startswith("<frozen"):
+                frames = frames or [found]
         elif submitting and code.co_name in _SUBMITTING:
             written = _collections(frame.f_locals) or written
             optimised = optimised or written
