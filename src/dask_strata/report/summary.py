@@ -125,7 +125,7 @@ def print_summary(s: Summary, out: Console) -> None:
     out : Console
         The console.
     """
-    out.print(headline(s), soft_wrap=True)
+    out.print(headline(s), width=_wrapped_width(out))
     if s.analysed is not None:
         out.print(Text(_analysed(s.analysed), style="dim"), soft_wrap=True)
     _print_failures(s, out)
@@ -141,7 +141,7 @@ def print_summary(s: Summary, out: Console) -> None:
     _print_io(s, out)
     if s.profile is not None:
         out.print(profile_lines(s.profile), soft_wrap=True)
-    out.print(Text.assemble(("record     ", "bold"), visible(_record(s))), soft_wrap=True)
+    _print_wrapped(out, "record", Text(visible(_record(s))))
     out.print(next_commands(s.path, s), soft_wrap=True)
 
 
@@ -162,7 +162,7 @@ def _print_insights(s: Summary, out: Console) -> None:
     """Print what cost time, with the cure: the exception of a failed run is above already."""
     chosen = [insight for insight in s.insights if insight.cause not in _EXCEPTIONS]
     if not chosen:
-        out.print(Text.assemble(("why        ", "bold"), nothing_stands_out(s)), soft_wrap=True)
+        _print_wrapped(out, "why", Text(nothing_stands_out(s)))
         return
     grid = RichTable.grid(padding=(0, 1))
     grid.add_column(width=7)
@@ -242,7 +242,7 @@ def _print_io(s: Summary, out: Console) -> None:
         for number, line in enumerate(io_lines(s.io)):
             lines.append(("" if number else "Darshan", line))
     for head, line in lines:
-        out.print(Text.assemble((f"{head:<11}", "bold"), line), soft_wrap=True)
+        _print_wrapped(out, head, Text(line))
 
 
 #: Bytes from which files and transfers are on the first screen.
@@ -297,12 +297,17 @@ def _print_time(s: Summary, out: Console) -> None:
         if kind in _ALWAYS or s.breakdown.share(kind) >= _LEAST_SHARE
     ]
     line = f"{' · '.join(parts)} of {number(total)} thread-seconds"
+    note = unknown_note(s.breakdown)
+    _print_wrapped(out, "time", Text(line), *([Text(note, style="dim")] if note else []))
+
+
+def _print_wrapped(out: Console, head: str, *texts: Text) -> None:
+    """Print texts below each other beside a head."""
     grid = RichTable.grid(padding=(0, 1))
     grid.add_column(width=10)
     grid.add_column()
-    grid.add_row(Text("time", style="bold"), Text(line))
-    if note := unknown_note(s.breakdown):
-        grid.add_row("", Text(note, style="dim"))
+    for number_, text in enumerate(texts):
+        grid.add_row(Text("" if number_ else head, style="bold"), text)
     out.print(grid, width=_wrapped_width(out))
 
 
