@@ -80,6 +80,35 @@ def test_an_interrupted_script_was_cancelled(strata: Strata, script: Script, run
     assert only_run(runs).insights()[0].text.startswith("ValueError")
 
 
+KILLED = """
+    import os
+    import dask
+    from distributed import Client, LocalCluster
+
+    def die(x):
+        os._exit(3)
+
+    if __name__ == "__main__":
+        dask.config.set({"distributed.scheduler.allowed-failures": 0})
+        with LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster, Client(cluster) as client:
+            client.submit(die, 1, pure=False).result()
+"""
+
+
+def test_a_killed_task_that_ended_the_script_is_one_exception(
+    strata: Strata, script: Script, runs: Path
+) -> None:
+    """The scheduler made the exception: the record of the task has its name alone."""
+    assert strata("record", "-o", runs, script(KILLED)).returncode == 1
+    assert only_run(runs).script["exception"] == "KilledWorker"
+    causes = [insight.cause for insight in only_run(runs).insights()]
+    assert causes[0] == "killed-task"
+    assert "exception" not in causes
+    assert "KilledWorker die-" in first_screen(strata, runs)
+
+
 def test_exceptions_can_be_left_out(strata: Strata, script: Script, runs: Path) -> None:
     """Without errors in the record, the script's is not recorded either."""
     path = script(SCRIPT)

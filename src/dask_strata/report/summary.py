@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -125,7 +126,7 @@ def print_summary(s: Summary, out: Console) -> None:
     out : Console
         The console.
     """
-    out.print(headline(s), width=_wrapped_width(out))
+    _print_headline(s, out)
     if s.analysed is not None:
         out.print(Text(_analysed(s.analysed), style="dim"), soft_wrap=True)
     _print_failures(s, out)
@@ -143,6 +144,21 @@ def print_summary(s: Summary, out: Console) -> None:
         out.print(profile_lines(s.profile), soft_wrap=True)
     _print_wrapped(out, "record", Text(visible(_record(s))))
     out.print(next_commands(s.path, s), soft_wrap=True)
+
+
+def _print_headline(s: Summary, out: Console) -> None:
+    """Print the headline; a long one is wrapped between its parts, not within them."""
+    line = headline(s)
+    line.plain = _SINGLE_SPACE.sub(_INNER_SPACE, line.plain)
+    for part in line.wrap(out, _wrapped_width(out)):
+        part.plain = part.plain.replace(_INNER_SPACE, " ")
+        out.print(part, soft_wrap=True)
+
+
+_SINGLE_SPACE = re.compile(r"(?<! ) (?! )")
+
+#: Stands for a space within a part while the line is wrapped: no text has this character.
+_INNER_SPACE = "\ue000"
 
 
 def _record(s: Summary) -> str:

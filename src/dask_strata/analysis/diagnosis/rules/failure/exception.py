@@ -104,7 +104,11 @@ _INTERRUPTS = ("KeyboardInterrupt", "SystemExit")
 
 def _is(failure: Failure, kind: str | None, message: str | None) -> bool:
     """Return whether a failure of a task is the exception that ended the script."""
-    if not kind or not failure.exception.startswith(f"{kind}("):
+    if not kind:
+        return False
+    if failure.exception == kind:  # of an exception that the scheduler made, only its name is known
+        return True
+    if not failure.exception.startswith(f"{kind}("):
         return False
     return not message or message in plain_exception(failure.exception)
 
