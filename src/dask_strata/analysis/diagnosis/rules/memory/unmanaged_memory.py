@@ -11,6 +11,10 @@ from dask_strata.analysis.words import count, percent, size
 #: Share of the memory limit, and of a process's memory, from which unmanaged memory is a cause.
 _LARGE = 0.5
 
+#: Least share of the growth that was there before the tasks began that ran at the peak. Less than
+#: that is memory that these tasks work with.
+_LEAST_KEPT = 1 / 3
+
 _UNMANAGED = """
     with samples as (
         select s.worker, s.process, s.time, s.rss_bytes, s.managed_bytes,
@@ -21,12 +25,26 @@ _UNMANAGED = """
     ), limits as (
         select process, any_value(memory_limit_bytes) as memory_limit from processes
         where memory_limit_bytes > 0 group by process
+    ), peaks as (
+        select worker, process, max(unmanaged)::double as unmanaged,
+               arg_max(rss_bytes, unmanaged)::double as rss, arg_max(time, unmanaged) as peak
+        from samples group by worker, process
+    ), since as (
+        select p.process, least(min(e.start), any_value(p.peak)) as begun
+        from peaks p left join phases e
+          on e.worker = p.worker and e.action in ('compute', 'executing')
+             and e.start <= p.peak and coalesce(e.stop, p.peak) >= p.peak
+        group by p.process
+    ), kept as (
+        select s.process, arg_max(s.unmanaged, s.time)::double as before
+        from samples s join since b on b.process = s.process and s.time <= b.begun
+        group by s.process
     )
-    select s.worker, s.process, max(s.unmanaged)::double as unmanaged,
-           arg_max(s.rss_bytes, s.unmanaged)::double as rss,
-           any_value(f.at_first)::double as at_first, any_value(l.memory_limit) as memory_limit
-    from samples s join firsts f using (process) join limits l using (process)
-    group by s.worker, s.process order by max(s.unmanaged) / any_value(l.memory_limit) desc
+    select p.*, f.at_first::double as at_first, coalesce(k.before, f.at_first)::double as before,
+           l.memory_limit
+    from peaks p join firsts f using (process) join limits l using (process)
+    left join kept k using (process)
+    order by p.unmanaged / l.memory_limit desc
 """
 
 
@@ -43,6 +61,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         for row in evidence.run.rows(_UNMANAGED)
         if row["unmanaged"] - row["at_first"] >= _LARGE * row["memory_limit"]
         and row["unmanaged"] >= _LARGE * row["rss"]
+        and row["before"] - row["at_first"] >= _LEAST_KEPT * (row["unmanaged"] - row["at_first"])
     ]
     if not rows:
         return
@@ -56,10 +75,11 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     claims |= evidence.fates.lost_on(workers)
     prefix = evidence.machine.prefix_that_grew(row["process"])
     grew = f"; it grew most while `{prefix}` ran" if prefix else ""
+    then = ", and Dask paused workers" if evidence.paused_seconds else ""
     yield Finding(
         "unmanaged-memory",
         f"unmanaged memory grew to {percent(row['unmanaged'] / row['memory_limit'])} of the "
-        f"limit ({size(row['unmanaged'])} on {row['worker']}): memory that holds no result",
+        f"limit{then}: {size(row['unmanaged'])} on {row['worker']} hold no result",
         f"{size(row['at_first'])} at first{grew}; on {count(len(workers), 'worker')}",
         "look for lists, caches and globals that tasks fill; give workers more memory_limit, "
         "or restart them (--lifetime); without a nanny, set MALLOC_TRIM_THRESHOLD_=65536",
