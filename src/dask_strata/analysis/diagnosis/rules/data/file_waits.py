@@ -105,8 +105,18 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
 _SECONDS = ("segments", "waits", "lookups")
 
 #: Modules of Python that look up, list and open files.
-_LOOKUPS = frozenset({"pathlib.py", "pathlib/_local.py", "genericpath.py", "glob.py", "os.py"})
+_LOOKUPS = frozenset({"pathlib", "genericpath", "posixpath", "ntpath", "glob", "os"})
 
 
 def _is_lookup(call: str) -> bool:
-    return call.rpartition(":")[0] in _LOOKUPS
+    """Return whether a function of a library looks up files.
+
+    Examples
+    --------
+    >>> [_is_lookup(f"{module}:f") for module in ("glob.py", "<frozen genericpath>", "json/a.py")]
+    [True, True, False]
+    >>> _is_lookup("pathlib/_local.py:exists")
+    True
+    """
+    module = call.rpartition(":")[0].removeprefix("<frozen ").rstrip(">").removesuffix(".py")
+    return module.partition("/")[0] in _LOOKUPS
