@@ -101,7 +101,7 @@ def test_the_seconds_of_file_operations(waits: tuple[Run, dict[str, Any]]) -> No
     """The samples of a task that writes and syncs are at these lines, and wait for the file."""
     run, measured = waits
     found = sampled(run, "writes_file")
-    assert {reason for reason, _ in found} <= {"files", "gil", None}
+    assert {reason for reason, _ in found} <= {"files", "gil", "other", None}
     everything = sum(row["seconds"] for row in found.values())
     assert everything == pytest.approx(sum(measured["file"]), abs=2 * LOOK)
 

@@ -49,7 +49,8 @@ _CALLS = """
 #: Columns of these queries.
 _COLUMNS = ("client", "kind", "start", "stop", "began", "sent", "received")
 
-#: Longest time from the last result until the client fetches it, if it waited for it.
+#: Longest time from a scatter to the first graph, and from the last result until the client fetches
+#: it, if the one waited for the other.
 _AT_ONCE_NS = 250_000_000
 
 
@@ -82,6 +83,19 @@ class BusyTimes:
         starts, stops = self.gather
         at_once = (starts <= last + _AT_ONCE_NS) & (stops > last)
         return int(stops[at_once][-1]) if at_once.any() else last
+
+    def scattered_before(self, first: int) -> int:
+        """Return when the client began to scatter the data of the first graph.
+
+        Parameters
+        ----------
+        first : int
+            Time of the first graph, which is returned if no scatter ended just before it.
+        """
+        for start, stop in zip(*(times[::-1].tolist() for times in self.scatter), strict=True):
+            if start < first <= stop + _AT_ONCE_NS:
+                first = start
+        return first
 
 
 class ClientTimes:

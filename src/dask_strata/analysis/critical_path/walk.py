@@ -189,7 +189,8 @@ class _Walk:
         self._data, self._clients = data, clients
         first = int(min([*data.under_way[0][:1].tolist(), data.start.min()]))
         # The makespan begins with the call that submitted the first graph, of any client.
-        self._first = int(min([first, *clients.of(None).graph[0][:1].tolist()]))
+        calls = clients.of(None)
+        self._first = calls.scattered_before(int(min([first, *calls.graph[0][:1].tolist()])))
         self._by_stop = np.argsort(data.stop, kind="stable").astype(np.int32)
         # The walk goes backwards: attempts behind this index were visited or ended too late.
         self._last = len(self._by_stop) - 1

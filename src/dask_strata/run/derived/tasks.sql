@@ -39,6 +39,8 @@ select l._key, c.key, c.key_type, l.life,
        coalesce(k.prefix, key_prefix(c.key, c.key_type)) as prefix, k."group", k.function,
        q.client, q.clients,
        case when l.finished_before then null
+            -- Such as data that the client scattered: nothing waited for them.
+            when l.first_state in ('memory', 'erred') then null
             when q.present or l.begun_before then first else l.submitted end as _since,
        case when l.last_state not in ('forgotten', 'released') then l.last_state
             when l.result is null and l.first_state in ('memory', 'erred') then l.first_state

@@ -15,6 +15,9 @@ _LEAST_RATE = 2_000
 _SMALL_BYTES = 32 << 10
 _CALL_SECONDS = 0.75e-6
 
+#: Waits for files, as a multiple of the CPU time of calls, from which the waits are the cause.
+_MOST_WAITS = 10
+
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding on the prefix with most small calls.
@@ -33,6 +36,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             if rate < _LEAST_RATE or nbytes / calls > _SMALL_BYTES:
                 continue
             share = min(rate * _CALL_SECONDS, 1.0)
+            if sum(use.waits.values()) > _MOST_WAITS * share * sum(use.segments.values()):
+                continue  # each call waits for long: the storage is slow, or the data are synced
             claims = {
                 index: max(seconds * share, use.waits.get(index, 0.0))
                 for index, seconds in use.segments.items()

@@ -9,7 +9,7 @@ from dask_strata.analysis.diagnosis.evidence import Evidence
 from dask_strata.analysis.words import count, duration, number
 
 #: Least ratio of a worker's medians to those of the others, and least number of its executions.
-_LEAST_RATIO = 1.4
+_LEAST_RATIO = 1.6
 _LEAST_EXECUTIONS = 4
 
 #: Median of each prefix on each worker and on all others, of prefixes with enough executions.

@@ -45,8 +45,10 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if loop is not None and in_tasks > late / 4:
         row, n = loop[0], len(loop[2])
         text = f"the client waits for each result before it submits more: {n:,} times{line_of(row)}"
-        advice = "submit all of it first, and compute once: dask.compute(*many), "
-        "client.map(…), as_completed(…)"
+        advice = (
+            "submit all of it first, and compute once: dask.compute(*many), client.map(…), "
+            "as_completed(…)"
+        )
     else:
         place = evidence.client.place(claims)
         text = f"the client submitted late: the cluster waited for it {duration(late)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
@@ -14,6 +14,18 @@ _LEAST_TASKS = 5
 
 #: Largest share of the chain's time that one task may have.
 _LARGEST_PART = 0.35
+
+
+#: Share of tasks with several inputs that other tasks made, from which it is a tree, not a chain.
+_MOST_JOINS = 0.4
+
+#: Keys with several dependencies that have dependencies themselves.
+_JOINS = """
+    select e._key from graph_edges e
+    where e._key in (select unnest($1::bigint[]))
+      and e._dependency in (select _key from graph_edges)
+    group by e._key having count(distinct e._dependency) > 1
+"""
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -36,6 +48,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         total = sum(tasks.values())
         if len(tasks) < _LEAST_TASKS or max(tasks.values()) > _LARGEST_PART * total:
             continue
+        if _joins(evidence, tasks) > _MOST_JOINS * len(tasks):
+            continue
         # Messages from each task to the next are a part of the chain's time.
         first, last = min(claims), max(claims)
         claims |= {
@@ -57,3 +71,10 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             claims=claims,
             uses=evidence.whole(claims),
         )
+
+
+def _joins(evidence: Evidence, attempts: Iterable[int]) -> int:
+    """Return the number of tasks of some attempts that join results of several others."""
+    keys = evidence.keys_on_path
+    chosen = sorted({keys[attempt] for attempt in attempts if attempt in keys})
+    return len(evidence.run.rows(_JOINS, chosen))

@@ -50,9 +50,9 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     grew = f" and {count(added, 'worker')} added" if added else ""
     yield Finding(
         "adaptive",
-        f"the cluster shrank while there was work: from {max(numbers)} to {min(numbers)} "
-        f"workers, {count(-sum(s for s in steps if s < 0), 'worker')} removed{grew}, and tasks "
-        "waited for them",
+        f"the cluster shrank before the work was done: from {max(numbers)} to {min(numbers)} "
+        f"workers, {count(-sum(s for s in steps if s < 0), 'worker')} removed{grew}; tasks waited "
+        "for workers",
         f"{count(len(steps), 'change')} of size within the makespan",
         "keep workers longer: cluster.adapt(minimum=…, wait_count=…, interval=…), or use a "
         "fixed size with cluster.scale(…)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.conditions import Conditions
@@ -19,7 +19,15 @@ _TEXTS = {
     "code": (
         "by code that ran on it",
         "keep slow code out of coroutines and plugins, and results small and quick to serialize",
-        "submit smaller graphs, and keep other code off the scheduler",
+        "keep slow code out of plugins and off the scheduler, and submit smaller graphs",
+    ),
+    "wait": (
+        "by code on it that waited and hardly used the CPU",
+        (
+            "let coroutines and plugins wait without blocking: await asyncio.sleep(…), async "
+            "clients, loop.run_in_executor(…); or wait in a task that is no coroutine"
+        ),
+        "look for a scheduler plugin or callback that sleeps, or waits for a file or the network",
     ),
     "GIL": (
         "while one call held Python's GIL or many threads competed for it",
@@ -95,14 +103,22 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     blocks = evidence.run.rows(_BLOCKS, *evidence.window)
     starts = [block for block in blocks if _is_of_a_start(block)]
     yield from _starts(evidence, starts)
-    yield from _long_blocks(evidence, [b for b in blocks if not _is_of_a_start(b)], _when(starts))
-    yield from _short_blocks(evidence)
+    others = [block for block in blocks if not _is_of_a_start(block)]
+    short = _lags(evidence)
+    if others:
+        longest = _longest_loop(evidence, others, _when(starts))
+        if short is not None and short.row["worker"] == longest.blocks[0]["worker"]:
+            longest.claims.update(short.claims)
+            short = None
+        yield _long_blocks(evidence, longest)
+    if short is not None:
+        yield _short_blocks(short)
 
 
 def _starts(evidence: Evidence, blocks: list[dict[str, Any]]) -> Iterator[Finding]:
     """Yield a finding on blocks of at least 0.1 s before the first tasks of a prefix on workers."""
     claims = _during(evidence, _when(blocks))
-    if sum(claims.values()) < _START_SHARE * evidence.makespan_seconds:
+    if not claims or sum(claims.values()) < _START_SHARE * evidence.makespan_seconds:
         return
     worst = max(blocks, key=lambda block: (_waited_for(evidence, claims, [block]), block["start"]))
     yield Finding(
@@ -121,8 +137,8 @@ def _starts(evidence: Evidence, blocks: list[dict[str, Any]]) -> Iterator[Findin
 
 
 def _during(evidence: Evidence, condition: Conditions) -> dict[int, float]:
-    """Return the seconds of blocked event loops in which the segment's worker had a condition."""
-    found = {}
+    """Return the seconds in which the run waited for workers with blocks in their loops."""
+    found = evidence.beside(condition)
     for index in evidence.where("blocked event loop"):
         segment = evidence.segments[index]
         seconds = condition.seconds(segment.start, segment.stop, [segment.worker])
@@ -131,36 +147,49 @@ def _during(evidence: Evidence, condition: Conditions) -> dict[int, float]:
     return found
 
 
-def _long_blocks(
-    evidence: Evidence, found: list[dict[str, Any]], starts: Conditions
-) -> Iterator[Finding]:
+class _Loop(NamedTuple):
+    """The event loop for whose blocks the critical path waited longest.
+
+    Its blocks, the seconds of all loops by segment, and the number of loops with blocks.
+    """
+
+    blocks: list[dict[str, Any]]
+    claims: dict[int, float]
+    n_loops: int
+
+
+def _longest_loop(evidence: Evidence, found: list[dict[str, Any]], starts: Conditions) -> _Loop:
     by_loop: dict[str, list[dict[str, Any]]] = {}
     for block in found:
         by_loop.setdefault(block["process"], []).append(block)
-    if not by_loop:
-        return
-    claims = evidence.where("blocked event loop")
-    for index, seconds in _during(evidence, starts).items():
-        claims[index] -= seconds
+    claims = {
+        index: seconds - starts.seconds(segment.start, segment.stop, [segment.worker])
+        for index, seconds in evidence.where("blocked event loop").items()
+        for segment in [evidence.segments[index]]
+    }
     claims |= evidence.beside(_when(block for block in found if not _is_a_transfer(block)))
-    totals = {loop: sum(map(_seconds, blocks)) for loop, blocks in by_loop.items()}
-    longest = max(totals, key=lambda loop: (_waited_for(evidence, claims, by_loop[loop]), loop))
-    blocks = by_loop[longest]
+    longest = max(by_loop, key=lambda loop: (_waited_for(evidence, claims, by_loop[loop]), loop))
+    return _Loop(by_loop[longest], claims, len(by_loop))
+
+
+def _long_blocks(evidence: Evidence, loop: _Loop) -> Finding:
+    blocks = loop.blocks
     worker = blocks[0]["worker"]
     whose = f"worker {blocks[0]['name'] or worker}" if worker is not None else "the scheduler"
     how, for_worker, for_scheduler = _TEXTS[reason_of(blocks)]
-    prefix = evidence.occupant_prefix(claims)
+    prefix = _prefix_on(evidence, worker, blocks) if worker else None
     by = f"; `{prefix}` ran meanwhile" if prefix and worker is not None else ""
-    yield Finding(
+    total = duration(sum(map(_seconds, blocks)))
+    return Finding(
         "blocked-loop",
-        f"the event loop of {whose} was blocked for {duration(totals[longest])}, mostly {how}{by}",
+        f"the event loop of {whose} was blocked for {total}, mostly {how}{by}",
         f"{count(len(blocks), 'block')} of at least 0.1 s, the longest "
-        f"{duration(max(map(_seconds, blocks)))}; {count(len(by_loop), 'event loop')} had "
+        f"{duration(max(map(_seconds, blocks)))}; {count(loop.n_loops, 'event loop')} had "
         "blocks",
         for_scheduler if worker is None else for_worker,
         "query RUN 'select start, worker, seconds, frozen_seconds, cpu_seconds from "
         "loop_blocks order by seconds desc'",
-        claims=claims,
+        claims=loop.claims,
     )
 
 
@@ -168,6 +197,9 @@ def _long_blocks(
 #: samples with such a delay.
 _LEAST_LAG = 0.02
 _LEAST_SHARE = 0.5
+
+#: CPU of a worker's process, in percent of one, from which its tasks may hold the GIL.
+_BUSY_PERCENT = 50
 
 _LAGS = """
     select s.worker, n.name, count(*) filter (s.lag >= $3) / count(*) as share,
@@ -184,34 +216,65 @@ _LAGS = """
 """
 
 
-def _short_blocks(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding on loops that are blocked again and again for less than 0.1 s."""
+class _Lags(NamedTuple):
+    """The loop with the longest delays of those that were blocked for less than 0.1 s each time.
+
+    Its delays, and the seconds of all such loops by segment.
+    """
+
+    row: dict[str, Any]
+    claims: dict[int, float]
+
+
+def _lags(evidence: Evidence) -> _Lags | None:
+    """Return the loops that were blocked again and again; None if there is none."""
     rows = evidence.run.rows(_LAGS, *evidence.window, _LEAST_LAG)
     busy = {row["worker"]: row for row in rows if row["share"] >= _LEAST_SHARE}
-    if not busy:
-        return
     claims = {}
     for index, seconds in evidence.where("scheduler").items():
         shares = [busy[w]["share"] for w in (None, evidence.segments[index].worker) if w in busy]
         if shares:
             claims[index] = seconds * max(shares)
-    if not claims:
-        return
-    worst = max(busy.values(), key=lambda row: row["lag"])
+    return _Lags(max(busy.values(), key=lambda row: row["lag"]), claims) if claims else None
+
+
+def _short_blocks(lags: _Lags) -> Finding:
+    worst = lags.row
     whose = (
         "the scheduler" if worst["worker"] is None else f"worker {worst['name'] or worst['worker']}"
     )
-    yield Finding(
+    by_tasks = worst["worker"] is not None and (worst["cpu"] or 0.0) >= _BUSY_PERCENT
+    return Finding(
         "blocked-loop",
         f"the event loop of {whose} was blocked again and again: a callback waited for "
         f"{duration(worst['lag'])}",
         f"median delay in {percent(worst['share'])} of its samples; its process used "
         f"{percent((worst['cpu'] or 0.0) / 100)} of a CPU",
-        "look for slow code in plugins, coroutines and callbacks"
+        "let tasks release the GIL, or use more processes with fewer threads (threads_per_worker=1)"
+        if by_tasks
+        else "look for slow code in plugins, coroutines and callbacks"
         + (" of the scheduler" if worst["worker"] is None else ""),
         "query RUN 'select time, loop_lag_seconds, cpu_percent from scheduler_samples'",
-        claims=claims,
+        claims=lags.claims,
     )
+
+
+#: Prefixes of the functions that ran on a worker during its blocks, the longest first.
+_BESIDE = """
+    select coalesce(a.prefix, '(unknown)') as prefix,
+           sum(least(epoch_ns(p.stop), b.stop) - greatest(epoch_ns(p.start), b.start)) as ns
+    from phases p join attempts a using (attempt)
+    join (select unnest($2::bigint[]) as start, unnest($3::bigint[]) as stop) b
+      on epoch_ns(p.start) < b.stop and epoch_ns(p.stop) > b.start
+    where p.worker = $1 and p.action in ('compute', 'executing')
+    group by 1 order by 2 desc, 1 limit 1
+"""
+
+
+def _prefix_on(evidence: Evidence, worker: str, blocks: list[dict[str, Any]]) -> str | None:
+    starts, stops = ([block[name] for block in blocks] for name in ("start", "stop"))
+    rows = evidence.run.rows(_BESIDE, worker, starts, stops)
+    return rows[0]["prefix"] if rows else None
 
 
 def _when(blocks: Iterable[dict[str, Any]]) -> Conditions:
@@ -219,11 +282,11 @@ def _when(blocks: Iterable[dict[str, Any]]) -> Conditions:
 
 
 def _is_of_a_start(block: dict[str, Any]) -> bool:
-    return bool(block["before_first"]) and reason_of([block]) == "code"
+    return bool(block["before_first"]) and reason_of([block]) in {"code", "wait"}
 
 
 def _is_a_transfer(block: dict[str, Any]) -> bool:
-    return reason_of([block]) == "code" and bool(
+    return reason_of([block]) in {"code", "wait"} and bool(
         block["moved_bytes"] >= _LEAST_BYTES_A_SECOND * block["seconds"]
     )
 
@@ -261,7 +324,8 @@ def reason_of(blocks: list[dict[str, Any]]) -> str:
         if frozen is None:
             reason = "unknown"
         elif frozen < block["seconds"] / 2:
-            reason = "code"
+            waited = cpu is not None and cpu < _LEAST_CPU * block["seconds"]
+            reason = "wait" if waited else "code"
         else:
             reason = "stopped" if cpu is not None and cpu < _LEAST_CPU * frozen else "GIL"
         total[reason] += _seconds(block)
