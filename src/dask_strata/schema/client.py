@@ -86,7 +86,11 @@ CLIENT = (
             col("code", "text", "the user's line", sensitivity="code"),
             col("cell", "int", "execution count of the notebook's cell that was running"),
             col("cell_code", "long", "text of this cell", sensitivity="code"),
-            col("collection", "text", "type of the submitted object"),
+            col(
+                "collection",
+                "text",
+                "type of the user's first collection, or of the submitted object",
+            ),
             col(
                 "began",
                 "time",

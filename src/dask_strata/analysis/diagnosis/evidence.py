@@ -155,12 +155,17 @@ class Evidence:
 
     @cached_property
     def prefixes(self) -> dict[str, dict[str, Any]]:
-        """Numbers of attempts that ended by prefix: n, median and mean compute seconds, bytes."""
+        """Sums and medians of the attempts that ended, by prefix: seconds, bytes, calls."""
         rows = self.run.rows("""
             select coalesce(prefix, '(unknown)') as prefix, count(*) as n,
                    median(compute_seconds) as median_seconds, avg(compute_seconds) as mean_seconds,
                    sum(compute_seconds) as seconds, max(compute_seconds) as max_seconds,
-                   median(nbytes) as median_bytes, sum(cpu_seconds) as cpu_seconds
+                   median(nbytes) as median_bytes, sum(cpu_seconds) as cpu_seconds,
+                   coalesce(sum(read_calls), 0)::bigint as read_calls,
+                   coalesce(sum(write_calls), 0)::bigint as write_calls,
+                   coalesce(sum(read_bytes), 0)::double as read_bytes,
+                   coalesce(sum(write_bytes), 0)::double as write_bytes,
+                   coalesce(sum(n_opened), 0)::bigint as n_opened
             from attempts where compute_seconds is not null
               and outcome not in ('running', 'lost', 'released')
             group by 1

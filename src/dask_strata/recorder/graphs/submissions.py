@@ -107,7 +107,7 @@ class SubmissionSource(Source):
                 "client": self._client.id,
                 "first_key": first,
                 "n_keys": len(keys),
-                "collection": type(expr).__name__,
+                "collection": type(origin.written[0] if origin.written else expr).__name__,
                 **sending._asdict(),
             }
             rows.append(row | self._written_at(origin))

@@ -30,6 +30,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         looked_up = sum(use.lookups.values()) / sum(use.segments.values())
         if rate < _LEAST_RATE and looked_up < _LEAST_LOOKUPS:
             continue
+        total = evidence.prefixes.get(use.prefix, {}).get("n_opened") or use.n_opened
         share = min(rate * _OPEN_SECONDS, 1.0)
         claims = {
             index: max(seconds * share, use.waits.get(index, 0.0), use.lookups.get(index, 0.0))
@@ -37,7 +38,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         }
         yield Finding(
             "metadata",
-            f"a storm of opened files: `{use.prefix}` opened {count(use.n_opened, 'file')}, "
+            f"a storm of opened files: `{use.prefix}` opened {count(total, 'file')}, "
             f"{number(rate)} a second"
             if rate >= _LEAST_RATE
             else f"a storm of lookups of files: `{use.prefix}` listed folders and looked up files "

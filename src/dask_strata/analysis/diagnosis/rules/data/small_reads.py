@@ -19,6 +19,13 @@ _CALL_SECONDS = 0.75e-6
 _MOST_WAITS = 10
 
 
+_ADVICE = {
+    "read": "read in blocks of megabytes: buffering=…, read-ahead, larger chunks of the file, "
+    "columns that lie together",
+    "write": "write in blocks of megabytes: buffering=…, larger chunks, records joined",
+}
+
+
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding on the prefix with most small calls.
 
@@ -30,7 +37,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     for use in file_uses(evidence):
         for verb, calls, nbytes in (
             ("read", use.read_calls, use.read_bytes),
-            ("wrote", use.write_calls, use.write_bytes),
+            ("write", use.write_calls, use.write_bytes),
         ):
             rate = calls / use.compute_seconds
             if rate < _LEAST_RATE or nbytes / calls > _SMALL_BYTES:
@@ -42,14 +49,16 @@ def find(evidence: Evidence) -> Iterator[Finding]:
                 index: max(seconds * share, use.waits.get(index, 0.0))
                 for index, seconds in use.segments.items()
             }
-            word = "reads" if verb == "read" else "writes"
+            # All tasks of the prefix, as elsewhere on the screen; the path has some of them.
+            sums = evidence.prefixes.get(use.prefix, {})
+            n_calls = sums.get(f"{verb}_calls") or calls
+            total = sums.get(f"{verb}_bytes") or nbytes
             yield Finding(
-                "small-reads" if verb == "read" else "small-writes",
-                f"small {word}: `{use.prefix}` {verb} {size(nbytes)} in {calls:,} calls, "
-                f"{size(nbytes / calls)} each",
+                f"small-{verb}s",
+                f"small {verb}s: `{use.prefix}` {'read' if verb == 'read' else 'wrote'} "
+                f"{size(total)} in {n_calls:,} calls, {size(total / n_calls)} each",
                 f"{number(rate)} calls a second in the tasks on the critical path",
-                f"{'read' if verb == 'read' else 'write'} in blocks of megabytes: buffering=…, "
-                "read-ahead, larger chunks of the file, columns that lie together",
+                _ADVICE[verb],
                 f"tasks RUN --prefix {use.prefix} --sort compute_seconds",
                 claims=claims,
             )

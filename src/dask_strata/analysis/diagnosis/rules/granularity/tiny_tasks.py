@@ -41,10 +41,15 @@ _OVERHEAD = frozenset(
     {"scheduler", "deserialize", "waiting for a worker", "blocked event loop", "client", "graph"}
 )
 
+_BAG = "use fewer, larger partitions: db.from_sequence(…, npartitions=…)"
+_DATAFRAME = "use larger partitions: df.repartition(partition_size='100MB')"
 _ADVICE = {
-    "Bag": "use fewer, larger partitions: db.from_sequence(…, npartitions=…)",
+    "Bag": _BAG,
+    "Item": _BAG,
     "Array": "use larger chunks: da.from_array(…, chunks=…) or x.rechunk(…)",
-    "DataFrame": "use larger partitions: df.repartition(partition_size='100MB')",
+    "DataFrame": _DATAFRAME,
+    "Series": _DATAFRAME,
+    "Scalar": _DATAFRAME,
 }
 _ANY = "batch them: one task for a list of items, such as client.map(process_many, lists_of_items)"
 
@@ -94,6 +99,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         a, b = np.interp([segment.start - first, segment.stop - first], edges, upto)
         claims[index] = float(b - a)
     used = busy / held
+    collections = {row["collection"] for row in evidence.client.submissions}
     prefix = evidence.run.rows(_PREFIXES, first, tiny_parts, length)[0]
     yield Finding(
         "tiny-tasks",
@@ -102,11 +108,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         f"{duration(overhead / n_tiny)} for each",
         f"{n_tiny:,} tasks ended in {duration(overhead)}, in which functions of tasks used "
         f"{percent(used)} of the thread-seconds",
-        next((text for name, text in _ADVICE.items() if name in _collections(evidence)), _ANY),
+        next((text for name, text in _ADVICE.items() if name in collections), _ANY),
         f"tasks RUN --prefix {prefix['prefix']} --sort compute_seconds",
         claims=claims,
     )
-
-
-def _collections(evidence: Evidence) -> str:
-    return " ".join({row["collection"] or "" for row in evidence.client.submissions})
