@@ -328,15 +328,17 @@ class Evidence:
             for index, seconds in self.where("paused worker").items()
         }
 
-    @cached_property
-    def spilling(self) -> Conditions:
-        """When workers wrote results to disk or read them back."""
-        return Conditions(
-            (row["worker"], row["start"], row["stop"])
-            for row in self.run.rows(
-                "select worker, start, stop from _worker_conditions where condition = 'spill'"
-            )
-        )
+    def conditions(self, name: str) -> Conditions:
+        """Return when workers had a condition.
+
+        Parameters
+        ----------
+        name : str
+            The condition, see the table ``_worker_conditions``.
+        """
+        query = "select worker, start, stop from _worker_conditions where condition = $1"
+        rows = self.run.rows(query, name)
+        return Conditions((row["worker"], row["start"], row["stop"]) for row in rows)
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:

@@ -30,7 +30,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if not row["n"]:
         return
     # A worker spills in its event loop, so that it neither sends nor receives data meanwhile.
-    claims = evidence.where("spill") | evidence.beside(evidence.spilling)
+    claims = evidence.where("spill") | evidence.beside(evidence.conditions("spill"))
     yield Finding(
         "spill",
         f"results did not fit into memory: {count(row['n'], 'result')} ({size(row['nbytes'])}) "
