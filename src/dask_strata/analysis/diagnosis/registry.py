@@ -14,6 +14,7 @@ from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
 from dask_strata.analysis.diagnosis.rules.data import (
     metadata,
+    network,
     re_reads,
     slow_storage,
     small_reads,
@@ -82,6 +83,7 @@ _BUILT_IN = (
     small_reads,
     re_reads,
     slow_storage,
+    network,
     slow_worker,
     cpu_starvation,
     skew,
