@@ -77,3 +77,31 @@ def test_calls_of_all_clients_count_where_the_client_is_unknown(tmp_path: Path) 
     seconds = {"graph": 3, "scatter": 1, "gather": 2}
     spent = {cause: path.seconds.get(cause) for cause in (*seconds, "nothing submitted")}
     assert spent == {**{c: pytest.approx(s) for c, s in seconds.items()}, "nothing submitted": None}
+
+
+def test_the_path_begins_with_the_scatter_for_the_first_graph(tmp_path: Path) -> None:
+    """Data that were scattered were no task that waited since the recording began."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
+    scheduler.write("worker_events", [{"time": T0, "worker": W, "name": "w", "action": "add"}])
+    rows = life("a-1", 3.1, 4, W)
+    forgotten = {"time": at(4.5), "start_state": "memory", "finish_state": "forgotten"}
+    rows.append({**forgotten, "key": "ndarray-1", "stimulus_id": "client-releases-keys-1"})
+    scheduler.write("scheduler_transitions", rows)
+    scheduler.write("submissions", [{"submission": "a-1", "client": A, "time": at(3)}])
+    scheduler.write("graph_tasks", [{"key": "a-1", "prefix": "a", "submission": "a-1"}])
+    scheduler.end()
+    client = Process(folder, "client-1")
+    sent = {"began": at(2.9), "time": at(2.95), "client": A, "first_key": "a-1"}
+    client.write("client_submissions", [sent])
+    client.write("client_calls", [interval(1.5, 2.8, client=A, kind="scatter")])
+    client.end()
+    worker = Process(folder, "worker-1", address=W, name="w", nthreads=1)
+    updated = {"time": at(2.7), "key": "ndarray-1", "start_state": "released"}
+    updated |= {"finish_state": "memory", "stimulus_id": "update-data-1"}
+    worker.write("worker_transitions", [updated])
+    worker.end()
+    path = critical_path(open_run(folder))
+    assert path.segments[0].start == at(1.5)
+    assert path.seconds["scatter"] == pytest.approx(1.3)
+    assert path.makespan_seconds == pytest.approx(2.5)
