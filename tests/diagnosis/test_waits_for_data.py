@@ -47,6 +47,7 @@ def waited(
     rows: list[dict[str, Any]] = []
     for key, worker, times in (
         ("x-1", SENDER, [("compute", 0.2, 2)]),
+        ("y-0", RECEIVER, [("compute", 0.2, 1)]),  # the first of a prefix may wait for imports
         ("y-1", RECEIVER, [("transfer", 2, 6), ("compute", 6, 8)]),
     ):
         rows += moves(
@@ -59,7 +60,7 @@ def waited(
             startstops=[[action, at(a), at(b) - at(a), None] for action, a, b in times],
         )
     scheduler.write("scheduler_transitions", sorted(rows, key=lambda r: r["time"]))
-    scheduler.write("graph_tasks", [{"key": k, "prefix": k[0]} for k in ("x-1", "y-1")])
+    scheduler.write("graph_tasks", [{"key": k, "prefix": k[0]} for k in ("x-1", "y-0", "y-1")])
     scheduler.write("graph_edges", [{"key": "y-1", "dependency": "x-1"}])
     processes = {
         w: Process(folder, f"worker-{n}", address=w, name=w[-1], nthreads=1, start=at(0))

@@ -12,6 +12,7 @@ from dask_strata.analysis.critical_path.occupants import CLIENT_CAUSES
 from dask_strata.analysis.diagnosis.client import ClientFacts
 from dask_strata.analysis.diagnosis.conditions import Conditions
 from dask_strata.analysis.diagnosis.fates import Fates
+from dask_strata.analysis.diagnosis.loop_blocks import LoopBlocks
 from dask_strata.analysis.diagnosis.machine import MachineFacts
 from dask_strata.analysis.diagnosis.samples import Runner, Samples
 from dask_strata.analysis.failures import Failure, failures
@@ -201,6 +202,11 @@ class Evidence:
     def fates(self) -> Fates:
         """How the attempts on the path ended."""
         return Fates(self.run, self.segments, self.runners)
+
+    @cached_property
+    def loop_blocks(self) -> LoopBlocks:
+        """Blocks of event loops within the makespan."""
+        return LoopBlocks(self.run, self.window)
 
     @cached_property
     def samples(self) -> Samples:

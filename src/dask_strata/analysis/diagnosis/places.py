@@ -129,3 +129,22 @@ def _contains(text: str, function: str | None, line: int) -> bool:
 
 
 _DEFINES = ("def ", "async def ")
+
+
+def module_of(call: str) -> str:
+    """Return the top module of a function of a library.
+
+    Parameters
+    ----------
+    call : str
+        The function, as in the column ``calls`` of ``task_samples``.
+
+    Examples
+    --------
+    >>> [module_of(f"{file}:f") for file in ("<frozen genericpath>", "pathlib/_local.py")]
+    ['genericpath', 'pathlib']
+    >>> module_of("<frozen importlib._bootstrap>:_find_and_load")
+    'importlib'
+    """
+    file = call.rpartition(":")[0].removeprefix("<frozen ").rstrip(">").removesuffix(".py")
+    return file.partition("/")[0].partition(".")[0]

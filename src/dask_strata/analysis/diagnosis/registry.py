@@ -32,6 +32,7 @@ from dask_strata.analysis.diagnosis.rules.machine import (
     clocks_apart,
     cpu_starvation,
     different_versions,
+    imports,
     slow_worker,
 )
 from dask_strata.analysis.diagnosis.rules.memory import (
@@ -74,6 +75,7 @@ _BUILT_IN = (
     tiny_tasks,
     restrictions,
     adaptive,
+    imports,
     stealing,
     gil,
     blocked_loop,

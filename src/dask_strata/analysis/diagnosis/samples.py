@@ -134,20 +134,19 @@ class Samples:
         total = sum(w.seconds for w in rows)
         return min(sum(w.delay_seconds for w in rows) / total, 1.0) if total else 0.0
 
-    def calls_share(self, runner: Runner, chosen: Callable[[str], bool]) -> float:
-        """Return the share of an execution in calls of some functions of libraries, 0 to 1.
+    def time_share(self, runner: Runner, chosen: Callable[[Waited], bool]) -> float:
+        """Return the share of an execution at some places, 0 to 1, whether it ran or waited.
 
         Parameters
         ----------
         runner : Runner
             The execution.
         chosen : callable
-            Whether a function, such as ``pathlib.py:stat``, is one of them.
+            Whether a row of samples is at such a place.
         """
         rows = self.of(runner)
         total = sum(w.seconds for w in rows)
-        within = sum(w.seconds for w in rows if w.calls is not None and chosen(w.calls))
-        return min(within / total, 1.0) if total else 0.0
+        return min(sum(w.seconds for w in rows if chosen(w)) / total, 1.0) if total else 0.0
 
     def place_share(self, runner: Runner, chosen: Callable[[Waited], bool]) -> float:
         """Return the share of an execution at lines that wait for something again and again.

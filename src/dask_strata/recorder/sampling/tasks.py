@@ -20,7 +20,7 @@ from dask_strata.store.segments.frames import Batch
 _LATE_NS = 100_000_000
 
 #: A look that is late by this had to wait for the GIL.
-_CONTENDED_NS = 1_000_000
+_CONTENDED_NS = 250_000
 
 _MAX_ERRORS = 100
 

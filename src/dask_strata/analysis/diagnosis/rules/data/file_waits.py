@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from dask_strata.analysis.diagnosis.places import module_of
 from dask_strata.analysis.diagnosis.samples import Runner, Waited
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
         shares = {
             "segments": 1.0,
             "waits": max(samples.share(runner, chosen), samples.place_share(runner, chosen)),
-            "lookups": samples.calls_share(runner, _is_lookup),
+            "lookups": samples.time_share(runner, _is_lookup),
         }
         for name, share in shares.items():
             if share:
@@ -108,15 +109,6 @@ _SECONDS = ("segments", "waits", "lookups")
 _LOOKUPS = frozenset({"pathlib", "genericpath", "posixpath", "ntpath", "glob", "os"})
 
 
-def _is_lookup(call: str) -> bool:
-    """Return whether a function of a library looks up files.
-
-    Examples
-    --------
-    >>> [_is_lookup(f"{module}:f") for module in ("glob.py", "<frozen genericpath>", "json/a.py")]
-    [True, True, False]
-    >>> _is_lookup("pathlib/_local.py:exists")
-    True
-    """
-    module = call.rpartition(":")[0].removeprefix("<frozen ").rstrip(">").removesuffix(".py")
-    return module.partition("/")[0] in _LOOKUPS
+def _is_lookup(waited: Waited) -> bool:
+    """Return whether samples are in a function of a library that looks up files."""
+    return waited.calls is not None and module_of(waited.calls) in _LOOKUPS

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dask_strata.analysis.diagnosis.claims import Finding
-from dask_strata.analysis.diagnosis.conditions import Conditions
 from dask_strata.analysis.diagnosis.evidence import Evidence
+from dask_strata.analysis.diagnosis.loop_blocks import (
+    is_a_transfer,
+    reason_of,
+    seconds_of,
+    waited_for,
+    when,
+)
 from dask_strata.analysis.words import count, duration, percent
-
-#: Least CPU time of a process that was running, as a share of the time in which no thread of it ran
-#: Python. It is small because processes of a busy host take turns.
-_LEAST_CPU = 0.1
 
 #: The reason for blocks of an event loop, and advice for a worker and for the scheduler.
 _TEXTS = {
@@ -52,45 +54,6 @@ _TEXTS = {
     ),
 }
 
-#: Blocks, and the bytes that the worker sent and received meanwhile.
-_BLOCKS = """
-    with blocks as (
-        select process, worker, greatest(start_ns, $1) as start, least(stop_ns, $2) as stop,
-               (stop_ns - start_ns) / 1e9 as seconds, frozen_seconds, cpu_seconds
-        from _loop_blocks where stop_ns > $1 and start_ns < $2
-    ), ends as (
-        select source as worker, epoch_ns(start) as a, epoch_ns(stop) as b, total_bytes
-        from transfers
-        union all
-        select destination, epoch_ns(start), epoch_ns(stop), total_bytes from transfers
-        where destination is not null
-    ), moved as (
-        select b.process, b.start, sum(e.total_bytes)::double as moved_bytes
-        from blocks b join ends e on e.worker = b.worker and e.a < b.stop and e.b > b.start
-        group by all
-    ), begun as (
-        select a.worker, min(epoch_ns(p.start)) as begun_ns
-        from phases p join attempts a using (attempt)
-        where p.action in ('compute', 'executing') group by a.worker, a.prefix
-    )
-    select b.*, n.name, coalesce(m.moved_bytes, 0) as moved_bytes,
-           exists (from begun g where g.worker = b.worker
-                   and g.begun_ns between b.stop and b.stop + 100_000_000) as before_first
-    from blocks b
-    left join moved m using (process, start)
-    left join (select worker, any_value(name) as name from workers group by worker) n
-      on n.worker = b.worker
-    order by b.start
-"""
-
-#: Bytes a second that an event loop serializes, copies or unpacks at least. A block within a
-#: transfer of as much data is the transfer's.
-_LEAST_BYTES_A_SECOND = 200e6
-
-#: Share of the makespan up to which blocks before the first tasks of a prefix are no cause: the
-#: loops import the modules that the tasks need, once.
-_START_SHARE = 0.2
-
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding on the time in which the run waited for blocked event loops.
@@ -100,51 +63,15 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     evidence : Evidence
         Facts of the run.
     """
-    blocks = evidence.run.rows(_BLOCKS, *evidence.window)
-    starts = [block for block in blocks if _is_of_a_start(block)]
-    yield from _starts(evidence, starts)
-    others = [block for block in blocks if not _is_of_a_start(block)]
     short = _lags(evidence)
-    if others:
-        longest = _longest_loop(evidence, others, _when(starts))
+    if evidence.loop_blocks.others:
+        longest = _longest_loop(evidence)
         if short is not None and short.row["worker"] == longest.blocks[0]["worker"]:
             longest.claims.update(short.claims)
             short = None
         yield _long_blocks(evidence, longest)
     if short is not None:
         yield _short_blocks(short)
-
-
-def _starts(evidence: Evidence, blocks: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Yield a finding on blocks of at least 0.1 s before the first tasks of a prefix on workers."""
-    claims = _during(evidence, _when(blocks))
-    if not claims or sum(claims.values()) < _START_SHARE * evidence.makespan_seconds:
-        return
-    worst = max(blocks, key=lambda block: (_waited_for(evidence, claims, [block]), block["start"]))
-    yield Finding(
-        "blocked-loop",
-        "workers imported modules: the event loop of worker "
-        f"{worst['name'] or worst['worker']} was blocked for {duration(_seconds(worst))} before "
-        "its first task of a kind",
-        f"{count(len(blocks), 'block')} of at least 0.1 s on "
-        f"{count(len({b['worker'] for b in blocks}), 'worker')} just before the first task of a "
-        "prefix, by code that ran on the loop",
-        "import the modules before: --preload, client.run, a WorkerPlugin; or keep the Python "
-        "environment on a node-local disk",
-        "query RUN 'select start, worker, seconds from loop_blocks order by start'",
-        claims=claims,
-    )
-
-
-def _during(evidence: Evidence, condition: Conditions) -> dict[int, float]:
-    """Return the seconds in which the run waited for workers with blocks in their loops."""
-    found = evidence.beside(condition)
-    for index in evidence.where("blocked event loop"):
-        segment = evidence.segments[index]
-        seconds = condition.seconds(segment.start, segment.stop, [segment.worker])
-        if seconds:
-            found[index] = seconds
-    return found
 
 
 class _Loop(NamedTuple):
@@ -158,7 +85,8 @@ class _Loop(NamedTuple):
     n_loops: int
 
 
-def _longest_loop(evidence: Evidence, found: list[dict[str, Any]], starts: Conditions) -> _Loop:
+def _longest_loop(evidence: Evidence) -> _Loop:
+    found, starts = evidence.loop_blocks.others, when(evidence.loop_blocks.starts)
     by_loop: dict[str, list[dict[str, Any]]] = {}
     for block in found:
         by_loop.setdefault(block["process"], []).append(block)
@@ -167,8 +95,8 @@ def _longest_loop(evidence: Evidence, found: list[dict[str, Any]], starts: Condi
         for index, seconds in evidence.where("blocked event loop").items()
         for segment in [evidence.segments[index]]
     }
-    claims |= evidence.beside(_when(block for block in found if not _is_a_transfer(block)))
-    longest = max(by_loop, key=lambda loop: (_waited_for(evidence, claims, by_loop[loop]), loop))
+    claims |= evidence.beside(when(block for block in found if not is_a_transfer(block)))
+    longest = max(by_loop, key=lambda loop: (waited_for(evidence, claims, by_loop[loop]), loop))
     return _Loop(by_loop[longest], claims, len(by_loop))
 
 
@@ -179,12 +107,12 @@ def _long_blocks(evidence: Evidence, loop: _Loop) -> Finding:
     how, for_worker, for_scheduler = _TEXTS[reason_of(blocks)]
     prefix = _prefix_on(evidence, worker, blocks) if worker else None
     by = f"; `{prefix}` ran meanwhile" if prefix and worker is not None else ""
-    total = duration(sum(map(_seconds, blocks)))
+    total = duration(sum(map(seconds_of, blocks)))
     return Finding(
         "blocked-loop",
         f"the event loop of {whose} was blocked for {total}, mostly {how}{by}",
         f"{count(len(blocks), 'block')} of at least 0.1 s, the longest "
-        f"{duration(max(map(_seconds, blocks)))}; {count(loop.n_loops, 'event loop')} had "
+        f"{duration(max(map(seconds_of, blocks)))}; {count(loop.n_loops, 'event loop')} had "
         "blocks",
         for_scheduler if worker is None else for_worker,
         "query RUN 'select start, worker, seconds, frozen_seconds, cpu_seconds from "
@@ -275,58 +203,3 @@ def _prefix_on(evidence: Evidence, worker: str, blocks: list[dict[str, Any]]) ->
     starts, stops = ([block[name] for block in blocks] for name in ("start", "stop"))
     rows = evidence.run.rows(_BESIDE, worker, starts, stops)
     return rows[0]["prefix"] if rows else None
-
-
-def _when(blocks: Iterable[dict[str, Any]]) -> Conditions:
-    return Conditions((b["worker"], b["start"], b["stop"]) for b in blocks if b["worker"])
-
-
-def _is_of_a_start(block: dict[str, Any]) -> bool:
-    return bool(block["before_first"]) and reason_of([block]) in {"code", "wait"}
-
-
-def _is_a_transfer(block: dict[str, Any]) -> bool:
-    return reason_of([block]) in {"code", "wait"} and bool(
-        block["moved_bytes"] >= _LEAST_BYTES_A_SECOND * block["seconds"]
-    )
-
-
-def _waited_for(
-    evidence: Evidence, claims: dict[int, float], blocks: list[dict[str, Any]]
-) -> float:
-    """Return for how many seconds the critical path waited for the blocks of one event loop."""
-    worker = blocks[0]["worker"]
-    condition = Conditions((worker or "", block["start"], block["stop"]) for block in blocks)
-    total = 0.0
-    for index in claims:
-        segment = evidence.segments[index]
-        if worker is None or worker in evidence.workers_of(index):
-            total += condition.seconds(segment.start, segment.stop, [worker or ""])
-    return total
-
-
-def _seconds(block: dict[str, Any]) -> float:
-    """Return the length of a block within the makespan, in seconds."""
-    return float(block["stop"] - block["start"]) / 1e9
-
-
-def reason_of(blocks: list[dict[str, Any]]) -> str:
-    """Return the reason that applies to most of the time of blocks: code, GIL, stopped, unknown.
-
-    Parameters
-    ----------
-    blocks : list of dict
-        Blocks with their seconds, frozen_seconds and cpu_seconds.
-    """
-    total = dict.fromkeys(_TEXTS, 0.0)
-    for block in blocks:
-        frozen, cpu = block["frozen_seconds"], block["cpu_seconds"]
-        if frozen is None:
-            reason = "unknown"
-        elif frozen < block["seconds"] / 2:
-            waited = cpu is not None and cpu < _LEAST_CPU * block["seconds"]
-            reason = "wait" if waited else "code"
-        else:
-            reason = "stopped" if cpu is not None and cpu < _LEAST_CPU * frozen else "GIL"
-        total[reason] += _seconds(block)
-    return max(total, key=lambda reason: total[reason])
