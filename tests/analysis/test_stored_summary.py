@@ -463,8 +463,8 @@ def test_a_comparison_reads_the_summaries(run: Path, small: Path, computed: list
     assert all(same(*pair) for pair in zip(found.summaries, expected.summaries, strict=True))
     path = {pair.name: pair.values[0] for pair in found.path if pair.values[0] is not None}
     assert path == pytest.approx(open_run(run).critical_path().seconds)
-    costs = {pair.name for pair in found.insights if pair.values[0] is not None}
-    assert costs == {insight.cause for insight in open_run(run).insights()}
+    costs = {pair.name: pair.values[0] for pair in found.insights}
+    assert costs == {insight.cause: insight.seconds for insight in open_run(run).insights()}
     assert "exception" in costs
 
 

@@ -33,8 +33,8 @@ class Comparison:
     summaries : pair of Summary
         The summary of each run.
     insights : tuple of Pair
-        Seconds of the makespan that each cause cost, most seconds first. 0 if a run has an insight
-        of the cause without a cost.
+        Seconds of the makespan that each cause of an insight cost, most seconds first; None if that
+        is unknown, or the run has no such insight.
     path : tuple of Pair
         Seconds of the critical path by cause, likewise.
     tasks, compute : tuple of Pair
@@ -80,15 +80,22 @@ def compare_runs(first: Run, second: Run) -> Comparison:
     )
 
 
-def _by_cause(summary: Summary) -> dict[str, float]:
-    found: dict[str, float] = {}
+def _by_cause(summary: Summary) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
     for insight in summary.insights:
-        found[insight.cause] = found.get(insight.cause, 0.0) + (insight.seconds or 0.0)
+        seconds = found.get(insight.cause)
+        known = [each for each in (seconds, insight.seconds) if each is not None]
+        found[insight.cause] = sum(known) if known else None
     return found
 
 
-def _costs(first: Mapping[str, float], second: Mapping[str, float]) -> tuple[Pair, ...]:
-    names = sorted({*first, *second}, key=lambda n: (-max(first.get(n, 0), second.get(n, 0)), n))
+def _costs(
+    first: Mapping[str, float | None], second: Mapping[str, float | None]
+) -> tuple[Pair, ...]:
+    def most(name: str) -> float:
+        return max(first.get(name) or 0.0, second.get(name) or 0.0)
+
+    names = sorted({*first, *second}, key=lambda name: (-most(name), name))
     return tuple(Pair(name, (first.get(name), second.get(name))) for name in names[:_MOST])
 
 

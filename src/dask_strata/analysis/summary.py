@@ -169,6 +169,7 @@ def summarize_further(run: Run, earlier: Summary) -> Summary:
 
 def _facts(run: Run) -> dict[str, Any]:
     """Return the fields of a summary that are computed fast, also of a large run."""
+    state = run.state  # first: it reads the record anew if the recording has ended
     facts = run.rows("select * from _bounds")[0]
     counts = run.rows("""
         select count(*) as n, count(state) > 0 or count(*) = 0 as known,
@@ -200,8 +201,8 @@ def _facts(run: Run) -> dict[str, Any]:
         "name": run.name,
         "run_id": run.manifest.run_id,
         "path": run.location,
-        "state": run.state,
-        "outcome": outcome_of(run.state, exit_status),
+        "state": state,
+        "outcome": outcome_of(state, exit_status),
         "script": PurePath(run.script["path"]).name if run.script.get("path") else None,
         "start": facts["first"],
         "duration_seconds": facts["seconds"] or 0.0,

@@ -171,7 +171,8 @@ class Run:
         self._improved = False
 
     def __repr__(self) -> str:
-        return f"<Run {self.name} {self.manifest.run_id}: {self.state}, {self.location}>"
+        state = self._state_as_read()
+        return f"<Run {self.name} {self.manifest.run_id}: {state}, {self.location}>"
 
     def __getattr__(self, name: str) -> TableView:
         if name in TABLES:

@@ -95,8 +95,8 @@ EXECUTIONS = (
             col(
                 "file_bytes",
                 "bytes",
-                "size of the file when the worker first recorded that it was opened to read; of "
-                "the first 1,000 files of a worker",
+                "size of the file when its process first recorded that it was opened to read; of "
+                "the first 1,000 files of a process",
             ),
         ),
         prov="entity",

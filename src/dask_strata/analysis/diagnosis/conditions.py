@@ -37,16 +37,18 @@ class Conditions:
         workers : iterable of str
             Addresses of the workers.
         """
-        found = [self._by_worker[w] for w in workers if w is not None and w in self._by_worker]
+        found = [
+            _within(start, stop, *self._by_worker[w])
+            for w in workers
+            if w is not None and w in self._by_worker
+        ]
         if len(found) > 1:
             found = [merged(*(np.concatenate(times) for times in zip(*found, strict=True)))]
-        return sum(_overlap(start, stop, *times) for times in found) / 1e9
+        return sum(int((stops - starts).sum()) for starts, stops in found) / 1e9
 
 
-def _overlap(start: int, stop: int, starts: Ints, stops: Ints) -> int:
+def _within(start: int, stop: int, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+    """Return the parts of disjoint intervals, which are in order, between two moments."""
     low = int(np.searchsorted(stops, start, side="right"))
-    high = int(np.searchsorted(starts, stop, side="left"))
-    if high <= low:
-        return 0
-    a, b = np.maximum(starts[low:high], start), np.minimum(stops[low:high], stop)
-    return int((b - a).sum())
+    high = max(int(np.searchsorted(starts, stop, side="left")), low)
+    return np.maximum(starts[low:high], start), np.minimum(stops[low:high], stop)

@@ -257,15 +257,6 @@ class Evidence:
             sums[prefix or "(unknown)"] = sums.get(prefix or "(unknown)", 0.0) + seconds
         return max(sums, key=lambda prefix: sums[prefix])
 
-    def occupant_prefix(self, claims: dict[int, float]) -> str | None:
-        """Return the prefix of the tasks that held what some segments waited for longest."""
-        sums: dict[str, float] = {}
-        for index, seconds in claims.items():
-            occupant = self.segments[index].occupant
-            if occupant is not None and occupant.prefix:
-                sums[occupant.prefix] = sums.get(occupant.prefix, 0.0) + seconds
-        return max(sums, key=lambda prefix: sums[prefix]) if sums else None
-
     @cached_property
     def _sources(self) -> dict[tuple[int | None, str | None], set[str]]:
         """Addresses of the workers that sent data while an attempt waited for data, by attempt."""

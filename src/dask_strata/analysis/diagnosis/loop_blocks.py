@@ -32,7 +32,9 @@ _BLOCKS = """
         select destination, epoch_ns(start), epoch_ns(stop), total_bytes from transfers
         where destination is not null
     ), moved as (
-        select b.process, b.start, sum(e.total_bytes)::double as moved_bytes
+        select b.process, b.start,
+               sum(e.total_bytes::double * (least(e.b, b.stop) - greatest(e.a, b.start))
+                   / greatest(e.b - e.a, 1)) as moved_bytes
         from blocks b join ends e on e.worker = b.worker and e.a < b.stop and e.b > b.start
         group by all
     ), begun as (
@@ -77,7 +79,8 @@ class LoopBlocks:
         self.starts: list[dict[str, Any]] = []
         self.others: list[dict[str, Any]] = []
         for block in run.rows(_BLOCKS, *window):
-            first = block["before_first"] and reason_of([block]) in {"code", "wait"}
+            by_code = reason_of([block]) in {"code", "wait"} and not is_a_transfer(block)
+            first = block["before_first"] and by_code
             (self.starts if first else self.others).append(block)
 
 
@@ -122,7 +125,8 @@ def waited_for(evidence: Evidence, claims: dict[int, float], blocks: list[dict[s
     total = 0.0
     for index in claims:
         segment = evidence.segments[index]
-        if worker is None or worker in evidence.workers_of(index):
+        own = segment.cause == "blocked event loop"
+        if own if worker is None else worker in evidence.workers_of(index):
             total += condition.seconds(segment.start, segment.stop, [worker or ""])
     return total
 

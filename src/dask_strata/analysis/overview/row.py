@@ -43,6 +43,7 @@ def compute_row(run: Run) -> RunRow:
     run : Run
         The run.
     """
+    state = run.state  # first: it reads the record anew if the recording has ended
     facts = run.rows("select * from _bounds")[0]
     counts = run.rows(
         "select count(*) as n, case when count(state) > 0 or count(*) = 0 "
@@ -51,8 +52,8 @@ def compute_row(run: Run) -> RunRow:
     )[0]
     return RunRow(
         name=run.name,
-        state=run.state,
-        outcome=outcome_of(run.state, exit_status_of(run)),
+        state=state,
+        outcome=outcome_of(state, exit_status_of(run)),
         start=facts["first"],
         duration_seconds=facts["seconds"],
         tasks=counts["n"],

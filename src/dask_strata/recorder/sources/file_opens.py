@@ -23,7 +23,7 @@ MAX_OPENED = 1000
 MAX_SIZES = 1000
 
 #: Sizes of files in bytes by path; None of what has no size.
-_sizes: dict[str | bytes, int | None] = {}
+_sizes: dict[str, int | None] = {}
 
 _installed = False
 
@@ -135,13 +135,13 @@ def opened_files(opened: dict[tuple[Any, Any, Any, Any], int]) -> Iterator[dict[
 
 def _size_of(path: str | bytes, folder: str | None) -> int | None:
     """Return the size of a regular file at the first look at it; None beyond `MAX_SIZES` files."""
-    whole = path if folder is None else os.path.join(folder, os.fsdecode(path))  # noqa: PTH118
+    whole = os.path.join(folder or "", os.fsdecode(path))  # noqa: PTH118  text
     if whole not in _sizes:
         if len(_sizes) >= MAX_SIZES:
             return None
         _sizes[whole] = None
         with suppress(OSError, ValueError):  # it was deleted meanwhile, or is no path
-            found = os.stat(whole)  # noqa: PTH116  paths may be bytes
+            found = os.stat(whole)  # noqa: PTH116  text
             _sizes[whole] = found.st_size if stat.S_ISREG(found.st_mode) else None
     return _sizes[whole]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 from dask_strata.analysis.diagnosis.places import module_of
 from dask_strata.analysis.diagnosis.samples import Runner, Waited
@@ -26,6 +27,8 @@ class FileUse(NamedTuple):
         and again, by samples.
     lookups : dict
         Seconds of these in functions of Python that look up files, by samples.
+    whole_files : dict
+        Seconds of these in functions of Python that open a file and read or write all of it.
     compute_seconds : float
         Seconds of all its executions on the path.
     read_calls, write_calls, read_bytes, write_bytes, n_opened : int
@@ -36,6 +39,7 @@ class FileUse(NamedTuple):
     segments: dict[int, float]
     waits: dict[int, float]
     lookups: dict[int, float]
+    whole_files: dict[int, float]
     compute_seconds: float
     read_calls: int
     write_calls: int
@@ -66,6 +70,10 @@ def file_wait(evidence: Evidence, runner: Runner) -> Callable[[Waited], bool]:
     return lambda waited: waited.waiting in kinds
 
 
+#: Uses of files that are already computed: several rules need them.
+_known: WeakKeyDictionary[Evidence, list[FileUse]] = WeakKeyDictionary()
+
+
 def file_uses(evidence: Evidence) -> list[FileUse]:
     """Return the use of files of the executions on the path, by prefix.
 
@@ -74,6 +82,12 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
     evidence : Evidence
         Facts of the run.
     """
+    if evidence not in _known:
+        _known[evidence] = _file_uses(evidence)
+    return _known[evidence]
+
+
+def _file_uses(evidence: Evidence) -> list[FileUse]:
     samples = evidence.samples
     found: dict[str, tuple[dict[str, dict[int, float]], set[int]]] = {}
     for index, seconds, runner in evidence.runner_seconds():
@@ -85,6 +99,7 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
             "segments": 1.0,
             "waits": max(samples.share(runner, chosen), samples.place_share(runner, chosen)),
             "lookups": samples.time_share(runner, _is_lookup),
+            "whole_files": samples.time_share(runner, _is_whole_file),
         }
         for name, share in shares.items():
             if share:
@@ -98,17 +113,34 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
         ]
         compute = sum(row["compute_seconds"] or 0.0 for row in rows)
         if compute > 0:
-            segments, waits, lookups = (times[name] for name in _SECONDS)
-            uses.append(FileUse(prefix, segments, waits, lookups, compute, *sums))
+            segments, waits, lookups, whole = (times[name] for name in _SECONDS)
+            uses.append(FileUse(prefix, segments, waits, lookups, whole, compute, *sums))
     return uses
 
 
-_SECONDS = ("segments", "waits", "lookups")
+_SECONDS = ("segments", "waits", "lookups", "whole_files")
 
-#: Modules of Python that look up, list and open files.
-_LOOKUPS = frozenset({"pathlib", "genericpath", "posixpath", "ntpath", "glob", "os"})
+#: Modules of Python that look up and list files, and their functions that do so.
+_MODULES = frozenset({"pathlib", "genericpath", "posixpath", "ntpath", "glob", "os"})
+_LOOKUPS = frozenset({
+    "exists", "lexists", "stat", "lstat", "is_file", "is_dir", "is_symlink", "isfile", "isdir",
+    "islink", "getsize", "getmtime", "getatime", "getctime", "samefile", "iterdir", "glob", "iglob",
+    "rglob", "walk", "fwalk", "_walk", "resolve", "realpath", "open",
+})  # fmt: skip
+_WHOLE_FILES = frozenset({"read_bytes", "read_text", "write_bytes", "write_text"})
 
 
 def _is_lookup(waited: Waited) -> bool:
-    """Return whether samples are in a function of a library that looks up files."""
-    return waited.calls is not None and module_of(waited.calls) in _LOOKUPS
+    """Return whether samples are in a function of Python that looks up, lists or opens files."""
+    return _calls(waited, _LOOKUPS)
+
+
+def _is_whole_file(waited: Waited) -> bool:
+    """Return whether samples are in a function of Python that opens a file and reads all of it."""
+    return _calls(waited, _WHOLE_FILES)
+
+
+def _calls(waited: Waited, functions: frozenset[str]) -> bool:
+    if waited.calls is None or module_of(waited.calls) not in _MODULES:
+        return False
+    return waited.calls.rpartition(":")[2] in functions

@@ -13,6 +13,9 @@ from dask_strata.analysis.words import count, number, percent
 _LEAST_RATE = 200
 _OPEN_SECONDS = 10e-6
 
+#: Bytes of a file up to which opening it takes longer than reading it.
+_SMALL_BYTES = 64 << 10
+
 #: Share of the time of tasks from which looking up files is a cause without opening them.
 _LEAST_LOOKUPS = 0.2
 
@@ -32,18 +35,21 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             continue
         total = evidence.prefixes.get(use.prefix, {}).get("n_opened") or use.n_opened
         share = min(rate * _OPEN_SECONDS, 1.0)
-        claims = {
-            index: max(seconds * share, use.waits.get(index, 0.0), use.lookups.get(index, 0.0))
-            for index, seconds in use.segments.items()
-        }
+        small = use.read_bytes + use.write_bytes <= _SMALL_BYTES * use.n_opened
+        claims = {}
+        for index, seconds in use.segments.items():
+            in_calls = use.lookups.get(index, 0.0)
+            if small and rate >= _LEAST_RATE:  # to read such a file is to open it
+                in_calls += use.whole_files.get(index, 0.0)
+            claims[index] = max(seconds * share, use.waits.get(index, 0.0), in_calls)
         yield Finding(
             "metadata",
-            f"a storm of opened files: `{use.prefix}` opened {count(total, 'file')}, "
-            f"{number(rate)} a second"
+            f"a storm of opened files: `{use.prefix}` opened files {count(total, 'time')}"
             if rate >= _LEAST_RATE
             else f"a storm of lookups of files: `{use.prefix}` listed folders and looked up files "
             f"in {percent(looked_up)} of its time",
-            "each costs the file system a lookup; counted in the tasks on the critical path",
+            f"{number(rate)} opened a second in the tasks on the critical path; each costs the "
+            "file system a lookup",
             "put small files together (Parquet, Zarr, HDF5, tar), list a folder once in the "
             "client, and keep files open",
             f"tasks RUN --prefix {use.prefix} --sort compute_seconds",

@@ -25,7 +25,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     whole = sum(evidence.whole(waits.claims).values())
     yield Finding(
         "network",
-        f"tasks waited for the network: `{waits.runners[0].prefix}`"
+        f"tasks waited for the network: `{evidence.main_prefix_of(waits.claims)}`"
         f"{waited_at(waits.main, evidence.run.script)}",
         f"threads on the critical path waited {percent(sum(waits.claims.values()) / whole)} of "
         f"{duration(whole)} in functions for it",

@@ -15,7 +15,7 @@ from dask_strata.analysis.words import count, number, size
 _READERS = """
     with opened as (
         select o.process, o.execution, any_value(o.uri) as uri, count(distinct o.uri) as n,
-               max(o.file_bytes) as file_bytes
+               max(o.file_bytes) as file_bytes, sum(o.count) as n_opened
         from file_opens o where o.mode = 'read' group by o.process, o.execution
     ), files as (
         select coalesce(a.prefix, '(unknown)') as prefix, o.uri, count(*) as n,
@@ -24,6 +24,8 @@ _READERS = """
         join executions e on e.process = o.process and e.execution = o.execution
         join attempts a on a._key = e._key and a.worker = e.worker and a.run_id = e.run_id
         where o.n = 1 and o.file_bytes > 0
+          -- Libraries may read other files, which Python does not open.
+          and e.read_bytes <= 1.2 * o.file_bytes * o.n_opened
         group by 1, 2 having count(*) >= 3 and sum(e.read_bytes) > 2 * max(o.file_bytes)
     )
     select prefix, arg_max(uri, total) as uri, count(*) as n_files, sum(n) as n,

@@ -21,7 +21,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     """
     uses = [use for use in file_uses(evidence) if use.waits]
     runners = list({evidence.runners[index] for use in uses for index in use.waits})
-    main = evidence.samples.main(runners, lambda each: each.waiting in {"files", "other"})
+    main = evidence.samples.main(runners, lambda each: each.waiting == "files")
+    main = main or evidence.samples.main(runners, lambda each: each.waiting == "other")
     if main is None:
         return
     claims = {index: seconds for use in uses for index, seconds in use.waits.items()}
@@ -31,7 +32,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "slow-storage",
         f"tasks waited for storage: `{longest.prefix}`{waited_at(main, evidence.run.script)}",
-        f"threads on the critical path waited {duration(sum(claims.values()))} for files; "
+        f"threads on the critical path spent {duration(sum(claims.values()))} at lines that "
+        "wait for files; "
         f"{size(nbytes)} read and written in {duration(whole)}",
         "use faster or node-local storage, fewer and larger requests, fewer fsync(), or read "
         "ahead in another task",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
@@ -60,7 +61,11 @@ def _in_loops(evidence: Evidence) -> dict[int, float]:
 
 def _longest_loop(evidence: Evidence, claims: dict[int, float]) -> str:
     blocks = evidence.loop_blocks.starts
-    worst = max(blocks, key=lambda block: (waited_for(evidence, claims, [block]), block["start"]))
+    by_worker: dict[str, list[dict[str, Any]]] = {}
+    for block in blocks:
+        by_worker.setdefault(block["worker"], []).append(block)
+    longest = max(by_worker, key=lambda w: (waited_for(evidence, claims, by_worker[w]), w))
+    worst = max(by_worker[longest], key=seconds_of)
     return (
         f"the event loop of worker {worst['name'] or worst['worker']} for "
         f"{duration(seconds_of(worst))}, and "

@@ -75,7 +75,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     claims |= evidence.fates.lost_on(workers)
     prefix = evidence.machine.prefix_that_grew(row["process"])
     grew = f"; it grew most while `{prefix}` ran" if prefix else ""
-    then = ", and Dask paused workers" if evidence.paused_seconds else ""
+    paused = {evidence.segments[index].worker for index in evidence.paused_seconds}
+    then = ", and Dask paused workers" if paused & {*workers, None} else ""
     yield Finding(
         "unmanaged-memory",
         f"unmanaged memory grew to {percent(row['unmanaged'] / row['memory_limit'])} of the "

@@ -16,7 +16,7 @@ _LEAST_TASKS = 5
 _LARGEST_PART = 0.35
 
 
-#: Share of tasks with several inputs that other tasks made, from which it is a tree, not a chain.
+#: Share of tasks with several inputs that are no leaves of the graph, from which it is a tree.
 _MOST_JOINS = 0.4
 
 #: Keys with several dependencies that have dependencies themselves.

@@ -67,6 +67,9 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if evidence.loop_blocks.others:
         longest = _longest_loop(evidence)
         if short is not None and short.row["worker"] == longest.blocks[0]["worker"]:
+            if sum(short.claims.values()) > sum(longest.claims.values()):
+                yield _short_blocks(short._replace(claims=short.claims | longest.claims))
+                return
             longest.claims.update(short.claims)
             short = None
         yield _long_blocks(evidence, longest)
@@ -106,7 +109,7 @@ def _long_blocks(evidence: Evidence, loop: _Loop) -> Finding:
     whose = f"worker {blocks[0]['name'] or worker}" if worker is not None else "the scheduler"
     how, for_worker, for_scheduler = _TEXTS[reason_of(blocks)]
     prefix = _prefix_on(evidence, worker, blocks) if worker else None
-    by = f"; `{prefix}` ran meanwhile" if prefix and worker is not None else ""
+    by = f"; `{prefix}` ran meanwhile" if prefix else ""
     total = duration(sum(map(seconds_of, blocks)))
     return Finding(
         "blocked-loop",

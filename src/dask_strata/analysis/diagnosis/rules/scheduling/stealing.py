@@ -43,8 +43,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     ]["n"]
     yield Finding(
         "stealing",
-        f"work stealing moved {count(n, 'task')} to workers without their data, and they "
-        "waited for it",
+        f"work stealing moved {count(n, 'task')} to other workers, where tasks waited for their "
+        "data",
         f"{size(moved)} moved in all; {count(len(costly), 'stolen task')} of the critical path "
         f"waited {duration(sum(claims.values()))} and computed for "
         f"{duration(sum(stolen[attempt] for attempt in costly))}",
