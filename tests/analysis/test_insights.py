@@ -271,6 +271,7 @@ def nap(*_: Any) -> tuple[float, float]:
 def test_restrictions_of_a_cluster(client: Client, tmp_path: Path) -> None:
     """Tasks wait for one of two workers; a chain of tasks has nothing that waits."""
     chosen = min(client.nthreads())
+    client.run(nap)  # the workers import this module
     with dask_strata.record(tmp_path / "crowd", client=client) as run:
         tasks = [client.submit(nap, n, pure=False, workers=[chosen]) for n in range(10)]
         times = client.gather(tasks)
