@@ -521,5 +521,5 @@ def test_the_verdict_has_the_numbers_of_the_command_line(
     shown = strata("show", folder, check=True).stdout
     browser.show(folder)
     assert "2 tasks  10 s  1 worker × 2 threads" in shown
-    assert "2 tasks 10 s 1 worker × 2 threads" in " ".join(browser.text("#verdict").split())
+    assert "2 tasks · 10 s · 1 worker × 2 threads" in browser.text("#verdict")
     assert open_run(folder).check().sentence in browser.text("#verdict")

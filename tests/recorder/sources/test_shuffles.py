@@ -198,7 +198,7 @@ def test_screen_and_page_count_shuffles(
     assert facts["shuffles"] == 2
     assert facts["shuffle_bytes"] == sum(sent.values())
     assert facts["shuffle_seconds"] > 0
-    screen = strata("show", recorded.run.path, check=True).stdout
+    screen = " ".join(strata("show", recorded.run.path, check=True).stdout.split())
     assert f"2 P2P shuffles: {size(sum(sent.values()))}" in screen
     strata("report", recorded.run.path, "-o", tmp_path / "page.html", check=True)
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
