@@ -103,6 +103,7 @@ def write_docs(rows: list[dict], when: str) -> None:
 healthy one has none. Measured by `benchmarks/diagnosis.py` on {when}, with 2 cores. Seconds are
 those that the script measures itself, as it is and with its cause mended; their difference is what
 was planted. "cost" is a cause that was named with a cost that differs by more than {NEAR:.0%}.
+Thresholds of the rules were set with recordings of the same scripts, so that others may fare worse.
 
 {HEAD}
 """
