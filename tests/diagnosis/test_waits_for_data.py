@@ -130,3 +130,15 @@ def test_data_that_move_again_to_the_same_worker_are_named_so(tmp_path: Path) ->
     found = dict(waited(tmp_path / "once", transfers=once))
     assert "transfers" in found
     assert "repeated-transfers" not in found
+
+
+def test_a_spill_without_a_time_is_no_condition(tmp_path: Path) -> None:
+    """Its interval is unknown; the rest of the diagnosis is there."""
+    waited(tmp_path / "r")
+    other = Process(tmp_path / "r", "worker-9", address=OTHER)
+    row = {"worker": OTHER, "action": "spill", "key": "z-1", "nbytes": 10**9, "seconds": 4.0}
+    other.write("spills", [row])
+    other.end(at=at(8))
+    causes = {insight.cause for insight in open_run(tmp_path / "r").insights()}
+    assert "transfers" in causes
+    assert "spill" not in causes

@@ -333,8 +333,11 @@ class Evidence:
         name : str
             The condition, see the table ``_worker_conditions``.
         """
-        query = "select worker, start, stop from _worker_conditions where condition = $1"
-        rows = self.run.rows(query, name)
+        rows = self.run.rows(
+            "select worker, start, stop from _worker_conditions "
+            "where condition = $1 and stop > start",
+            name,
+        )
         return Conditions((row["worker"], row["start"], row["stop"]) for row in rows)
 
     @cached_property
