@@ -67,8 +67,6 @@ _ACCEPTED = {
     "killed-worker": {"killed-worker", "lost-worker"},
     "paused": {"paused", "unmanaged-memory"},
     "recomputation": {"recomputation", "lost-worker"},
-    "repeated-transfers": {"repeated-transfers", "transfers"},
-    "slow-storage": {"slow-storage", "small-writes"},
 }
 
 
