@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: Most rows of each part of a comparison.
 _MOST = 100
 
+#: Value of a cause that a run has, at an unknown cost.
+NAMED = "named"
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -33,8 +36,8 @@ class Comparison:
     summaries : pair of Summary
         The summary of each run.
     insights : tuple of Pair
-        Seconds of the makespan that each cause of an insight cost, most seconds first; None if that
-        is unknown, or the run has no such insight.
+        Seconds of the makespan that each cause of an insight cost, most seconds first; None if the
+        run has no such insight, and `NAMED` if it has one whose cost is unknown.
     path : tuple of Pair
         Seconds of the critical path by cause, likewise.
     tasks, compute : tuple of Pair
@@ -80,20 +83,18 @@ def compare_runs(first: Run, second: Run) -> Comparison:
     )
 
 
-def _by_cause(summary: Summary) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+def _by_cause(summary: Summary) -> dict[str, float | str]:
+    costs: dict[str, list[float]] = {}
     for insight in summary.insights:
-        seconds = found.get(insight.cause)
-        known = [each for each in (seconds, insight.seconds) if each is not None]
-        found[insight.cause] = sum(known) if known else None
-    return found
+        known = [] if insight.seconds is None else [insight.seconds]
+        costs.setdefault(insight.cause, []).extend(known)
+    return {cause: sum(seconds) if seconds else NAMED for cause, seconds in costs.items()}
 
 
-def _costs(
-    first: Mapping[str, float | None], second: Mapping[str, float | None]
-) -> tuple[Pair, ...]:
+def _costs(first: Mapping[str, float | str], second: Mapping[str, float | str]) -> tuple[Pair, ...]:
     def most(name: str) -> float:
-        return max(first.get(name) or 0.0, second.get(name) or 0.0)
+        costs = first.get(name), second.get(name)
+        return max((each for each in costs if isinstance(each, float)), default=0.0)
 
     names = sorted({*first, *second}, key=lambda name: (-most(name), name))
     return tuple(Pair(name, (first.get(name), second.get(name))) for name in names[:_MOST])
