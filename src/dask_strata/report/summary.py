@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -148,17 +147,15 @@ def print_summary(s: Summary, out: Console) -> None:
 
 def _print_headline(s: Summary, out: Console) -> None:
     """Print the headline; a long one is wrapped between its parts, not within them."""
-    line = headline(s)
-    line.plain = _SINGLE_SPACE.sub(_INNER_SPACE, line.plain)
-    for part in line.wrap(out, _wrapped_width(out)):
-        part.plain = part.plain.replace(_INNER_SPACE, " ")
-        out.print(part, soft_wrap=True)
-
-
-_SINGLE_SPACE = re.compile(r"(?<! ) (?! )")
-
-#: Stands for a space within a part while the line is wrapped: no text has this character.
-_INNER_SPACE = "\ue000"
+    line, *parts = headline(s).split("  ")
+    for part in parts:
+        longer = Text("  ").join([line, part])
+        if longer.cell_len <= _wrapped_width(out):
+            line = longer
+        else:
+            out.print(line, soft_wrap=True)
+            line = part
+    out.print(line, soft_wrap=True)
 
 
 def _record(s: Summary) -> str:
