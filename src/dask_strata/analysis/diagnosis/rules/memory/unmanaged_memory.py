@@ -67,7 +67,13 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         return
     row = rows[0]
     workers = {row["worker"] for row in rows}
-    claims = evidence.paused_seconds | {
+    # A task may wait without a worker while all of them are paused.
+    paused = {
+        index: seconds
+        for index, seconds in evidence.paused_seconds.items()
+        if evidence.segments[index].worker in {*workers, None}
+    }
+    claims = paused | {
         index: seconds
         for index, seconds in evidence.where("silent worker").items()
         if evidence.segments[index].worker in workers
@@ -75,8 +81,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     claims |= evidence.fates.lost_on(workers)
     prefix = evidence.machine.prefix_that_grew(row["process"])
     grew = f"; it grew most while `{prefix}` ran" if prefix else ""
-    paused = {evidence.segments[index].worker for index in evidence.paused_seconds}
-    then = ", and Dask paused workers" if paused & {*workers, None} else ""
+    then = ", and Dask paused workers" if paused else ""
     yield Finding(
         "unmanaged-memory",
         f"unmanaged memory grew to {percent(row['unmanaged'] / row['memory_limit'])} of the "

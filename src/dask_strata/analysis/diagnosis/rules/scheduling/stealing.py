@@ -11,7 +11,7 @@ from dask_strata.analysis.words import count, duration, size
 _STOLEN = """
     select a.attempt, a.compute_seconds from attempts a
     join _steals_of_attempts s on s.number = a.attempt
-    where a.attempt in (select unnest($1::bigint[]))
+    where a.attempt in (select unnest($1::bigint[])) and a.compute_seconds is not null
 """
 
 
@@ -30,8 +30,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         if attempt is not None:
             waits[attempt] = waits.get(attempt, 0.0) + seconds
     stolen = {
-        row["attempt"]: row["compute_seconds"] or 0.0
-        for row in evidence.run.rows(_STOLEN, sorted(waits))
+        row["attempt"]: row["compute_seconds"] for row in evidence.run.rows(_STOLEN, sorted(waits))
     }
     costly = {attempt for attempt, compute in stolen.items() if waits[attempt] > compute}
     claims = {i: s for i, s in waiting.items() if evidence.segments[i].attempt in costly}
