@@ -95,6 +95,25 @@ def when(blocks: Iterable[Mapping[str, Any]]) -> Conditions:
     return Conditions((b["worker"], b["start"], b["stop"]) for b in blocks if b["worker"])
 
 
+def within(evidence: Evidence, condition: Conditions) -> dict[int, float]:
+    """Return the seconds of blocked event loops in which the segment's worker had a condition.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Facts of the run.
+    condition : Conditions
+        When workers had it.
+    """
+    found = {}
+    for index in evidence.where("blocked event loop"):
+        segment = evidence.segments[index]
+        seconds = condition.seconds(segment.start, segment.stop, [segment.worker])
+        if seconds:
+            found[index] = seconds
+    return found
+
+
 def is_a_transfer(block: Mapping[str, Any]) -> bool:
     """Return whether the data that the worker moved meanwhile explain a block.
 
@@ -121,14 +140,15 @@ def waited_for(evidence: Evidence, claims: dict[int, float], blocks: list[dict[s
         Blocks of one loop.
     """
     worker = blocks[0]["worker"]
-    condition = Conditions((worker or "", block["start"], block["stop"]) for block in blocks)
-    total = 0.0
-    for index in claims:
-        segment = evidence.segments[index]
-        own = segment.cause == "blocked event loop"
-        if own if worker is None else worker in evidence.workers_of(index):
-            total += condition.seconds(segment.start, segment.stop, [worker or ""])
-    return total
+    blocked = Conditions((worker or "", block["start"], block["stop"]) for block in blocks)
+
+    def concerns(index: int) -> bool:
+        if worker is None:  # the scheduler blocks no transfer between workers
+            return evidence.segments[index].cause == "blocked event loop"
+        return worker in evidence.workers_of(index)
+
+    segments = [evidence.segments[index] for index in claims if concerns(index)]
+    return sum(blocked.seconds(s.start, s.stop, [worker or ""]) for s in segments)
 
 
 def seconds_of(block: Mapping[str, Any]) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
-from dask_strata.analysis.diagnosis.loop_blocks import seconds_of, waited_for, when
+from dask_strata.analysis.diagnosis.loop_blocks import seconds_of, waited_for, when, within
 from dask_strata.analysis.diagnosis.places import module_of, waited_at
 from dask_strata.analysis.diagnosis.samples import Runner, Waited
 from dask_strata.analysis.words import count, duration
@@ -24,7 +24,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     evidence : Evidence
         Facts of the run.
     """
-    in_loops = _in_loops(evidence)
+    starts = when(evidence.loop_blocks.starts)
+    in_loops = within(evidence, starts) | evidence.beside(starts)
     in_tasks, runners = _in_tasks(evidence)
     claims = in_tasks | in_loops
     if not claims or sum(claims.values()) < _LEAST_SHARE * evidence.makespan_seconds:
@@ -46,17 +47,6 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         "query RUN 'select start, worker, seconds from loop_blocks order by start'",
         claims=claims,
     )
-
-
-def _in_loops(evidence: Evidence) -> dict[int, float]:
-    condition = when(evidence.loop_blocks.starts)
-    found = evidence.beside(condition)
-    for index in evidence.where("blocked event loop"):
-        segment = evidence.segments[index]
-        seconds = condition.seconds(segment.start, segment.stop, [segment.worker])
-        if seconds:
-            found[index] = seconds
-    return found
 
 
 def _longest_loop(evidence: Evidence, claims: dict[int, float]) -> str:

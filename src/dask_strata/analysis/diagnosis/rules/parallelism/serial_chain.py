@@ -15,7 +15,6 @@ _LEAST_TASKS = 5
 #: Largest share of the chain's time that one task may have.
 _LARGEST_PART = 0.35
 
-
 #: Share of tasks with several inputs that are no leaves of the graph, from which it is a tree.
 _MOST_JOINS = 0.4
 

@@ -13,6 +13,7 @@ from dask_strata.analysis.diagnosis.loop_blocks import (
     seconds_of,
     waited_for,
     when,
+    within,
 )
 from dask_strata.analysis.words import count, duration, percent
 
@@ -89,14 +90,14 @@ class _Loop(NamedTuple):
 
 
 def _longest_loop(evidence: Evidence) -> _Loop:
-    found, starts = evidence.loop_blocks.others, when(evidence.loop_blocks.starts)
+    found = evidence.loop_blocks.others
     by_loop: dict[str, list[dict[str, Any]]] = {}
     for block in found:
         by_loop.setdefault(block["process"], []).append(block)
+    imports = within(evidence, when(evidence.loop_blocks.starts))
     claims = {
-        index: seconds - starts.seconds(segment.start, segment.stop, [segment.worker])
+        index: seconds - imports.get(index, 0.0)
         for index, seconds in evidence.where("blocked event loop").items()
-        for segment in [evidence.segments[index]]
     }
     claims |= evidence.beside(when(block for block in found if not is_a_transfer(block)))
     longest = max(by_loop, key=lambda loop: (waited_for(evidence, claims, by_loop[loop]), loop))
