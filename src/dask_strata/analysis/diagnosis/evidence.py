@@ -12,6 +12,7 @@ from dask_strata.analysis.critical_path.occupants import CLIENT_CAUSES
 from dask_strata.analysis.diagnosis.client import ClientFacts
 from dask_strata.analysis.diagnosis.conditions import Conditions
 from dask_strata.analysis.diagnosis.fates import Fates
+from dask_strata.analysis.diagnosis.file_uses import FileUse, file_uses
 from dask_strata.analysis.diagnosis.loop_blocks import LoopBlocks
 from dask_strata.analysis.diagnosis.machine import MachineFacts
 from dask_strata.analysis.diagnosis.samples import Runner, Samples
@@ -207,6 +208,11 @@ class Evidence:
     def loop_blocks(self) -> LoopBlocks:
         """Blocks of event loops within the makespan."""
         return LoopBlocks(self.run, self.window)
+
+    @cached_property
+    def file_uses(self) -> list[FileUse]:
+        """Files and calls of the executions on the path, by prefix."""
+        return file_uses(self)
 
     @cached_property
     def samples(self) -> Samples:

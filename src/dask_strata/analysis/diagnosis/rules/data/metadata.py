@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
-from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses
 from dask_strata.analysis.words import count, number, percent
 
 #: Least number of opened files a second, and the time that one takes at least, in seconds.
@@ -28,7 +27,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     evidence : Evidence
         Facts of the run.
     """
-    for use in file_uses(evidence):
+    for use in evidence.file_uses:
         rate = use.n_opened / use.compute_seconds
         looked_up = sum(use.lookups.values()) / sum(use.segments.values())
         if rate < _LEAST_RATE and looked_up < _LEAST_LOOKUPS:
@@ -40,14 +39,14 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         for index, seconds in use.segments.items():
             in_calls = use.lookups.get(index, 0.0)
             if small and rate >= _LEAST_RATE:  # to read such a file is to open it
-                in_calls += use.whole_files.get(index, 0.0)
+                in_calls += use.openings.get(index, 0.0)
             claims[index] = max(seconds * share, use.waits.get(index, 0.0), in_calls)
         yield Finding(
             "metadata",
             f"a storm of opened files: `{use.prefix}` opened files {count(total, 'time')}"
             if rate >= _LEAST_RATE
-            else f"a storm of lookups of files: `{use.prefix}` listed folders and looked up files "
-            f"in {percent(looked_up)} of its time",
+            else f"lookups of files: `{use.prefix}` listed folders and looked up files in "
+            f"{percent(looked_up)} of its time",
             f"{number(rate)} opened a second in the tasks on the critical path; each costs the "
             "file system a lookup",
             "put small files together (Parquet, Zarr, HDF5, tar), list a folder once in the "

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
-from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses
+from dask_strata.analysis.diagnosis.file_uses import CALL_SECONDS
 from dask_strata.analysis.words import count, number, size
 
 #: Files of which the executions of a prefix that opened nothing else read more than there is, by
@@ -15,28 +15,26 @@ from dask_strata.analysis.words import count, number, size
 _READERS = """
     with opened as (
         select o.process, o.execution, any_value(o.uri) as uri, count(distinct o.uri) as n,
-               max(o.file_bytes) as file_bytes, sum(o.count) as n_opened
+               max(o.file_bytes)::double as file_bytes, sum(o.count)::double as n_opened
         from file_opens o where o.mode = 'read' group by o.process, o.execution
     ), files as (
         select coalesce(a.prefix, '(unknown)') as prefix, o.uri, count(*) as n,
-               max(o.file_bytes)::double as file_bytes, sum(e.read_bytes)::double as total
+               max(o.file_bytes) as file_bytes, sum(e.read_bytes)::double as total
         from opened o
         join executions e on e.process = o.process and e.execution = o.execution
         join attempts a on a._key = e._key and a.worker = e.worker and a.run_id = e.run_id
         where o.n = 1 and o.file_bytes > 0
           -- Libraries may read other files, which Python does not open.
           and e.read_bytes <= 1.2 * o.file_bytes * o.n_opened
-        group by 1, 2 having count(*) >= 3 and sum(e.read_bytes) > 2 * max(o.file_bytes)
+        group by 1, 2 having count(*) >= 3 and sum(e.read_bytes)::double > 2 * max(o.file_bytes)
     )
     select prefix, arg_max(uri, total) as uri, count(*) as n_files, sum(n) as n,
            sum(file_bytes) as file_bytes, sum(total) as total
     from files group by prefix order by total desc
 """
 
-#: Bytes a second that a task reads at most from the page cache, without parsing them, and the
-#: seconds that a call takes at least.
+#: Bytes a second that a task reads at most from the page cache, without parsing them.
 _BYTES_PER_SECOND = 2e9
-_CALL_SECONDS = 0.6e-6
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -48,12 +46,12 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         Facts of the run.
     """
     rows = evidence.run.rows(_READERS)
-    uses = {use.prefix: use for use in file_uses(evidence)}
+    uses = {use.prefix: use for use in evidence.file_uses}
     for row in rows:
         use = uses.get(row["prefix"])
         if use is None:
             continue
-        read = use.read_bytes / _BYTES_PER_SECOND + use.read_calls * _CALL_SECONDS
+        read = use.read_bytes / _BYTES_PER_SECOND + use.read_calls * CALL_SECONDS
         share = min(read / use.compute_seconds, 1.0)
         again = 1 - row["file_bytes"] / row["total"]
         claims = {

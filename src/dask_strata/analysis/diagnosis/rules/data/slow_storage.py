@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
 from dask_strata.analysis.diagnosis.places import waited_at
-from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses
 from dask_strata.analysis.words import duration, size
 
 
@@ -19,7 +18,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     evidence : Evidence
         Facts of the run.
     """
-    uses = [use for use in file_uses(evidence) if use.waits]
+    uses = [use for use in evidence.file_uses if use.waits]
     runners = list({evidence.runners[index] for use in uses for index in use.waits})
     main = evidence.samples.main(runners, lambda each: each.waiting == "files")
     main = main or evidence.samples.main(runners, lambda each: each.waiting == "other")

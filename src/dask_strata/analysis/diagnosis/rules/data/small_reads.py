@@ -6,18 +6,16 @@ from collections.abc import Iterator
 
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
-from dask_strata.analysis.diagnosis.rules.data.file_waits import file_uses
+from dask_strata.analysis.diagnosis.file_uses import CALL_SECONDS
 from dask_strata.analysis.words import number, size
 
-#: Least number of calls a second, largest bytes a call, and CPU time of a call in seconds, which is
-#: the least that it costs: storage that is far away costs more, which samples show.
+#: Least number of calls a second, and largest bytes a call. What a call to storage that is far away
+#: costs beyond its CPU time is in the samples.
 _LEAST_RATE = 2_000
 _SMALL_BYTES = 32 << 10
-_CALL_SECONDS = 0.75e-6
 
 #: Waits for files, as a multiple of the CPU time of calls, from which the waits are the cause.
 _MOST_WAITS = 10
-
 
 _ADVICE = {
     "read": "read in blocks of megabytes: buffering=…, read-ahead, larger chunks of the file, "
@@ -34,7 +32,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     evidence : Evidence
         Facts of the run.
     """
-    for use in file_uses(evidence):
+    for use in evidence.file_uses:
         for verb, calls, nbytes in (
             ("read", use.read_calls, use.read_bytes),
             ("write", use.write_calls, use.write_bytes),
@@ -42,7 +40,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             rate = calls / use.compute_seconds
             if rate < _LEAST_RATE or nbytes / calls > _SMALL_BYTES:
                 continue
-            share = min(rate * _CALL_SECONDS, 1.0)
+            share = min(rate * CALL_SECONDS, 1.0)
             if sum(use.waits.values()) > _MOST_WAITS * share * sum(use.segments.values()):
                 continue  # each call waits for long: the storage is slow, or the data are synced
             claims = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dask_strata.analysis.diagnosis.claims import Finding
-from dask_strata.analysis.diagnosis.evidence import Evidence
+from dask_strata.analysis.diagnosis.evidence import FETCHING, Evidence
 from dask_strata.analysis.words import count, number, size
 
 #: Least share of the makespan that makes transfers a cause: some are needed in any run.
@@ -55,7 +55,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     """
     claims = {
         index: seconds
-        for index, seconds in evidence.where("transfer", "waiting to fetch").items()
+        for index, seconds in evidence.where(*FETCHING).items()
         if index not in evidence.shuffle_segments
     }
     if not claims or sum(claims.values()) < _LEAST * evidence.makespan_seconds:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakKeyDictionary
 
 from dask_strata.analysis.diagnosis.places import module_of
 from dask_strata.analysis.diagnosis.samples import Runner, Waited
@@ -27,8 +26,8 @@ class FileUse(NamedTuple):
         and again, by samples.
     lookups : dict
         Seconds of these in functions of Python that look up files, by samples.
-    whole_files : dict
-        Seconds of these in functions of Python that open a file and read or write all of it.
+    openings : dict
+        Seconds of these in functions of Python that open a file, and may read or write all of it.
     compute_seconds : float
         Seconds of all its executions on the path.
     read_calls, write_calls, read_bytes, write_bytes, n_opened : int
@@ -39,7 +38,7 @@ class FileUse(NamedTuple):
     segments: dict[int, float]
     waits: dict[int, float]
     lookups: dict[int, float]
-    whole_files: dict[int, float]
+    openings: dict[int, float]
     compute_seconds: float
     read_calls: int
     write_calls: int
@@ -48,11 +47,14 @@ class FileUse(NamedTuple):
     n_opened: int
 
 
+#: Seconds of the CPU that a read or a write takes at least.
+CALL_SECONDS = 0.75e-6
+
 #: Reads, writes and opens a second from which short waits of a task are those for files.
 _SHORT_RATE = 200
 
 
-def file_wait(evidence: Evidence, runner: Runner) -> Callable[[Waited], bool]:
+def _file_wait(evidence: Evidence, runner: Runner) -> Callable[[Waited], bool]:
     """Return whether samples of an execution show waits for files, as a function of their place.
 
     Parameters
@@ -70,10 +72,6 @@ def file_wait(evidence: Evidence, runner: Runner) -> Callable[[Waited], bool]:
     return lambda waited: waited.waiting in kinds
 
 
-#: Uses of files that are already computed: several rules need them.
-_known: WeakKeyDictionary[Evidence, list[FileUse]] = WeakKeyDictionary()
-
-
 def file_uses(evidence: Evidence) -> list[FileUse]:
     """Return the use of files of the executions on the path, by prefix.
 
@@ -82,24 +80,18 @@ def file_uses(evidence: Evidence) -> list[FileUse]:
     evidence : Evidence
         Facts of the run.
     """
-    if evidence not in _known:
-        _known[evidence] = _file_uses(evidence)
-    return _known[evidence]
-
-
-def _file_uses(evidence: Evidence) -> list[FileUse]:
     samples = evidence.samples
     found: dict[str, tuple[dict[str, dict[int, float]], set[int]]] = {}
     for index, seconds, runner in evidence.runner_seconds():
         empty: dict[str, dict[int, float]] = {name: {} for name in _SECONDS}
         times, attempts = found.setdefault(runner.prefix or "", (empty, set()))
         attempts.add(runner.attempt)
-        chosen = file_wait(evidence, runner)
+        chosen = _file_wait(evidence, runner)
         shares = {
             "segments": 1.0,
             "waits": max(samples.share(runner, chosen), samples.place_share(runner, chosen)),
             "lookups": samples.time_share(runner, _is_lookup),
-            "whole_files": samples.time_share(runner, _is_whole_file),
+            "openings": samples.time_share(runner, _is_opening),
         }
         for name, share in shares.items():
             if share:
@@ -113,31 +105,31 @@ def _file_uses(evidence: Evidence) -> list[FileUse]:
         ]
         compute = sum(row["compute_seconds"] or 0.0 for row in rows)
         if compute > 0:
-            segments, waits, lookups, whole = (times[name] for name in _SECONDS)
-            uses.append(FileUse(prefix, segments, waits, lookups, whole, compute, *sums))
+            segments, waits, lookups, openings = (times[name] for name in _SECONDS)
+            uses.append(FileUse(prefix, segments, waits, lookups, openings, compute, *sums))
     return uses
 
 
-_SECONDS = ("segments", "waits", "lookups", "whole_files")
+_SECONDS = ("segments", "waits", "lookups", "openings")
 
 #: Modules of Python that look up and list files, and their functions that do so.
 _MODULES = frozenset({"pathlib", "genericpath", "posixpath", "ntpath", "glob", "os"})
 _LOOKUPS = frozenset({
     "exists", "lexists", "stat", "lstat", "is_file", "is_dir", "is_symlink", "isfile", "isdir",
     "islink", "getsize", "getmtime", "getatime", "getctime", "samefile", "iterdir", "glob", "iglob",
-    "rglob", "walk", "fwalk", "_walk", "resolve", "realpath", "open",
+    "rglob", "walk", "fwalk", "_walk", "resolve", "realpath",
 })  # fmt: skip
-_WHOLE_FILES = frozenset({"read_bytes", "read_text", "write_bytes", "write_text"})
+_OPENINGS = frozenset({"open", "read_bytes", "read_text", "write_bytes", "write_text"})
 
 
 def _is_lookup(waited: Waited) -> bool:
-    """Return whether samples are in a function of Python that looks up, lists or opens files."""
+    """Return whether samples are in a function of Python that looks up or lists files."""
     return _calls(waited, _LOOKUPS)
 
 
-def _is_whole_file(waited: Waited) -> bool:
-    """Return whether samples are in a function of Python that opens a file and reads all of it."""
-    return _calls(waited, _WHOLE_FILES)
+def _is_opening(waited: Waited) -> bool:
+    """Return whether samples are in a function of Python that opens a file."""
+    return _calls(waited, _OPENINGS)
 
 
 def _calls(waited: Waited, functions: frozenset[str]) -> bool:
