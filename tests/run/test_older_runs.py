@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dask_strata
+from dask_strata.run.duckdb_session import TIME_TYPE
 from dask_strata.schema import DERIVED, TABLES
 from dask_strata.store.compact import compact
 
@@ -63,6 +64,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.skipif(
+    TIME_TYPE == "timestamptz", reason="DuckDB before 2.0 computes times in microseconds"
+)
 def test_every_table_is_equal(folder: Path) -> None:
     """Recorded and derived tables, row for row and column for column."""
     run = dask_strata.open_run(folder)

@@ -12,7 +12,8 @@ _FIRST_TEXT = r"""^\(*b?(?:''([^''\\]*)''|"([^"\\]*)").*$"""
 #: A tuple that begins with a number or a constant.
 _FIRST_OTHER = r"^\(+(?:-?[0-9]|None\b|True\b|False\b|nan\b|-?inf\b)"
 
-#: Statements that define ``key_prefix(key, key_type)``; it is null where it is not certain.
+#: Statements that define ``key_prefix(key, key_type)``; it is null where it is not certain, as for
+#: the text of a key with the character U+0001, which is the mark of an empty word.
 #: DuckDB inserts an argument's text at each use of it, and compiles each pattern: uses are few.
 KEY_PREFIX_MACROS = (
     # The first word of a key; a mark if it is empty, of which Dask makes the prefix Other.
@@ -44,7 +45,7 @@ KEY_PREFIX_MACROS = (
     create or replace temp macro key_prefix(key, key_type) as
         case when key_type in ('int', 'float', 'bool', 'NoneType')
                or key_type = 'tuple' and regexp_matches(key, '{_FIRST_OTHER}') then 'Other'
-             when key_type = 'str'
+             when key_type = 'str' and not contains(key, chr(1))
                or key_type in ('tuple', 'bytes') and regexp_matches(key, '(?s){_FIRST_TEXT}')
              then _split_key(case when key_type = 'str' then key
                                   else regexp_replace(key, '(?s){_FIRST_TEXT}', '\1\2') end) end

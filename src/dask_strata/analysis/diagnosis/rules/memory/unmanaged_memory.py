@@ -30,14 +30,15 @@ _UNMANAGED = """
                arg_max(rss_bytes, unmanaged)::double as rss, arg_max(time, unmanaged) as peak
         from samples group by worker, process
     ), since as (
-        select p.process, least(min(e.start), any_value(p.peak)) as begun
+        select p.process, least(min(epoch_ns(e.start)), any_value(epoch_ns(p.peak))) as begun
         from peaks p left join phases e
           on e.worker = p.worker and e.action in ('compute', 'executing')
-             and e.start <= p.peak and coalesce(e.stop, p.peak) >= p.peak
+             and epoch_ns(e.start) <= epoch_ns(p.peak)
+             and (e.stop is null or epoch_ns(e.stop) >= epoch_ns(p.peak))
         group by p.process
     ), kept as (
         select s.process, arg_max(s.unmanaged, s.time)::double as before
-        from samples s join since b on b.process = s.process and s.time <= b.begun
+        from samples s join since b on b.process = s.process and epoch_ns(s.time) <= b.begun
         group by s.process
     )
     select p.*, f.at_first::double as at_first, coalesce(k.before, f.at_first)::double as before,
