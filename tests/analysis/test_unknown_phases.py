@@ -147,7 +147,10 @@ def test_every_view_shows_unknown_phases_as_unknown(images: Run, strata) -> None
     of_keys: dict[str, float] = defaultdict(float)
     for (_, key, _), spent in expected.items():
         of_keys[re.split(r"-[0-9a-f]{8}", key.strip("('"))[0].split("-_")[0]] += spent
-    assert prefixes["save_file"]["transfer_seconds"] == pytest.approx(of_keys["save_file"])
+    # DuckDB before 2.0 cuts each time to microseconds.
+    assert prefixes["save_file"]["transfer_seconds"] == pytest.approx(
+        of_keys["save_file"], rel=1e-5
+    )
     assert prefixes["getitem"]["transfer_seconds"] is None
     assert prefixes["add-getitem-overlap"]["nbytes"] is None
     assert facts["path_seconds"].get("scheduler") is None
