@@ -86,6 +86,15 @@ def work(milliseconds):
     return crunch(milliseconds * 0.25)
 
 
+def read_records(path, size):
+    """Return the number of bytes of a file that is read in pieces; of 16 bytes without a buffer."""
+    total = 0
+    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
+        while record := file.read(size):
+            total += len(record)
+    return total
+
+
 def now():
     """Return the time of the clock that all durations here are measured with."""
     return time.perf_counter()

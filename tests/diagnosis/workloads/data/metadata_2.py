@@ -9,22 +9,13 @@ import tempfile
 from pathlib import Path
 
 import dask.bag as db
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster
 
 FILES = 4_000
 PARTITIONS = 20
 PASSES = 3
 RECORDS = 1_250_000
-
-
-def read_index(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def newest(folder, kind):
@@ -63,7 +54,7 @@ def main():
             )
         ready(client, "dask.bag")
         start = now()
-        client.submit(read_index, str(index), 1 << 20 if flags.mended_also else 16).result()
+        client.submit(read_records, str(index), 1 << 20 if flags.mended_also else 16).result()
         known = None
         if flags.mended:
             names = sorted(os.listdir(folder))  # noqa: PTH208

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import dask.bag as db
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster
 
 PARTITIONS = 12
@@ -38,20 +38,11 @@ def serve(listener, pause_seconds):
 
 def fetch(number, port):
     """Return the size of a partition."""
-    total = number - number
+    total = 0
     with socket.create_connection(("127.0.0.1", port)) as connection:
         while piece := connection.recv(4096):
             total += len(piece)
     crunch(100)
-    return total
-
-
-def read_samples(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
     return total
 
 
@@ -70,7 +61,7 @@ def main():
         ready(client, "dask.bag")
         start = now()
         size = 1 << 20 if flags.mended_also else 16
-        client.submit(read_samples, str(path), size).result()
+        client.submit(read_records, str(path), size).result()
         numbers = db.from_sequence(range(PARTITIONS), npartitions=PARTITIONS)
         numbers.map(fetch, port=listener.getsockname()[1]).sum().compute()
         seconds = now() - start

@@ -9,22 +9,13 @@ from pathlib import Path
 
 import dask.array as da
 import numpy as np
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster
 
 BLOCKS = 48
 ROWS = 700
 COLUMNS = 1_000
 RECORDS = 1_250_000
-
-
-def read_gain(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def read_block(path, gain, *, whole, block_info=None):
@@ -52,7 +43,9 @@ def main():
         gains.write_bytes(bytes(16 * RECORDS))
         ready(client, "dask.array")
         start = now()
-        gain = client.submit(read_gain, str(gains), 1 << 20 if flags.mended_also else 16).result()
+        gain = client.submit(
+            read_records, str(gains), 1 << 20 if flags.mended_also else 16
+        ).result()
         image = da.map_blocks(
             read_block,
             str(path),

@@ -9,20 +9,11 @@ from pathlib import Path
 
 import dask
 import numpy as np
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster
 
 STEPS = 8
 RECORDS = 1_250_000
-
-
-def read_samples(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def make_weights(scale):
@@ -52,7 +43,7 @@ def main():
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
         start = now()
         size = 1 << 20 if flags.mended_also else 16
-        count = client.submit(read_samples, str(path), size).result()
+        count = client.submit(read_records, str(path), size).result()
         weights = dask.delayed(make_weights, pure=True)(1.5)
         if flags.mended:
             weights = weights.persist()

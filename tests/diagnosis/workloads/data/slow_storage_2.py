@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster
 
 FILES = 14
@@ -25,15 +25,6 @@ def feed(path):
         for _ in range(BLOCKS):
             time.sleep(0.0625)
             pipe.write(bytes(BLOCK))
-
-
-def read_catalogue(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def analyse(path, catalogue):
@@ -64,7 +55,7 @@ def main():
                 threading.Thread(target=feed, args=(path,), daemon=True).start()
         ready(client)
         start = now()
-        known = client.submit(read_catalogue, str(catalogue), 1 << 20 if flags.mended_also else 16)
+        known = client.submit(read_records, str(catalogue), 1 << 20 if flags.mended_also else 16)
         sum(client.gather(client.map(analyse, paths, catalogue=known)))
         seconds = now() - start
     also = [] if flags.mended_also else ["small-reads"]

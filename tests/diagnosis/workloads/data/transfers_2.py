@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from common import now, options, ready, report
+from common import now, options, read_records, ready, report
 from dask import delayed
 from dask.distributed import Client, LocalCluster
 
@@ -17,16 +17,6 @@ AXES = (1, 2, 4, 8)  # two parts along each of four axes, so that each has four 
 STEPS = 10
 RECORDS = 1_250_000
 SHAPE = (1_000, 2_000)
-
-
-@delayed
-def read_state(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 @delayed
@@ -69,7 +59,7 @@ def main():
         path.write_bytes(bytes(16 * RECORDS))
         ready(client)
         start = now()
-        state = read_state(str(path), 1 << 20 if flags.mended_also else 16)
+        state = delayed(read_records)(str(path), 1 << 20 if flags.mended_also else 16)
         grids = [initial(part, state) for part in range(PARTS)]
         for _ in range(STEPS):
             sides = [edges(grid) for grid in grids] if flags.mended else grids

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import dask
-from common import crunch, now, options, ready
+from common import crunch, now, options, read_records, ready
 from dask import delayed
 from dask.distributed import Client, LocalCluster
 from truth import facts_of, report_facts
@@ -17,16 +17,6 @@ BLOCKS = 40
 LAYERS = 3
 BAD = 23
 RECORDS = 1_250_000
-
-
-@delayed
-def read_settings(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 @delayed
@@ -64,7 +54,7 @@ def main():
         path.write_bytes(bytes(16 * RECORDS))
         ready(client, "truth")
         start = now()
-        settings = read_settings(str(path), 1 << 20 if flags.mended_also else 16)
+        settings = delayed(read_records)(str(path), 1 << 20 if flags.mended_also else 16)
         blocks = [read(block, settings) for block in range(BLOCKS)]
         parts = [
             unpack(blocks, block, broken=block == BAD and not flags.mended)

@@ -7,22 +7,13 @@ import json
 import tempfile
 from pathlib import Path
 
-from common import crunch, now, options, ready
+from common import crunch, now, options, read_records, ready
 from dask.distributed import Client, LocalCluster, wait
 from truth import facts_of, report_facts
 
 FILES = 48
 BAD = 29
 RECORDS = 1_250_000
-
-
-def read_settings(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def read_energy(path, settings):
@@ -53,7 +44,7 @@ def main():
             path.write_text(json.dumps({"run": number, name: 1.5}))
         ready(client, "truth")
         start = now()
-        factor = client.submit(read_settings, str(settings), 1 << 20 if flags.mended_also else 16)
+        factor = client.submit(read_records, str(settings), 1 << 20 if flags.mended_also else 16)
         energies = client.map(read_energy, [str(path) for path in paths], settings=factor)
         total = client.submit(sum, client.map(correct, energies))
         wait(energies)

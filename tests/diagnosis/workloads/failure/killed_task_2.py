@@ -8,22 +8,13 @@ from pathlib import Path
 
 import dask
 import numpy as np
-from common import crunch, now, options, ready
+from common import crunch, now, options, read_records, ready
 from dask.distributed import Client, KilledWorker, LocalCluster
 from truth import report_facts
 
 ALLOWED = 1
 SHARDS = 16
 RECORDS = 1_250_000
-
-
-def read_settings(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def prepare(shard, settings):
@@ -58,7 +49,7 @@ def main():
         settings.write_bytes(bytes(16 * RECORDS))
         ready(client, "truth")
         start = now()
-        known = client.submit(read_settings, str(settings), 1 << 20 if flags.mended_also else 16)
+        known = client.submit(read_records, str(settings), 1 << 20 if flags.mended_also else 16)
         shards = client.map(prepare, range(SHARDS), settings=known)
         lengths = client.gather(shards)
         joined = client.submit(join, lengths, pieces=10 if flags.mended else 1)

@@ -7,22 +7,13 @@ import tempfile
 from pathlib import Path
 
 import dask.bag as db
-from common import crunch, now, options, ready
+from common import crunch, now, options, read_records, ready
 from dask.distributed import Client, LocalCluster
 from truth import report_facts
 
 PARTITIONS = 18
 TRIES = 3
 RECORDS = 1_250_000
-
-
-def read_settings(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def read_events(numbers, folder, *, flaky):
@@ -49,7 +40,7 @@ def main():
         settings.write_bytes(bytes(16 * RECORDS))
         ready(client, "dask.bag")
         start = now()
-        client.submit(read_settings, str(settings), 1 << 20 if flags.mended_also else 16).result()
+        client.submit(read_records, str(settings), 1 << 20 if flags.mended_also else 16).result()
         bag = db.from_sequence(range(PARTITIONS), npartitions=PARTITIONS)
         events = bag.map_partitions(read_events, folder, flaky=not flags.mended)
         events.sum().compute(retries=TRIES, optimize_graph=False)

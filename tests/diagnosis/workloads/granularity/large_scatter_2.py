@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster
 
 IMAGES = 24
@@ -30,15 +30,6 @@ def classify_number(number, n_labels):
     return classify(make_image(number), n_labels)
 
 
-def read_labels(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
-
-
 def main():
     flags = options()
     with (
@@ -53,7 +44,7 @@ def main():
         ready(client)
         start = now()
         size = 1 << 20 if flags.mended_also else 16
-        n_labels = client.submit(read_labels, str(path), size).result()
+        n_labels = client.submit(read_records, str(path), size).result()
         if flags.mended:
             classes = client.map(classify_number, range(IMAGES), n_labels=n_labels)
         else:

@@ -7,20 +7,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from common import now, options, ready, report
+from common import now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster
 
 SAMPLES = 8
-RECORDS = 400_000
-
-
-def read_events(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
+RECORDS = 1_000_000
 
 
 def main():
@@ -40,7 +31,7 @@ def main():
         ready(client, *(modules if flags.mended else []))
         start = now()
         size = 1 << 20 if flags.mended_also else 16
-        client.submit(read_events, str(path), size).result()
+        client.submit(read_records, str(path), size).result()
         arrays = client.map(awkward.from_numpy, [sample + n for n in range(SAMPLES)])
         client.gather(client.map(awkward.mean, arrays))
         client.gather(client.map(spearmanr, [sample + n for n in range(SAMPLES)]))

@@ -8,20 +8,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster, wait
 
 RECORDS = 1_250_000
 SPECTRA = 22
-
-
-def read_settings(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def calibrate(number, settings):
@@ -61,7 +52,7 @@ def main():
         path.write_bytes(bytes(16 * RECORDS))
         ready(client)
         start = now()
-        settings = client.submit(read_settings, str(path), 1 << 20 if flags.mended_also else 16)
+        settings = client.submit(read_records, str(path), 1 << 20 if flags.mended_also else 16)
         spectra = client.map(calibrate, range(SPECTRA), settings=settings)
         wait(spectra)
         length = client.submit(build_index, f"{folder}/index", whole=not flags.mended)

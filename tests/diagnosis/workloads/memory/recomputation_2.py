@@ -10,20 +10,11 @@ import tempfile
 from pathlib import Path
 
 import dask.array as da
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster, futures_of, wait
 
 RECORDS = 1_250_000
 BLOCKS = 30
-
-
-def read_offset(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def smooth(block, offset):
@@ -45,7 +36,7 @@ def main():
         pids = client.run(os.getpid)
         start = now()
         size = 1 << 20 if flags.mended_also else 16
-        offset = client.submit(read_offset, str(path), size).result()
+        offset = client.submit(read_records, str(path), size).result()
         image = da.ones((BLOCKS * 100, 1_000), chunks=(100, 1_000))
         image = image.map_blocks(smooth, offset, dtype=float).persist()
         wait(image)

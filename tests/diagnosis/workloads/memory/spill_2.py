@@ -9,21 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from common import now, options, ready, report
+from common import now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster
 
 TABLES = 20
 ROWS = 500_000
 RECORDS = 1_250_000
-
-
-def read_labels(path, size):
-    """Return the sum of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def make_table(number, labels):
@@ -63,7 +54,7 @@ def main():
         path.write_bytes(bytes(16 * RECORDS))
         ready(client, "pandas")
         start = now()
-        labels = client.submit(read_labels, str(path), 1 << 20 if flags.mended_also else 16)
+        labels = client.submit(read_records, str(path), 1 << 20 if flags.mended_also else 16)
         make = make_amounts if flags.mended else make_table
         tables = client.map(make, range(TABLES), labels=labels)
         threshold = min(client.gather(client.map(highest, tables)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dask.array as da
 import numpy as np
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster, get_worker, wait
 
 RECORDS = 1_250_000
@@ -31,15 +31,6 @@ def filtered(block, threshold, *, cached, block_info=None):
     return np.atleast_1d((block * weights[: len(block)]).sum() > threshold)
 
 
-def read_threshold(path, size):
-    """Return the threshold from a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
-
-
 def main():
     flags = options()
     with (
@@ -54,7 +45,7 @@ def main():
         ready(client, "dask.array")
         start = now()
         size = 1 << 20 if flags.mended_also else 16
-        threshold = client.submit(read_threshold, str(path), size).result()
+        threshold = client.submit(read_records, str(path), size).result()
         signal = da.ones((24 << 17,), chunks=(1 << 17,))
         kept = signal.map_blocks(
             filtered, threshold, cached=not flags.mended, dtype=bool, chunks=(1,)

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import dask
-from common import crunch, now, options, ready, report
+from common import crunch, now, options, read_records, ready, report
 from dask.distributed import Client, LocalCluster, wait
 
 INDICES = 8
@@ -27,15 +27,6 @@ def query(index, n_queries, number):
     """Return an answer of an index."""
     crunch(50)
     return index.places[number][1] + n_queries
-
-
-def read_queries(path, size):
-    """Return the number of bytes of a file of 16-byte records."""
-    total = 0
-    with open(path, "rb", buffering=0 if size == 16 else -1) as file:  # noqa: PTH123
-        while record := file.read(size):
-            total += len(record)
-    return total
 
 
 def main():
@@ -57,7 +48,7 @@ def main():
         ready(client)
         start = now()
         size = 1 << 20 if flags.mended_also else 16
-        n_queries = client.submit(read_queries, str(path), size).result()
+        n_queries = client.submit(read_records, str(path), size).result()
         answers = [
             client.submit(query, indices[number % INDICES], n_queries, number)
             for number in range(QUERIES)
