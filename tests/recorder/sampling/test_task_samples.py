@@ -131,8 +131,7 @@ def test_threads_that_share_the_gil(workers: Client, runs: Path) -> None:
     assert {None, "gil"} <= {reason for reason, _ in found} <= {None, "gil", "other"}
     running, gil = total(found, None), total(found, "gil")
     # A thread may hand over the GIL at the moment of a look, which then did not wait for it.
-    assert total(found, "other") <= 0.2 * sum(measured)
-    gil += total(found, "other")
+    assert total(found, "other") <= 2 * LOOK
     assert running + gil == pytest.approx(sum(measured), abs=4 * LOOK, rel=0.1)
     used = sum(row["cpu"] + row["delay"] for row in found.values())
     assert running == pytest.approx(used, abs=4 * LOOK, rel=0.15)
