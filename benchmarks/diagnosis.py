@@ -112,8 +112,9 @@ def confusion(rows: list[dict]) -> Iterator[str]:
 CONFUSION = """## Which cause was named for which
 
 In how many workloads with a planted cause each cause was among the first three insights. Workloads
-`_2` have a second, smaller sickness beside it: mostly small-reads. Counted as planted, too: exception
-for dependency-failed, lost-worker for killed-worker and recomputation, unmanaged-memory for paused."""
+`_2` have a second, smaller sickness beside it: mostly small-reads. Counted as planted, too:
+exception for dependency-failed, lost-worker for killed-worker and recomputation, unmanaged-memory
+for paused."""
 
 
 def write_docs(rows: list[dict], when: str) -> None:

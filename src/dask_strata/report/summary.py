@@ -179,7 +179,7 @@ def _print_insights(s: Summary, out: Console) -> None:
         return
     grid = RichTable.grid(padding=(0, 1))
     grid.add_column(width=7)
-    grid.add_column(width=2, justify="right")
+    grid.add_column(width=3, justify="center")
     grid.add_column()
     grid.add_column(justify="right", no_wrap=True)
     for number_, insight in enumerate(chosen[:_INSIGHTS], 1):
