@@ -124,6 +124,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
                 wait_until(lambda n=n: len(noted(folder, "hold")) == n, what="the task to begin")
                 os.kill(noted(folder, "hold")[-1], signal.SIGKILL)
             assert "KilledWorker" in repr(task.exception(timeout=120))
+        # The nanny reports the end of the last process before it starts another one.
+        wait_until(lambda: n_workers(client) == 2, what="both workers")
     names = ("crash", "leave", "hold", "hoard")
     return Recorded(open_run(run.path), {name: noted(folder, name) for name in names})
 
