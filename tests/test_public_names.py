@@ -17,6 +17,7 @@ PUBLIC = {
     "__version__",
     "capture",
     "compact",
+    "compare",
     "count",
     "dask_setup",
     "dask_teardown",

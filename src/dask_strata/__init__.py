@@ -1,9 +1,9 @@
 """A flight recorder for Dask.distributed.
 
-`record` records a cluster, `open_run` opens a recorded run, `live` returns the state of a running
-cluster. This module is also a Dask preload, see `dask_setup`, and an extension of IPython, see
-`load_ipython_extension`. Heavy modules are imported on first
-use, because every worker imports this one.
+`record` records a cluster, `open_run` opens a recorded run, `compare` compares runs, `live` returns
+the state of a running cluster. This module is also a Dask preload, see `dask_setup`, and an
+extension of IPython, see `load_ipython_extension`. Heavy modules are imported on first use, because
+every worker imports this one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if "distributed.preloading" in sys.modules:  # Dask may be about to preload this
 
 if TYPE_CHECKING:
     from dask_strata import capture
-    from dask_strata.api import Run, Task, compact, doctor, open_run, record
+    from dask_strata.api import Run, Task, compact, compare, doctor, open_run, record
     from dask_strata.errors import StrataError
     from dask_strata.flushing import flush
     from dask_strata.metrics import count, section, track_metrics
@@ -34,6 +34,7 @@ __all__ = [
     "__version__",
     "capture",
     "compact",
+    "compare",
     "count",
     "dask_setup",
     "dask_teardown",
@@ -57,7 +58,7 @@ def __getattr__(name: str) -> Any:
         from dask_strata.config import VERSION
 
         return VERSION
-    if name in ("Run", "Task", "compact", "doctor", "open_run", "record"):
+    if name in ("Run", "Task", "compact", "compare", "doctor", "open_run", "record"):
         from dask_strata import api
 
         return getattr(api, name)

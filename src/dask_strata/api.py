@@ -1,4 +1,4 @@
-"""The public interface in Python: `open_run`, `record`, `compact` and `doctor`."""
+"""The public interface in Python: `open_run`, `compare`, `record`, `compact` and `doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import webbrowser
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -248,6 +248,55 @@ def open_run(path: str | Path, *, align: bool = True, client: str | None = None)
     >>> run.tasks.to_pandas()  # doctest: +SKIP
     """
     return Run(path, align=align, client=client)
+
+
+def compare(
+    *runs: Any,
+    groups: Mapping[str, Any] | None = None,
+    by: str | None = None,
+    expect: str | Collection[str] = (),
+    exclude_spoiled: bool = False,
+) -> Any:
+    """Compare runs: what differs, and what of it is more than noise.
+
+    Parameters
+    ----------
+    *runs : Run, str, Path, or iterables of these
+        Two runs are compared with each other; more are one group, unless `by` divides them. Two
+        lists are two groups. A folder of runs stands for its runs.
+    groups : mapping of str to runs, optional
+        Groups by name, in place of `runs`; the first one is the baseline.
+    by : str, optional
+        Fact that divides the runs into groups: git-commit, tag, package.dask, a setting of Dask.
+    expect : str or collection of str, optional
+        Facts that are meant to differ; ``array.slicing`` stands for the settings of this section.
+    exclude_spoiled : bool, optional
+        Leave out runs that lost workers, ran tasks again, failed, or whose record is incomplete.
+
+    Returns
+    -------
+    dask_strata.analysis.compare.Comparison
+        Seconds and bytes; `to_arrow` and `to_pandas` return its tables, and ``print`` shows it.
+
+    Raises
+    ------
+    UsageError
+        The groups are empty or contain a run twice, or there is no such fact.
+    StrataError
+        A run cannot be read, or is still being recorded.
+
+    Examples
+    --------
+    >>> found = compare(["runs/a1", "runs/a2"], ["runs/b1", "runs/b2"])  # doctest: +SKIP
+    >>> found.to_pandas("effects")  # doctest: +SKIP
+    """
+    from dask_strata.analysis.compare import compare as compare_runs
+    from dask_strata.report.comparison.shown import ShownComparison
+
+    found = compare_runs(
+        *runs, groups=groups, by=by, expect=expect, exclude_spoiled=exclude_spoiled
+    )
+    return ShownComparison(**vars(found))
 
 
 def compact(run: str | Path | Run, *, client: Any = None) -> Any:

@@ -90,6 +90,13 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(text for text in value if text)
 
 
+def _tags(value: Any) -> tuple[str, ...]:
+    """Return tags: words, or pairs such as ``size=big``, also of a mapping."""
+    if isinstance(value, dict):
+        value = [f"{name}={each}" for name, each in value.items()]
+    return _texts(value)
+
+
 def _patterns(value: Any) -> tuple[str, ...]:
     # Do not split at commas: a regular expression may contain one, as in a{1,3}.
     return _texts([value] if isinstance(value, str) else value)
@@ -269,6 +276,14 @@ class Settings:
             _flag,
             default=True,
             meaning="Whether Dask's configuration and package versions are recorded.",
+        )
+    )
+    tags: tuple[str, ...] = field(
+        metadata=_setting(
+            _tags,
+            default=(),
+            meaning="Words that mark a run, or pairs such as size=big: `dask-strata compare --by "
+            "tag` and `--by tag.size` make groups of runs by them.",
         )
     )
     leave_out: tuple[str, ...] = field(

@@ -58,6 +58,10 @@ class NewerRunError(StrataError):
     """The run was written in a format that this version cannot read."""
 
 
+class UnfinishedRunError(StrataError):
+    """The run is still being recorded."""
+
+
 class UnknownTaskError(StrataError):
     """No recorded task has the given key, or several have it."""
 
@@ -84,6 +88,12 @@ class ImportedDataError(StrataError):
 
 class UsageError(StrataError):
     """The call itself is wrong."""
+
+    exit_code = 2
+
+
+class NotJudgedError(StrataError):
+    """Runs could not be compared, so that it is not known whether they exceed a limit."""
 
     exit_code = 2
 

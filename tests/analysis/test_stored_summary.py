@@ -18,7 +18,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dask_strata import open_run, record
-from dask_strata.analysis.compare import compare_runs
+from dask_strata.analysis.compare.compare import compare_groups
+from dask_strata.analysis.compare.runs import make_groups, observe
+from dask_strata.analysis.critical_path.walk import critical_path
 from dask_strata.analysis.list import list_run, list_runs
 from dask_strata.analysis.overview import stored
 from dask_strata.analysis.overview.comparable import compute_comparable
@@ -143,7 +145,8 @@ def test_the_stored_answers_equal_the_computed_ones(run: Path, computed: list[st
     assert row == compute_row(open_run(run))
     _, values = stored.compared(open_run(run))
     assert computed == []
-    assert same(values, compute_comparable(open_run(run)))
+    opened = open_run(run)
+    assert same(values, compute_comparable(opened, critical_path(opened)))
     assert values.packages["python"]
 
 
@@ -451,21 +454,26 @@ def test_the_summary_has_the_permissions_of_the_folder(tmp_path: Path) -> None:
 
 def test_a_comparison_reads_the_summaries(run: Path, small: Path, computed: list[str]) -> None:
     """Two finalised runs are compared without opening their tables."""
-    found = compare_runs(open_run(run), open_run(small))
+    found = [observe(each) for each in (run, small)]
     assert computed == []
     for each in (run, small):
         summary_path(each).unlink()
-    expected = compare_runs(open_run(run), open_run(small))
-    for name in ("insights", "path", "tasks", "compute", "settings", "packages"):
-        pairs = [(pair.name, *pair.values) for pair in getattr(found, name)]
-        wanted = [(pair.name, *pair.values) for pair in getattr(expected, name)]
-        assert rounded([list(pair) for pair in pairs]) == rounded([list(pair) for pair in wanted])
-    assert all(same(*pair) for pair in zip(found.summaries, expected.summaries, strict=True))
-    path = {pair.name: pair.values[0] for pair in found.path if pair.values[0] is not None}
+    expected = [observe(each) for each in (run, small)]
+    assert computed.count("compute_comparable") == 2
+    assert is_stored(run)
+    assert is_stored(small)
+    for one, other in zip(found, expected, strict=True):
+        assert same(one.values, other.values)
+        assert same(one.summary, other.summary)
+    path: dict[str, float] = {}
+    for part in found[0].values.path:
+        path[part.cause] = path.get(part.cause, 0.0) + part.nanoseconds / 1e9
     assert path == pytest.approx(open_run(run).critical_path().seconds)
-    costs = {pair.name: pair.values[0] for pair in found.insights}
+    groups = make_groups([("A", found[:1]), ("B", found[1:])])
+    [contrast] = compare_groups(groups).contrasts
+    costs = {e.name: e.first[0] for e in contrast.effects if e.measure == "insight"}
     for insight in open_run(run).insights():
-        assert costs[insight.cause] == ("named" if insight.seconds is None else insight.seconds)
+        assert costs[insight.cause] == insight.seconds
     assert "exception" in costs
 
 

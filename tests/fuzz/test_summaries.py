@@ -19,12 +19,29 @@ from rich.console import Console
 
 from dask_strata import open_run
 from dask_strata.analysis.breakdown import KINDS, PREFIX_KINDS, Breakdown, PrefixShare
+from dask_strata.analysis.compare.compare import compare_groups
+from dask_strata.analysis.compare.runs import make_groups, observe
+from dask_strata.analysis.critical_path.walk import CAUSES as PATH_CAUSES
 from dask_strata.analysis.jobs.absent_workers import CAUSES, AbsentWorkers
 from dask_strata.analysis.list import list_run
+from dask_strata.analysis.outcome import OUTCOMES
+from dask_strata.analysis.overview.comparable import (
+    Comparable,
+    Inputs,
+    PathPart,
+    Place,
+    PrefixValues,
+    Sample,
+    SizeSums,
+)
 from dask_strata.analysis.overview.row import ENDED
 from dask_strata.analysis.overview.stored import store_summary, summary_of
 from dask_strata.analysis.summary import Summary
 from dask_strata.cli import cli
+from dask_strata.report.comparison.as_json import comparison_json
+from dask_strata.report.comparison.markdown import comparison_markdown
+from dask_strata.report.comparison.page import comparison_page
+from dask_strata.report.comparison.text import print_text
 from dask_strata.report.page.page import outcome
 from dask_strata.report.summary import headline, print_summary, summary_json
 from dask_strata.store.compact import compact
@@ -144,7 +161,7 @@ def test_a_summary_that_views_could_not_show_is_ignored(run: Path, change: dict)
     assert summary_of(open_run(run)).name == "synthetic"
 
 
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.floats(-1e17, 1e17)
 SECONDS = st.none() | NUMBERS
 SHARES = st.builds(
     PrefixShare,
@@ -157,8 +174,8 @@ STRATEGIES = {
     datetime: st.datetimes(timezones=st.just(timezone.utc)),
     Breakdown: st.builds(
         Breakdown,
-        total_seconds=SECONDS,
-        seconds=st.fixed_dictionaries(dict.fromkeys(KINDS, SECONDS)),
+        total_seconds=st.none() | st.just(1e6),
+        seconds=st.fixed_dictionaries(dict.fromkeys(KINDS, st.none() | st.floats(-1e6, 1e6))),
         prefixes=st.tuples(SHARES),
     ),
     AbsentWorkers: st.builds(
@@ -180,6 +197,7 @@ def test_no_summary_of_valid_form_makes_a_view_fail(run: Path) -> None:
     parts = {name: stored.part(name) for name in ("list", "compare")}
     files = list_files(run)
     crcs = checksums(files)
+    n_forged = 0
 
     @settings(
         max_examples=50,
@@ -188,14 +206,117 @@ def test_no_summary_of_valid_form_makes_a_view_fail(run: Path) -> None:
         derandomize=True,
         database=None,
     )
-    @given(st.from_type(Summary), st.sampled_from(ENDED))
-    def never_fails(value: Summary, state: str) -> None:
-        forged = replace(value, state=state)
+    @given(st.from_type(Summary), st.sampled_from(ENDED), st.sampled_from(sorted(OUTCOMES)))
+    def never_fails(value: Summary, state: str, ended: str) -> None:
+        nonlocal n_forged
+        forged = replace(value, state=state, outcome=ended)
         write_summary(files, crcs, parts | {"summary": to_json(forged)})
         found = summary_of(open_run(run))
+        n_forged += found.run_id == value.run_id
         print_summary(found, Console(file=io.StringIO()))
         assert summary_json(found)
         assert headline(found)
         assert outcome(found)
 
     never_fails()
+    assert n_forged > 25
+
+
+WHOLE = st.integers(1, 10**17)
+LARGE = st.floats(-1e17, 1e17)
+AMOUNTS = st.none() | LARGE
+NAMES = st.none() | st.text(max_size=3)
+SAMPLES = st.integers(0, 20).flatmap(
+    lambda n: st.builds(
+        Sample,
+        ids=st.lists(st.integers(0, 99), min_size=n, max_size=n).map(tuple),
+        workers=st.lists(st.integers(0, max(0, n - 1)), min_size=n, max_size=n).map(tuple),
+        order=st.permutations(range(n)).map(tuple),
+    )
+)
+PARTS = st.builds(
+    PathPart,
+    cause=st.sampled_from(sorted(PATH_CAUSES)),
+    prefix=NAMES,
+    occupant=NAMES,
+    host=NAMES,
+    worker=NAMES,
+    nanoseconds=WHOLE,
+)
+PREFIXES = st.builds(
+    PrefixValues,
+    tasks=WHOLE,
+    attempts=st.integers(0, 10**17),
+    compute_seconds=AMOUNTS,
+    transfer_seconds=AMOUNTS,
+    cpu_seconds=AMOUNTS,
+    read_bytes=AMOUNTS,
+)
+PLACES = st.builds(
+    Place,
+    prefix=st.text(max_size=3),
+    host=NAMES,
+    worker=NAMES,
+    n=WHOLE,
+    seconds=st.floats(1e-9, 1e17),
+    log_sum=LARGE,
+    log_squares=LARGE,
+)
+SIZES = st.builds(
+    SizeSums,
+    prefix=st.text(max_size=3),
+    n=WHOLE,
+    **dict.fromkeys(("x", "y", "xx", "xy", "yy"), LARGE),
+)
+FACTS = st.dictionaries(st.text(max_size=9), st.none() | st.text(), max_size=3)
+VALUES = st.builds(
+    Comparable,
+    facts=FACTS,
+    settings=FACTS,
+    packages=FACTS,
+    prefixes=st.dictionaries(st.text(max_size=3), PREFIXES, max_size=4),
+    path=st.lists(PARTS, min_size=1, max_size=5).map(tuple),
+    startup_seconds=AMOUNTS,
+    lost_workers=st.integers(0, 9),
+    places=st.lists(PLACES, max_size=5).map(tuple),
+    sizes=st.lists(SIZES, max_size=3).map(tuple),
+    sample=SAMPLES,
+    inputs=st.builds(Inputs, n=WHOLE, nbytes=st.none() | WHOLE, files=st.none(), digest=st.text()),
+)
+
+
+def test_no_values_of_valid_form_make_a_comparison_fail(run: Path) -> None:
+    """Whatever a file of valid form contains, runs are compared."""
+    for kind, strategy in STRATEGIES.items():
+        st.register_type_strategy(kind, strategy)
+    files = list_files(run)
+    stored = read_summary(files, verify=True)
+    assert stored is not None
+    parts = {name: stored.part(name) for name in ("list", "summary")}
+    crcs = checksums(files)
+    n_forged = 0
+
+    @settings(
+        max_examples=6,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+        database=None,
+    )
+    @given(st.lists(VALUES, min_size=2, max_size=4))
+    def never_fails(values: list[Comparable]) -> None:
+        nonlocal n_forged
+        runs = []
+        for i, value in enumerate(values):
+            write_summary(files, crcs, parts | {"compare": to_json(value)})
+            found = observe(run)
+            n_forged += found.values == value
+            runs.append(replace(found, name=f"{i}", summary=replace(found.summary, run_id=f"{i}")))
+        compared = compare_groups(make_groups([("A", runs[::2]), ("B", runs[1::2])]))
+        print_text(compared, (), Console(file=io.StringIO()))
+        assert comparison_json(compared, ())
+        assert comparison_markdown(compared, ())
+        assert comparison_page(compared)
+
+    never_fails()
+    assert n_forged > 10

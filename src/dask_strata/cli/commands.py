@@ -66,6 +66,12 @@ def _report() -> click.Command:
     return command
 
 
+def _compare() -> click.Command:
+    from dask_strata.cli.compare import command
+
+    return command
+
+
 def _map() -> click.Command:
     from dask_strata.cli.map import command
 
@@ -164,6 +170,7 @@ VERBS: dict[str, Verb] = {
     "list": Verb("list the runs in a folder", _list),
     "show": Verb("summary of a run: tasks, times, errors, insights", _show),
     "report": Verb("write one HTML page: verdict, timeline, tables", _report),
+    "compare": Verb("what differs between runs, and what of it is more than noise", _compare),
     "map": Verb("the metadata map: number of rows by step and layer", _map),
     "tasks": Verb("tasks, one row each", _tasks),
     "chunks": Verb("chunks of input files: their workers, times and bytes read", _chunks),

@@ -45,6 +45,13 @@ class _Record(click.Command):
     "-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with python -m."
 )
 @click.option("--name", help="Name of the run.  [default: the script's]")
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="TAG",
+    help="Mark the run, for `dask-strata compare --by`: a word, or NAME=VALUE.",
+)
 @click.option("--no-code", is_flag=True, help="Leave out script text and source lines.")
 @click.option("--no-paths", is_flag=True, help="Leave out names of files and folders.")
 @click.option("--no-hosts", is_flag=True, help="Leave out names and addresses of hosts.")
@@ -94,6 +101,7 @@ def command(  # noqa: PLR0913
     no_compact: bool,
     quiet: bool,
     report: bool,
+    tags: tuple[str, ...],
     **settings: Any,
 ) -> None:
     """Run an unchanged script, and record every Dask cluster and client that it uses.
@@ -104,6 +112,7 @@ def command(  # noqa: PLR0913
     Examples:
       dask-strata record pipeline.py --input data/
       dask-strata record -o runs/ -m mypackage.pipeline --fast
+      dask-strata record --tag before --tag size=big pipeline.py
       dask-strata record --yappi cpu pipeline.py
       dask-strata record --darshan=/opt/darshan/lib/libdarshan.so pipeline.py
     """
@@ -113,6 +122,8 @@ def command(  # noqa: PLR0913
         # The flags add to the configuration's classes; --leave-out replaces these.
         others = read_settings().leave_out if leave_out is None else (leave_out,)
         settings["leave_out"] = ",".join([*names, *others])
+    if tags:
+        settings["tags"] = tags
     if no_compact:
         settings["compact"] = False
     # Arguments behind SCRIPT or MODULE belong to it. The option -m is therefore a flag: with a

@@ -1,4 +1,4 @@
-"""The pages: the list of runs, a run, a task, two runs compared, SQL, and downloads."""
+"""The pages: the list of runs, a run, a task, runs compared, SQL, and downloads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 from tornado.web import HTTPError
 
-from dask_strata.analysis.compare import compare_runs
+from dask_strata.analysis.compare import compare
 from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.analysis.story import story
 from dask_strata.errors import QueryError, UsageError
+from dask_strata.report.comparison.page import comparison_part
 from dask_strata.report.formats import formats_of
 from dask_strata.report.page.page import make_page
 from dask_strata.report.rows import write_rows
@@ -31,8 +32,8 @@ from dask_strata.server.tar import tar_of
 _FORMATS = {f.suffix: f for f in formats_of(pa.Table) if f.media_type is not None}
 _CHUNK = 1 << 20
 
-#: Number of runs that a comparison shows.
-_COMPARED = 2
+#: Least number of runs of a comparison.
+_LEAST_COMPARED = 2
 
 _EXAMPLE = "select prefix, count(*) as n, sum(compute_seconds) as seconds from tasks group by 1"
 
@@ -216,16 +217,19 @@ class RunFile(Page):
 
 
 class Compare(Page):
-    """Two runs compared."""
+    """Runs compared: two with each other, more as one group, or in groups by a fact."""
 
     async def get(self) -> None:
         """Respond with the comparison."""
         names = self.get_query_arguments("run")
-        if len(names) != _COMPARED:
-            raise UsageError("Select two runs to compare.", hint="/compare?run=…&run=…")
+        if len(names) < _LEAST_COMPARED:
+            raise UsageError("Select two runs or more to compare.", hint="/compare?run=…&run=…")
+        by = self.get_query_argument("by", "").strip() or None
+        exclude = self.get_query_argument("exclude_spoiled", "") == "on"
         runs = [await self.in_thread(self.context.runs.run, name) for name in names]
-        found = await self.in_thread(compare_runs, *runs)
-        self.show("compare.html", names=names, found=found)
+        found = await self.in_thread(partial(compare, *runs, by=by, exclude_spoiled=exclude))
+        body = await self.in_thread(comparison_part, found)
+        self.show("compare.html", names=names, body=body, by=by or "", exclude=exclude)
 
 
 class Asset(Page):

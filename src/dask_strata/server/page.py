@@ -20,6 +20,7 @@ from dask_strata.errors import (
     NotARunError,
     QueryError,
     StrataError,
+    UnfinishedRunError,
     UnknownTaskError,
     UsageError,
 )
@@ -52,6 +53,7 @@ _CSP = (
 _STATUS: dict[type[StrataError], HTTPStatus] = {
     NotARunError: HTTPStatus.NOT_FOUND,
     UnknownTaskError: HTTPStatus.NOT_FOUND,
+    UnfinishedRunError: HTTPStatus.CONFLICT,
     QueryError: HTTPStatus.BAD_REQUEST,
     UsageError: HTTPStatus.BAD_REQUEST,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,

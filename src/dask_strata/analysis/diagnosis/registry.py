@@ -97,12 +97,63 @@ _BUILT_IN = (
 )
 
 
+#: Causes that the rules above find: each has a page in the documentation.
+_CAUSES = frozenset(
+    (
+        "adaptive",
+        "blocked-loop",
+        "clocks-apart",
+        "cpu-starvation",
+        "different-versions",
+        "exception",
+        "gil",
+        "imports",
+        "killed-task",
+        "killed-worker",
+        "large-definitions",
+        "large-graph",
+        "large-results",
+        "large-scatter",
+        "late-client",
+        "lock",
+        "lost-worker",
+        "metadata",
+        "network",
+        "paused",
+        "placement",
+        "re-reads",
+        "recomputation",
+        "repeated-transfers",
+        "restrictions",
+        "retries",
+        "serial-chain",
+        "skew",
+        "slow-storage",
+        "slow-worker",
+        "small-reads",
+        "small-writes",
+        "spill",
+        "stealing",
+        "straggler",
+        "tiny-tasks",
+        "too-few-tasks",
+        "transfers",
+        "unmanaged-memory",
+    )
+)
+
+
 def rules() -> Iterator[tuple[str, Rule, bool]]:
     """Yield the name and function of each rule, and whether it is one of ours, in their order."""
     for module in _BUILT_IN:
         yield module.__name__.rpartition(".")[2].replace("_", "-"), module.find, True
     for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
         yield point.name, _loading(point.load), False
+
+
+def causes() -> frozenset[str]:
+    """Return the names of the causes that our rules find, and those of the rules of others."""
+    return _CAUSES | {name for name, _, ours in rules() if not ours}
 
 
 def _loading(load: Callable[[], Rule]) -> Rule:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dask_strata.analysis.breakdown import KINDS, PREFIX_KINDS
+from dask_strata.analysis.critical_path.walk import CAUSES as PATH_CAUSES
+from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
 from dask_strata.analysis.jobs.absent_workers import CAUSES
 from dask_strata.analysis.outcome import OUTCOMES
 from dask_strata.analysis.overview.comparable import Comparable, compute_comparable
@@ -43,6 +46,9 @@ _SUMMARY, _COMPARE = "summary", "compare"
 
 #: Largest share of a breakdown that is not nonsense, with a margin for rounding.
 _LARGEST_SHARE = 2.0
+
+#: Largest number that is shown or compared, so that sums and products stay in range.
+_LARGEST_NUMBER = 1e17
 
 
 def store_summary(folder: Path) -> bool:
@@ -90,9 +96,10 @@ def summary_of(run: Run) -> Summary:
     summary = None if stored is None else _summary_in(stored)
     if summary is None:
         may_store = not run.is_read  # tables that were read before may be older than the files
-        summary = summarize(run)
+        path = critical_path(run)
+        summary = summarize(run, path)
         if may_store:
-            _store(run, files, summary)
+            _store(run, files, summary, path)
     return replace(summary, path=run.location)
 
 
@@ -125,18 +132,20 @@ def compared(run: Run) -> tuple[Summary, Comparable]:
     run : Run
         The run.
     """
-    if _is_whole_run(run):
+    files = None
+    if _is_whole_run(run) and not run.is_growing:
         files = list_files(run.path)
         stored = read_summary(files, verify=False)
         summary = None if stored is None else _summary_in(stored)
-        values = None if stored is None else _read(stored, _COMPARE, Comparable)
-        if (
-            summary is not None
-            and values is not None
-            and values.tasks.keys() == values.compute.keys()
-        ):
+        values = None if stored is None else _values_in(stored)
+        if summary is not None and values is not None:
             return replace(summary, path=run.location), values
-    return summary_of(run), compute_comparable(run)
+    may_store = not run.is_read
+    path = critical_path(run)
+    summary, values = summarize(run, path), compute_comparable(run, path)
+    if files is not None and may_store:
+        _store(run, files, summary, path, values)
+    return summary, values
 
 
 def _is_whole_run(run: Run) -> bool:
@@ -147,6 +156,11 @@ def _is_whole_run(run: Run) -> bool:
 def _summary_in(stored: StoredSummary) -> Summary | None:
     summary = _read(stored, _SUMMARY, Summary)
     return None if summary is None or not _is_consistent(summary) else summary
+
+
+def _values_in(stored: StoredSummary) -> Comparable | None:
+    values = _read(stored, _COMPARE, Comparable)
+    return None if values is None or not _can_be_compared(values) else values
 
 
 def _read(stored: StoredSummary, name: str, kind: type[T]) -> T | None:
@@ -166,10 +180,46 @@ def _is_consistent(summary: Summary) -> bool:
         and all(abs(summary.breakdown.share(kind)) <= _LARGEST_SHARE for kind in KINDS)
         and all(p.seconds.keys() == set(PREFIX_KINDS) for p in summary.breakdown.prefixes)
         and all(absent.cause in CAUSES for absent in summary.absent_workers)
+        and all(
+            abs(number) <= _LARGEST_NUMBER
+            for number in _numbers(to_json(summary))
+            if isinstance(number, float)  # whole numbers may be times in nanoseconds
+        )
     )
 
 
-def _store(run: Run, files: RunFiles, summary: Summary | None = None) -> bool:
+def _can_be_compared(values: Comparable) -> bool:
+    """Return whether a comparison can compute with values: sums of some tasks, no negative time."""
+    sample = values.sample
+    known = range(len(sample.ids))
+    return (
+        all(used.tasks > 0 and used.attempts >= 0 for used in values.prefixes.values())
+        and all(p.nanoseconds >= 0 and p.cause in PATH_CAUSES for p in values.path)
+        and all(place.n > 0 and place.seconds > 0 for place in values.places)
+        and all(sums.n > 0 for sums in values.sizes)
+        and len(sample.ids) == len(sample.workers) == len(sample.order)
+        and all(number in known for number in (*sample.workers, *sample.order))
+        and values.lost_workers >= 0
+        and all(abs(number) <= _LARGEST_NUMBER for number in _numbers(to_json(values)))
+    )
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Yield the numbers in a value of JSON."""
+    if isinstance(value, (int, float)):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(each)
+
+
+def _store(
+    run: Run,
+    files: RunFiles,
+    summary: Summary | None = None,
+    path: CriticalPath | None = None,
+    values: Comparable | None = None,
+) -> bool:
     """Store the summary of a run, unless it may change without a change of the files."""
     try:
         if not _is_final(run, files):
@@ -177,11 +227,12 @@ def _store(run: Run, files: RunFiles, summary: Summary | None = None) -> bool:
         crcs = checksums(files)
         if not _is_indexed(run, crcs):
             return False
-        found = summarize(run) if summary is None else summary
+        path = critical_path(run) if path is None else path
+        found = summarize(run, path) if summary is None else summary
         parts: dict[str, Any] = {
             PART: compute_row(run),
             _SUMMARY: replace(found, path=""),  # where the folder was is nobody's business later
-            _COMPARE: compute_comparable(run),
+            _COMPARE: compute_comparable(run, path) if values is None else values,
         }
         stored = {name: to_json(part) for name, part in parts.items()}
         if run.record.failed or not _is_readable(stored, parts):

@@ -6,6 +6,7 @@ from `distributed.utils`, so that reading a run does not import it; a test compa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import md5
 
 _PALETTE = (
@@ -72,3 +73,19 @@ def color_of(prefix: str) -> str:
     """
     digest = md5(prefix.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
     return _PALETTE[int(digest[:8], 16) % len(_PALETTE)]
+
+
+def colors_apart(prefixes: Iterable[str]) -> dict[str, str]:
+    """Return colours of prefixes, each its own: that of `color_of`, or the next one that is free.
+
+    >>> list(colors_apart(["load", "combine"]).values())
+    ['#433C84', '#23898D']
+    """
+    found: dict[str, str] = {}
+    for prefix in prefixes:
+        first = _PALETTE.index(color_of(prefix))
+        # Steps of 5 lead through all of the palette, and far from neighbours that look alike.
+        order = [_PALETTE[(first + 5 * i) % len(_PALETTE)] for i in range(len(_PALETTE))]
+        used = set(found.values())
+        found.setdefault(prefix, next((c for c in order if c not in used), order[0]))
+    return found

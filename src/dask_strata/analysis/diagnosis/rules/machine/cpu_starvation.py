@@ -17,6 +17,9 @@ _FULL = 0.9
 #: CPU time of libraries' threads as a share of that of tasks, from which they compete with them.
 _LIBRARIES = 0.5
 
+#: End of the text if it is not the run's own threads that took the CPUs.
+BY_OTHERS = "while other processes of the host, or a limit of the container, took the CPUs"
+
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding on the time in which tasks waited for a CPU.
@@ -48,11 +51,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         f"too many threads for the CPUs: `{prefix}` waited for a CPU for "
         f"{percent(whole / ran)} of its time, "
     )
-    text += (
-        "beside the threads that libraries start in each task"
-        if libraries
-        else "while other processes of the host, or a limit of the container, took the CPUs"
-    )
+    text += "beside the threads that libraries start in each task" if libraries else BY_OTHERS
     yield Finding(
         "cpu-starvation",
         text,

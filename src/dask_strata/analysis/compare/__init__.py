@@ -1,0 +1,5 @@
+"""Comparison of runs."""
+
+from dask_strata.analysis.compare.compare import Comparison, compare
+
+__all__ = ["Comparison", "compare"]
