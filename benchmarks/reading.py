@@ -7,6 +7,7 @@ its own.
     python benchmarks/reading.py --tasks 100000 1000000 --recorded 100000
     python benchmarks/reading.py --tasks 10000                      # to test the program
     python benchmarks/reading.py --list 1000                        # the list of 1,000 runs
+    python benchmarks/reading.py --compare 50                       # 50 runs of 10,000 tasks
 """
 
 from __future__ import annotations
@@ -158,6 +159,24 @@ def many(scratch: Path, n_runs: int) -> dict[str, dict[str, float]]:
     return {"list, first": first, "list": measured(["list", str(runs)])}
 
 
+def compared(scratch: Path, n_runs: int) -> dict[str, dict[str, float]]:
+    """Measure the comparison of runs of 10,000 tasks, with and without their summaries."""
+    from thousand import write
+
+    from dask_strata.run.finalise import finalise
+
+    runs = [write(scratch, 10, 1_000, run_id=f"run-{number:03}") for number in range(n_runs)]
+    halves = [str(run) for run in runs[: n_runs // 2]], [str(run) for run in runs[n_runs // 2 :]]
+    groups = ["compare", "--group", "a", *halves[0], "--group", "b", *halves[1]]
+    for run in runs:
+        finalise(run)
+    return {
+        "compare, without summaries": measured(groups),
+        "compare": measured(groups),
+        "compare, with the page": measured([*groups, "--report", str(scratch / "page.html")]),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -165,6 +184,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, nargs="*", default=[], help="tasks of simulated runs")
     parser.add_argument("--recorded", type=int, default=0, help="tasks of a recorded run")
     parser.add_argument("--list", type=int, default=0, help="number of runs in a list")
+    parser.add_argument("--compare", type=int, default=0, help="number of compared runs")
     parser.add_argument("--scratch", type=Path, help="folder for the runs; kept")
     parser.add_argument("--results", type=Path, help="folder for reading.json")
     options = parser.parse_args()
@@ -185,6 +205,8 @@ def main() -> None:
             found[f"{options.recorded:,} recorded tasks"] = measure(run, scratch)
         if options.list:
             found[f"{options.list:,} runs"] = many(scratch, options.list)
+        if options.compare:
+            found[f"{options.compare:,} compared runs"] = compared(scratch, options.compare)
     finally:
         if options.scratch is None:
             shutil.rmtree(scratch)

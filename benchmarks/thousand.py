@@ -33,8 +33,10 @@ TASK_NS = SECOND // 100
 class Writer:
     """Writer of the segment of one process."""
 
-    def __init__(self, segments: Path, process: str, role: str, number: int) -> None:
-        header = {"role": role, "run": "thousand", "sample_interval_seconds": 0.5}
+    def __init__(
+        self, segments: Path, process: str, role: str, number: int, run_id: str = "thousand"
+    ) -> None:
+        header = {"role": role, "run": run_id, "sample_interval_seconds": 0.5}
         self._encoder = Encoder(process, {**header, "host": f"node{number:04}", "pid": 1})
         self._file = (segments / f"{process}{SUFFIX}").open("wb")
         self._file.write(self._encoder.header())
@@ -169,12 +171,12 @@ def scheduler_frame(workers: int, first: int, n: int) -> list[Batch]:
     ]
 
 
-def write(folder: Path, workers: int, tasks: int) -> Path:
+def write(folder: Path, workers: int, tasks: int, run_id: str = "thousand") -> Path:
     """Write the run; return its folder."""
-    run = folder / "thousand"
-    Manifest("thousand", "thousand", T0, "0").write(run)
+    run = folder / run_id
+    Manifest(run_id, run_id, T0, "0").write(run)
     segments = run / SEGMENTS
-    scheduler = Writer(segments, "scheduler-0", "scheduler", 0)
+    scheduler = Writer(segments, "scheduler-0", "scheduler", 0, run_id)
     scheduler.put(process_row("scheduler", 0, "tcp://10.1.9.9:8786"))
     present = [
         {"time": T0, "worker": address(w), "name": str(w), "action": "add"} for w in range(workers)
@@ -185,7 +187,7 @@ def write(folder: Path, workers: int, tasks: int) -> Path:
     scheduler.put(counted("scheduler.transitions", len(SCHEDULER_TRANSITIONS) * workers * tasks))
     scheduler.end()
     for number in range(workers):
-        worker = Writer(segments, f"worker-{number:04}", "worker", number)
+        worker = Writer(segments, f"worker-{number:04}", "worker", number, run_id)
         worker.put(process_row("worker", number, address(number)))
         for first in range(0, tasks, TASKS_PER_FRAME):
             worker.put(*worker_frame(number, first, min(TASKS_PER_FRAME, tasks - first)))

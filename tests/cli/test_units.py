@@ -20,6 +20,7 @@ from dask_strata.cli import cli
 from dask_strata.cli.commands import VERBS
 from tests.conftest import rows
 from tests.support.shared_fixtures import shared_fixture
+from tests.support.synthetic import small_run
 
 pytestmark = pytest.mark.long
 
@@ -27,7 +28,7 @@ MIB = 2**20
 
 VERSION_0_1 = Path(__file__).parents[1] / "data" / "version_0_1" / "segments"
 
-SIZE = re.compile(r"(?<![\w.,])([\d,]+(?:\.\d+)?) (bytes|[KMGTPE]iB|B)\b(?!/s)")
+SIZE = re.compile(r"(?<![\w.,])(\d[\d,]*(?:\.\d+)?) (bytes|[KMGTPE]iB|B)\b(?!/s)")
 VALUE = re.compile(r"(?<![\w.,-])(\d+\.\d+) (?:ms|s|thread-seconds|kHz|[KMGTPE]?i?B(?:/s)?)\b")
 OTHER_UNIT = re.compile(r"(?<![\w.,])[\d.,]+ ?(?:[kKMGTP][bB]|[kmgtp]ib|µs|us|sec)\b")
 EXPONENT = re.compile(r"(?<![\w.-])\d(?:\.\d+)?e[+-]\d\d(?![\w-])")
@@ -118,6 +119,7 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
             ("show", "map", "tasks", "chunks", "io", "profile", "check", "jobs"), (run,)
         ),
         "list": (run.parent,),
+        "compare": (run, small_run(folder / "other")),
         "story": (run, key),
         "lineage": (run, key),
         "query": (run, "select name, host from workers"),
