@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_strata.analysis.critical_path.walk import critical_path
-from dask_strata.analysis.overview.comparable import first_submission
+from dask_strata.analysis.overview.compute_comparable import first_submission
+from dask_strata.analysis.series.columns import Array, Names, columns
 from dask_strata.run import Run
 
 #: Most workers, and pieces of the time axis.
@@ -43,7 +43,7 @@ class Lanes:
     run : str
         Name of the run.
     span_seconds : float
-        From the first submission to the end of the critical path.
+        From the first submission to the end of the last execution.
     workers : dict of str to tuple of Block
         The blocks of each worker.
     n_more : int
@@ -65,7 +65,7 @@ class Lanes:
         return tuple(prefix for prefix, _ in seconds.most_common())
 
 
-_PHASES = """
+_EXECUTIONS = """
     select p.worker, coalesce(a.prefix, '(unknown)') as prefix,
            epoch_ns(p.start) as start, epoch_ns(p.stop) as stop
     from phases p join attempts a on a.attempt = p.attempt
@@ -88,48 +88,66 @@ def lanes_of(run: Run) -> Lanes | None:
     run : Run
         The run.
     """
-    path = critical_path(run)
-    rows = run.rows(_PHASES)
-    if not path.segments or not rows:
+    workers, prefixes = Names(), Names()
+    found = columns(run, _EXECUTIONS, names={"worker": workers, "prefix": prefixes})
+    if not found:
         return None
-    origin = first_submission(run, path) or path.segments[0].start
-    span = max(0, path.segments[-1].stop - origin) / 1e9
-    by_worker: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
-        row["worker"]: (row["name"], []) for row in run.rows(_WORKERS)
-    }
-    for row in rows:
-        _, executions = by_worker.setdefault(row["worker"], (row["worker"], []))
-        executions.append((row["prefix"], row["start"] - origin, row["stop"] - origin))
-    shown = list(by_worker.items())[:_MOST_WORKERS]
-    workers = {}
-    for address, (name, executions) in shown:
-        label = name if name not in workers else address
-        workers[label] = tuple(_blocks(executions, span))
-    return Lanes(run.path.name, span, workers, len(by_worker) - len(shown))
+    origin = first_submission(run) or int(found["start"].min())
+    span = int(found["stop"].max()) - origin
+    if span <= 0:
+        return None
+    busy = _busy(found, len(prefixes.names), origin, span)
+    known = [(row["worker"], row["name"]) for row in run.rows(_WORKERS)]
+    known += [(name, name) for name in workers.names if name not in dict(known)]
+    lanes: dict[str, tuple[Block, ...]] = {}
+    for address, name in known[:_MOST_WORKERS]:
+        of_prefixes = busy.get(workers.number(address), {})
+        label = name if name not in lanes else address
+        lanes[label] = tuple(_blocks(of_prefixes, prefixes.names, span / 1e9))
+    return Lanes(run.path.name, span / 1e9, lanes, len(known) - len(lanes))
 
 
-def _blocks(executions: list[tuple[str, int, int]], span: float) -> Iterator[Block]:
+def _busy(
+    found: dict[str, Array], n_prefixes: int, origin: int, span: int
+) -> dict[int, dict[int, Array]]:
+    """Return the busy threads in each piece of time, by worker and prefix."""
+    lanes, groups = np.unique(
+        found["worker"].astype(np.int64) * n_prefixes + found["prefix"], return_inverse=True
+    )
+    ends = [np.clip((found[end] - origin) * (_BINS / span), 0, _BINS) for end in ("start", "stop")]
+    until_start, until_stop = (_until(end, groups, len(lanes)) for end in ends)
+    busy: dict[int, dict[int, Array]] = {}
+    for lane, row in zip(lanes.tolist(), until_stop - until_start, strict=True):
+        worker, prefix = divmod(lane, n_prefixes)
+        busy.setdefault(worker, {})[prefix] = row
+    return busy
+
+
+def _until(ends: Array, groups: Array, n: int) -> Array:
+    """Return how much of each piece of time is before given ends, as sums by group.
+
+    >>> _until(np.array([1.5]), np.array([0]), 1)[0, :3]
+    array([1. , 0.5, 0. ])
+    """
+    piece = ends.astype(np.int64)
+    at, size = groups * (_BINS + 1) + piece, n * (_BINS + 1)
+    ended = np.bincount(at, minlength=size).reshape(n, _BINS + 1)
+    last = np.bincount(at, weights=ends - piece, minlength=size).reshape(n, _BINS + 1)
+    whole = ended[:, ::-1].cumsum(axis=1)[:, ::-1] - ended
+    parts: Array = (whole + last)[:, :_BINS]
+    return parts
+
+
+def _blocks(of_prefixes: dict[int, Array], names: list[str], span: float) -> Iterator[Block]:
     """Yield the prefix that used most of each piece of time; equal neighbours are one block."""
-    if not executions or not span:
+    if not of_prefixes:
         return
-    prefixes = sorted({prefix for prefix, _, _ in executions})
-    busy = np.zeros((len(prefixes), _BINS))
-    width = span * 1e9 / _BINS
-    for prefix, start, stop in executions:
-        row = busy[prefixes.index(prefix)]
-        a, b = max(0.0, start / width), min(float(_BINS), stop / width)
-        if b <= a:
-            continue
-        first, last = int(a), min(int(b), _BINS - 1)
-        if first == last:
-            row[first] += b - a
-        else:
-            row[first] += first + 1 - a
-            row[first + 1 : last] += 1
-            row[last] += b - last
+    prefixes = list(of_prefixes)
+    busy = np.stack([of_prefixes[prefix] for prefix in prefixes])
     # A piece of which half is used is drawn as used.
     drawn = np.where(busy.sum(axis=0) >= 0.5, busy.argmax(axis=0), -1)  # noqa: PLR2004
     edges = np.flatnonzero(np.diff(drawn, prepend=-2, append=-2))
     for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         if drawn[start] >= 0:
-            yield Block(start * width / 1e9, stop * width / 1e9, prefixes[int(drawn[start])])
+            prefix = names[prefixes[int(drawn[start])]]
+            yield Block(start * span / _BINS, stop * span / _BINS, prefix)

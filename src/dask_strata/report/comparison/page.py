@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,6 +70,30 @@ class Strip:
     def place(self, amount: float) -> float:
         """Return the place of a value on the axis, 0 to 1."""
         return (amount - self.least) / (self.most - self.least)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs whose workers are drawn on one time axis.
+
+    Attributes
+    ----------
+    title : str
+        Which runs these are.
+    drawn : tuple of Lanes
+        The runs.
+    missing : tuple of str
+        Runs that cannot be drawn, and why.
+    """
+
+    title: str
+    drawn: tuple[Lanes, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def span_seconds(self) -> float:
+        """The longer span."""
+        return max((lanes.span_seconds for lanes in self.drawn), default=0.0)
 
 
 def comparison_page(found: Comparison, judged: Sequence[Judgement] = ()) -> str:
@@ -159,27 +182,29 @@ def _strips(groups: Sequence[Group]) -> Iterator[Strip]:
         yield Strip(label(known[key]), least, most, known[key].unit, tuple(rows))
 
 
-def _pairs(found: Comparison) -> Iterator[tuple[str, float, tuple[Lanes, ...]]]:
-    """Yield runs that are drawn side by side: a title, the longer span, and their workers."""
+def _pairs(found: Comparison) -> Iterator[Pair]:
+    """Yield runs that are drawn side by side."""
     runs = {run.name: run for group in found.groups for run in group.runs}
     if found.contrasts:
         for contrast in found.contrasts:
             title = f"{contrast.first.name} and {contrast.second.name}: runs of median makespan"
-            yield from _side_by_side(title, [contrast.first.middle[0], contrast.second.middle[0]])
+            yield _side_by_side(title, [contrast.first.middle[0], contrast.second.middle[0]])
     else:
         for each in found.variability:
             title = f"{each.group}: the fastest and the slowest run"
-            yield from _side_by_side(title, [runs[each.fastest], runs[each.slowest]])
+            yield _side_by_side(title, [runs[each.fastest], runs[each.slowest]])
 
 
-def _side_by_side(
-    title: str, pair: Sequence[ComparedRun]
-) -> Iterator[tuple[str, float, tuple[Lanes, ...]]]:
-    drawn = []
-    for run in pair:
-        with suppress(StrataError):  # the folder may be gone: the values were read before
+def _side_by_side(title: str, runs: Sequence[ComparedRun]) -> Pair:
+    drawn, missing = [], []
+    for run in runs:
+        try:
             lanes = lanes_of(open_run(run.summary.path))
-            if lanes is not None:
-                drawn.append(replace(lanes, run=run.name))
-    if drawn:
-        yield title, max(lanes.span_seconds for lanes in drawn), tuple(drawn)
+        except StrataError as error:  # the folder may be gone: the values were read before
+            missing.append(f"{run.name}: {error.message}")
+            continue
+        if lanes is None:
+            missing.append(f"{run.name}: no execution has a start and an end on record.")
+        else:
+            drawn.append(replace(lanes, run=run.name))
+    return Pair(title, tuple(drawn), tuple(missing))
