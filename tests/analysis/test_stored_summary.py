@@ -23,7 +23,7 @@ from dask_strata.analysis.compare.runs import make_groups, observe
 from dask_strata.analysis.critical_path.walk import critical_path
 from dask_strata.analysis.list import list_run, list_runs
 from dask_strata.analysis.overview import stored
-from dask_strata.analysis.overview.comparable import compute_comparable
+from dask_strata.analysis.overview.compute_comparable import compute_comparable
 from dask_strata.analysis.overview.row import compute_row, stored_row
 from dask_strata.analysis.overview.stored import store_summary, summary_of
 from dask_strata.analysis.summary import summarize

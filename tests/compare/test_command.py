@@ -203,7 +203,7 @@ def test_python(folders: dict[str, list[Path]], tmp_path: Path) -> None:
     assert found.judge("makespan > 9")[0].status == 0
     assert repr(found) == "<Comparison A: 2 runs, B: 2 runs>"
     runs = [dask_strata.open_run(path) for path in folders["before"]]
-    assert "A takes" in (text := str(dask_strata.compare(*runs))) or "B takes" in text
+    assert "B takes" in str(dask_strata.compare(*runs))
     assert found.report(tmp_path / "page.html").stat().st_size > 10_000
     for arguments in (
         (),

@@ -161,6 +161,14 @@ def test_a_summary_that_views_could_not_show_is_ignored(run: Path, change: dict)
     assert summary_of(open_run(run)).name == "synthetic"
 
 
+#: The same examples in each run; a failing one is not made smaller.
+FORGED = settings(
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    database=None,
+)
+
 NUMBERS = st.floats(-1e17, 1e17)
 SECONDS = st.none() | NUMBERS
 SHARES = st.builds(
@@ -199,13 +207,7 @@ def test_no_summary_of_valid_form_makes_a_view_fail(run: Path) -> None:
     crcs = checksums(files)
     n_forged = 0
 
-    @settings(
-        max_examples=50,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,
-        database=None,
-    )
+    @settings(FORGED, max_examples=50)
     @given(st.from_type(Summary), st.sampled_from(ENDED), st.sampled_from(sorted(OUTCOMES)))
     def never_fails(value: Summary, state: str, ended: str) -> None:
         nonlocal n_forged
@@ -281,7 +283,7 @@ VALUES = st.builds(
     places=st.lists(PLACES, max_size=5).map(tuple),
     sizes=st.lists(SIZES, max_size=3).map(tuple),
     sample=SAMPLES,
-    inputs=st.builds(Inputs, n=WHOLE, nbytes=st.none() | WHOLE, files=st.none(), digest=st.text()),
+    inputs=st.builds(Inputs, n=WHOLE, nbytes=st.none() | WHOLE, digest=st.text()),
 )
 
 
@@ -296,13 +298,7 @@ def test_no_values_of_valid_form_make_a_comparison_fail(run: Path) -> None:
     crcs = checksums(files)
     n_forged = 0
 
-    @settings(
-        max_examples=6,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,
-        database=None,
-    )
+    @settings(FORGED, max_examples=6)
     @given(st.lists(VALUES, min_size=2, max_size=4))
     def never_fails(values: list[Comparable]) -> None:
         nonlocal n_forged

@@ -21,6 +21,7 @@ from dask_strata.errors import QueryError, UsageError
 from dask_strata.report.comparison.page import comparison_part
 from dask_strata.report.formats import formats_of
 from dask_strata.report.page.page import make_page
+from dask_strata.report.page.templates import asset
 from dask_strata.report.rows import write_rows
 from dask_strata.report.summary import headline
 from dask_strata.schema import TABLES
@@ -239,4 +240,5 @@ class Asset(Page):
         """Send the file."""
         kind = "text/css" if name.endswith(".css") else "text/javascript"
         self.set_header("Content-Type", f"{kind}; charset=utf-8")
-        self.finish((Path(__file__).parent / "assets" / name).read_bytes())
+        text = (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
+        self.finish(text + asset("comparison.css") if kind == "text/css" else text)

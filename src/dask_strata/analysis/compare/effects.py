@@ -99,6 +99,29 @@ class Effect:
     verdict: str = "unknown"
 
     @property
+    def known(self) -> tuple[list[float], list[float]]:
+        """The values of each group that are on record."""
+        return _known(self.first), _known(self.second)
+
+    def judged(self, p: float, n_tests: int) -> Effect:
+        """Return the effect with the verdict of a test.
+
+        Parameters
+        ----------
+        p : float
+            The adjusted p.
+        n_tests : int
+            Number of tests for which it was adjusted.
+        """
+        one, other = self.known
+        return replace(
+            self,
+            adjusted_p=p,
+            verdict=_verdict(one, other, p),
+            detectable=least_detectable(one, other, n_tests),
+        )
+
+    @property
     def is_real(self) -> bool:
         """Whether the groups differ by more than noise."""
         return self.verdict in ("more", "less")
@@ -112,7 +135,7 @@ def measure_effects(first: Group, second: Group) -> tuple[Effect, ...]:
     first, second : Group
         The groups.
     """
-    sides = [[dict(_values(run)) for run in group.runs] for group in (first, second)]
+    sides = [[values_of(run) for run in group.runs] for group in (first, second)]
     names = {name: None for side in sides for run in side for name in run}
     effects = [
         _effect(
@@ -183,9 +206,8 @@ def _effect(
     *,
     is_in_both: bool,
 ) -> Effect:
-    known = [[value for value in side if value is not None] for side in (first, second)]
-    medians = tuple(median(side) if side else None for side in known)
-    a, b = medians
+    one, other = _known(first), _known(second)
+    a, b = (median(side) if side else None for side in (one, other))
     effect = Effect(
         measure,
         name,
@@ -200,7 +222,6 @@ def _effect(
         return replace(effect, verdict="only in one")
     if None in first or None in second:
         return effect
-    one, other = known
     if len({*one, *other}) == 1:
         return replace(effect, verdict="equal")
     if min(len(one), len(other)) >= LEAST_RUNS:
@@ -219,25 +240,11 @@ def _judged(family: list[Effect]) -> Iterator[Effect]:
         if effect.p is None or p is None:
             yield effect
             continue
-        one, other = _known(effect.first), _known(effect.second)
-        yield replace(
-            effect,
-            adjusted_p=p,
-            verdict=verdict_of(one, other, p),
-            detectable=least_detectable(one, other, n_tests),
-        )
+        yield effect.judged(p, n_tests)
 
 
-def verdict_of(one: Sequence[float], other: Sequence[float], p: float) -> str:
-    """Return the verdict of a test, see `VERDICTS`.
-
-    Parameters
-    ----------
-    one, other : sequence of float
-        Values of the runs of each group.
-    p : float
-        The adjusted p.
-    """
+def _verdict(one: Sequence[float], other: Sequence[float], p: float) -> str:
+    """Return the verdict of a test, see `VERDICTS`."""
     if p <= LEVEL:
         return "more" if _is_more(one, other) else "less"
     apart = max(one) < min(other) or max(other) < min(one)

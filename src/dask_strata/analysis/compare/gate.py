@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dask_strata.analysis.breakdown import KINDS
-from dask_strata.analysis.compare.effects import OF_PREFIXES, VERDICTS, Effect, verdict_of
+from dask_strata.analysis.compare.effects import OF_PREFIXES, VERDICTS, Effect
 from dask_strata.analysis.compare.runs import ComparedRun, Group
 from dask_strata.analysis.compare.sentences import amount, not_seen
-from dask_strata.analysis.compare.statistics import LEAST_RUNS, least_detectable
+from dask_strata.analysis.compare.statistics import LEAST_RUNS
 from dask_strata.analysis.critical_path.walk import CAUSES
 from dask_strata.analysis.diagnosis.registry import causes
 from dask_strata.analysis.words import count
@@ -156,8 +156,9 @@ def judge(question: Question) -> Judgement:
     UsageError
         The limit is on an insight of which no rule and no run has the name.
     """
-    question = _alone(question)
     limit, effect = question.limit, question.effect
+    if effect is not None and effect.p is not None:
+        effect = effect.judged(effect.p, n_tests=1)
     what = _what(limit)
     if effect is None:
         status, text = _absent(limit, what)
@@ -192,21 +193,6 @@ def _unfinished(runs: Sequence[ComparedRun]) -> str:
     return f"{first}, {more} did not finish: leave them out (--exclude-spoiled)"
 
 
-def _alone(question: Question) -> Question:
-    """Return a question of which the effect is judged without regard to other measures."""
-    effect = question.effect
-    if effect is None or effect.p is None:
-        return question
-    first, second = ([v for v in side if v is not None] for side in (effect.first, effect.second))
-    alone = replace(
-        effect,
-        adjusted_p=effect.p,
-        verdict=verdict_of(first, second, effect.p),
-        detectable=least_detectable(first, second),
-    )
-    return replace(question, effect=alone)
-
-
 def _ratio(effect: Effect) -> float | None:
     """Return the ratio of the medians; infinite if there was nothing before."""
     first, second = effect.medians
@@ -215,7 +201,7 @@ def _ratio(effect: Effect) -> float | None:
 
 def _absent(limit: Limit, what: str) -> tuple[int, str]:
     """Return status and reason for a measure that no run has."""
-    if limit.measure == "insight" and limit.name not in set(causes()):
+    if limit.measure == "insight" and limit.name not in causes():
         raise UsageError(
             f"There is no insight {limit.name}.", hint=f"Insights: {', '.join(sorted(causes()))}"
         )

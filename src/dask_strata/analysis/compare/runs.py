@@ -220,6 +220,7 @@ def make_groups(
     made = []
     for name, runs in _told_apart(groups):
         ordered = sorted(runs, key=lambda run: (run.start is None, run.start, run.name))
+        excluded = [run for run in ordered if exclude_spoiled and run.spoiled]
         kept = [run for run in ordered if not (exclude_spoiled and run.spoiled)]
         if ordered and not kept:
             raise StrataError(
@@ -227,8 +228,10 @@ def make_groups(
                 hint="Compare them without --exclude-spoiled.",
             )
         if not kept:
-            raise UsageError(f"The group {name} has no run.", hint=_HINT)
-        made.append(Group(name, tuple(kept), tuple(run for run in ordered if run not in kept)))
+            raise UsageError(
+                f"The group {name} has no run." if name else "There is no run.", hint=_HINT
+            )
+        made.append(Group(name, tuple(kept), tuple(excluded)))
     ids = Counter(run.summary.run_id for group in made for run in (*group.runs, *group.excluded))
     for group in made:
         for run in (*group.runs, *group.excluded):

@@ -23,7 +23,7 @@ _LONGEST = 40
 #: Most values of a fact in one group.
 _MOST_VALUES = 3
 
-#: Least detectable ratio beyond which it has no use.
+#: Least detectable ratios beyond which they are not shown: nothing is found, or nothing varies.
 _LARGEST_RATIO = 10
 _SMALLEST_RATIO = 1.005
 
@@ -163,9 +163,8 @@ def makespan_sentence(first: Group, second: Group, makespan: Effect, split: Spli
     word = "longer" if seconds >= 0 else "shorter"
     ratio = "" if makespan.ratio is None else f" ({makespan.ratio:.2f}×{_interval(makespan)})"
     takes = f"{second.name} takes {duration(abs(seconds))} {word} than {first.name}{ratio}"
-    parts = " ".join(_noise(first, second, makespan).split())
-    told = parts_sentence(split)
-    return f"{takes}{': ' + told if told else ''}. {parts}"
+    parts = parts_sentence(split)
+    return f"{takes}{': ' + parts if parts else ''}. {_noise(first, second, makespan)}"
 
 
 def parts_sentence(split: Split) -> str:
@@ -244,12 +243,10 @@ def _noise(first: Group, second: Group, makespan: Effect) -> str:
             f"That is {place} the spread seen; {n} and {m} runs are too few for a test, which "
             f"takes {LEAST_RUNS} a side."
         )
-    if makespan.p is None:
-        return ""
-    told = f"p = {makespan.p:.2g}"
+    p = "" if makespan.p is None else f" (p = {makespan.p:.2g})"
     if makespan.is_real:
-        return f"That is more than noise ({told})."
-    return f"That is within noise ({told}); {not_seen(makespan, n, m)}."
+        return f"That is more than noise{p}."
+    return f"That is within noise{p}; {not_seen(makespan, n, m)}."
 
 
 def not_seen(effect: Effect, n: int, m: int) -> str:
@@ -303,7 +300,6 @@ def prefixes_not_seen(first: Group, second: Group, effects: Iterable[Effect]) ->
     side = f"{n} a side" if n == m else f"{n} and {m} runs"
     if any(math.isinf(e.detectable or 0.0) for e in found):
         return f"With {side}, no change of compute of one prefix alone is more than noise."
-    # The others have no spread, or so much that nothing is found.
     found = [e for e in found if _SMALLEST_RATIO <= (e.detectable or 0.0) <= _LARGEST_RATIO]
     found.sort(key=lambda e: -max(median or 0.0 for median in e.medians))
     if not found:

@@ -19,7 +19,8 @@ from dask_strata.analysis.critical_path.walk import CAUSES as PATH_CAUSES
 from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
 from dask_strata.analysis.jobs.absent_workers import CAUSES
 from dask_strata.analysis.outcome import OUTCOMES
-from dask_strata.analysis.overview.comparable import Comparable, compute_comparable
+from dask_strata.analysis.overview.comparable import Comparable
+from dask_strata.analysis.overview.compute_comparable import compute_comparable
 from dask_strata.analysis.overview.growing import summary_of_growing
 from dask_strata.analysis.overview.row import ENDED, PART, RunRow, compute_row
 from dask_strata.analysis.summary import Summary, summarize
