@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from dask_strata.analysis.compare.compare import Contrast, compare_groups
-from dask_strata.analysis.compare.effects import Effect, measure_effects
+from dask_strata.analysis.compare.effects import OF_PREFIXES, Effect, measure_effects
 from dask_strata.analysis.compare.runs import ComparedRun, Group
 from dask_strata.analysis.compare.sentences import prefixes_not_seen
 from dask_strata.analysis.compare.split import split_difference
@@ -36,17 +37,33 @@ def halves(runs: tuple[ComparedRun, ...], seed: int) -> tuple[Group, Group]:
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_random_halves_of_real_repeats_are_alike(workload: str) -> None:
-    """Over 200 splits, at most 5 % of the comparisons of each kind show a difference."""
-    differ: Counter[str] = Counter()
-    compared: Counter[str] = Counter()
+    """Over 200 splits, at most 5 % of the comparisons of prefixes show a difference."""
+    differ = compared = 0
     for seed in range(200):
         for found in measure_effects(*halves(repeats(workload), seed)):
-            compared[found.measure] += found.p is not None
-            differ[found.measure] += found.is_real
-    assert compared["compute"] == 200 * len(repeats(workload)[0].values.prefixes)
+            if found.measure in OF_PREFIXES:
+                compared += found.p is not None
+                differ += found.is_real
+    assert compared > 200 * len(repeats(workload)[0].values.prefixes)
+    assert differ <= 0.05 * compared
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_all_halves_of_real_repeats_are_alike(workload: str) -> None:
+    """Over all 252 splits, at most 5 % show a difference, for each measure of each kind."""
+    runs = repeats(workload)
+    differ: Counter[tuple[str, str]] = Counter()
+    compared: Counter[tuple[str, str]] = Counter()
+    for chosen in combinations(range(len(runs)), len(runs) // 2):
+        one = Group("one", tuple(runs[i] for i in chosen))
+        other = Group("other", tuple(run for i, run in enumerate(runs) if i not in chosen))
+        for found in measure_effects(one, other):
+            compared[found.measure, found.name] += found.p is not None
+            differ[found.measure, found.name] += found.is_real
+    assert compared["makespan", ""] == 252
+    assert {"start-up", "critical path", "worker-seconds", *OF_PREFIXES} <= {m for m, _ in compared}
     for measure, n in compared.items():
         assert differ[measure] <= 0.05 * n, measure
-    assert {"makespan", "critical path", "worker-seconds", "transfer", "cpu"} <= set(compared)
 
 
 def test_random_halves_of_groups_without_corrections_for_few_runs_are_alike() -> None:
