@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dask_strata
-from dask_strata.errors import UsageError
+from dask_strata.errors import StrataError, UsageError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -181,7 +181,9 @@ def test_a_run_that_is_being_recorded(
     assert "is still being recorded" in done.stderr
 
 
-def test_python(folders: dict[str, list[Path]], tmp_path: Path) -> None:
+def test_python(
+    folders: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = dask_strata.compare(folders["before"], folders["after"], expect=["arguments"])
     assert found.fairness.is_fair
     assert "B takes" in str(found)
@@ -193,6 +195,10 @@ def test_python(folders: dict[str, list[Path]], tmp_path: Path) -> None:
     assert found.to_arrow("parts").num_rows
     with pytest.raises(UsageError, match="has no table colours"):
         found.to_arrow("colours")
+    with monkeypatch.context() as context:
+        context.setitem(sys.modules, "pandas", None)  # as if it were not installed
+        with pytest.raises(StrataError, match="needs pandas"):
+            found.to_pandas()
     with pytest.raises(AttributeError):
         found.groups = ()  # type: ignore[misc]
     named = dask_strata.compare(groups=folders)

@@ -14,7 +14,19 @@ from dask_strata.schema import TABLES
 
 
 @contextmanager
-def _needs(package: str) -> Iterator[None]:
+def needs(package: str) -> Iterator[None]:
+    """Let the import of a package that is missing end with a clear error.
+
+    Parameters
+    ----------
+    package : str
+        Its name, as pip installs it.
+
+    Raises
+    ------
+    StrataError
+        The package is not installed.
+    """
     try:
         yield
     except ImportError as error:
@@ -86,7 +98,7 @@ class TableView:
         StrataError
             pandas is not installed.
         """
-        with _needs("pandas"):
+        with needs("pandas"):
             return self._arrow.to_pandas()
 
     def to_polars(self) -> Any:
@@ -97,7 +109,7 @@ class TableView:
         StrataError
             Polars is not installed.
         """
-        with _needs("polars"):
+        with needs("polars"):
             import polars as pl
 
         return pl.from_arrow(self._arrow)
@@ -124,7 +136,7 @@ class TableView:
         `to_pandas` if the table has several files. Other runs, and tables that ``align=False`` or
         ``client=`` changes, are loaded here first.
         """
-        with _needs("dask[dataframe]"):
+        with needs("dask[dataframe]"):
             import dask.dataframe
 
         found = None if self._partitions is None else self._partitions(npartitions)

@@ -23,6 +23,7 @@ from dask_strata.analysis.compare.split import Split, split_difference
 from dask_strata.analysis.compare.variability import Variability, describe
 from dask_strata.errors import UsageError
 from dask_strata.run import Run
+from dask_strata.run.table_view import needs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,8 +130,22 @@ class Comparison:
         return table_of(self, table)
 
     def to_pandas(self, table: str = "effects") -> pd.DataFrame:
-        """Return one part as a data frame; see `to_arrow`."""
-        return self.to_arrow(table).to_pandas()
+        """Return one part as a data frame; see `to_arrow`.
+
+        Parameters
+        ----------
+        table : str
+            As in `to_arrow`.
+
+        Raises
+        ------
+        UsageError
+            There is no such table.
+        StrataError
+            pandas is not installed.
+        """
+        with needs("pandas"):
+            return self.to_arrow(table).to_pandas()
 
 
 def compare(
