@@ -156,30 +156,14 @@ def compare(
     exclude_spoiled: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Compare runs: what differs, and what of it is more than noise.
+    """Compare runs; see `dask_strata.compare`, whose parameters and errors are the same.
 
     Parameters
     ----------
-    *runs : Run, str, Path, or iterables of these
-        Two runs are compared with each other; more are one group, unless `by` divides them. Two
-        lists are two groups. A folder of runs stands for its runs.
-    groups : mapping of str to runs, optional
-        Groups by name, in place of `runs`; the first one is the baseline.
-    by : str, optional
-        Fact that divides the runs into groups: git-commit, tag, package.dask, a setting of Dask.
-    expect : str or collection of str
-        Facts that are meant to differ.
-    exclude_spoiled : bool
-        Leave out runs that lost workers, ran tasks again, failed, or whose record is incomplete.
+    *runs, groups, by, expect, exclude_spoiled
+        As there.
     progress : callable
         Receives the name of each run before it is read.
-
-    Raises
-    ------
-    UsageError
-        The groups are empty or contain a run twice, or there is no such fact.
-    StrataError
-        A run cannot be read, or is still being recorded.
     """
     lists = [each for each in runs if not isinstance(each, RunLike)]
     single = [each for each in runs if isinstance(each, RunLike)]
