@@ -92,6 +92,10 @@ class UsageError(StrataError):
     exit_code = 2
 
 
+class NothingToCompareError(StrataError):
+    """A run has no values that can be compared, or no run of a group is left."""
+
+
 class NotJudgedError(StrataError):
     """Runs could not be compared, so that it is not known whether they exceed a limit."""
 

@@ -18,6 +18,7 @@ from tornado.web import Finish, HTTPError, RequestHandler
 
 from dask_strata.errors import (
     NotARunError,
+    NothingToCompareError,
     QueryError,
     StrataError,
     UnfinishedRunError,
@@ -54,6 +55,7 @@ _STATUS: dict[type[StrataError], HTTPStatus] = {
     NotARunError: HTTPStatus.NOT_FOUND,
     UnknownTaskError: HTTPStatus.NOT_FOUND,
     UnfinishedRunError: HTTPStatus.CONFLICT,
+    NothingToCompareError: HTTPStatus.UNPROCESSABLE_ENTITY,
     QueryError: HTTPStatus.BAD_REQUEST,
     UsageError: HTTPStatus.BAD_REQUEST,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -15,7 +15,7 @@ from dask_strata.analysis.overview.comparable import Comparable
 from dask_strata.analysis.overview.stored import compared
 from dask_strata.analysis.summary import Summary
 from dask_strata.analysis.words import count, duration, size
-from dask_strata.errors import StrataError, UnfinishedRunError, UsageError
+from dask_strata.errors import NothingToCompareError, UnfinishedRunError, UsageError
 from dask_strata.run import Run, open_run
 from dask_strata.store.manifest import MANIFEST, find_runs
 
@@ -179,8 +179,12 @@ def observe(run: Run | str | Path, progress: Callable[[str], None] = lambda _: N
 
     Raises
     ------
+    UnfinishedRunError
+        It is still being recorded.
+    NothingToCompareError
+        It has no execution of a task on record.
     StrataError
-        It cannot be read, is still being recorded, or has nothing to compare.
+        It cannot be read.
     """
     opened = run if isinstance(run, Run) else open_run(run)
     progress(opened.path.name)
@@ -191,7 +195,7 @@ def observe(run: Run | str | Path, progress: Callable[[str], None] = lambda _: N
         )
     summary, values = compared(opened)
     if not values.path:
-        raise StrataError(
+        raise NothingToCompareError(
             f"{opened.location} has no execution of a task on record: there is nothing to compare.",
             hint=f"dask-strata check {opened.location}",
         )
@@ -214,7 +218,7 @@ def make_groups(
     ------
     UsageError
         A run is there twice, two groups have one name, or a group has no run.
-    StrataError
+    NothingToCompareError
         All runs of a group are spoiled, and left out.
     """
     made = []
@@ -223,7 +227,7 @@ def make_groups(
         excluded = [run for run in ordered if exclude_spoiled and run.spoiled]
         kept = [run for run in ordered if not (exclude_spoiled and run.spoiled)]
         if ordered and not kept:
-            raise StrataError(
+            raise NothingToCompareError(
                 f"All runs of {name} are spoiled: {ordered[0].name}: {ordered[0].spoiled[0]}.",
                 hint="Compare them without --exclude-spoiled.",
             )
