@@ -196,7 +196,10 @@ class Forwarder:
 
 
 def _duplicate(descriptor: int) -> int | None:
-    """Return a copy of a standard descriptor, which may be redirected later; None if it is closed."""
+    """Return a copy of a standard descriptor, which may be redirected later.
+
+    None if it is closed.
+    """
     import fcntl
 
     try:
@@ -239,12 +242,12 @@ def _add_finalizer() -> None:
 
 def _pass_on_the_rest() -> None:
     until = time.monotonic() + _EXIT_SECONDS
-    for forwarder in list(_all):
+    for forwarder in tuple(_all):
         forwarder.drain(max(until - time.monotonic(), 0.0))
 
 
 def _forget_in_child() -> None:
-    """A fork has none of the threads; its copies of the pipes would delay the worker's end."""
+    """Close the pipes in a forked process, which has none of the threads."""
     for forwarder in _all:
         forwarder.forget_thread()
     _all.clear()

@@ -1,10 +1,10 @@
 """Following the logging and the warnings of this process, without a handler.
 
 A handler would change the user's output: `logging.basicConfig` does nothing if the root logger has
-one, and Python prints warnings of loggers without any handler itself. So one function stands in for
-`logging.Logger.callHandlers`, which each record passes once that its logger and filters let through,
-whichever handlers there are; another one for `warnings._showwarnmsg`. The recordings of this process
-share them, and the last to end restores both.
+one, and Python itself prints records of level WARNING that find no handler. So one function stands
+in for `logging.Logger.callHandlers`, which each record passes once that its logger and its filters
+let through, whatever the handlers; and another for `warnings._showwarnmsg`. The recordings of this
+process share them, and the last to end restores both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME_LIMIT = 500
 
 
 class Entry(NamedTuple):
-    """A record or warning, as text; the columns of ``log_records``, with the task's key as it is."""
+    """A record or warning as text: a row of ``log_records``, with the task's key as it is."""
 
     time: int
     level: str
@@ -136,7 +136,7 @@ def _restore() -> None:
 
 
 def _forget_in_child() -> None:
-    """A forked process is not recorded."""
+    """Forget the recordings in a forked process, which is not recorded."""
     global _lock, _first  # noqa: PLW0603  a thread of the parent may hold the old lock
     _lock = threading.RLock()
     _listeners.clear()
@@ -152,7 +152,8 @@ def _calling_handlers(original: Callable[..., None]) -> Callable[..., None]:
         if _note(record):
             original(self, record)
 
-    return _as_in(callHandlers, logging.__file__)
+    _set_file(callHandlers, logging.__file__)
+    return callHandlers
 
 
 def _showing_warning(original: Callable[..., None]) -> Callable[..., None]:
@@ -160,16 +161,16 @@ def _showing_warning(original: Callable[..., None]) -> Callable[..., None]:
         _note_warning(msg)
         original(msg)
 
-    return _as_in(_showwarnmsg, warnings.__file__)
+    _set_file(_showwarnmsg, warnings.__file__)
+    return _showwarnmsg
 
 
-def _as_in(function: Any, file: str) -> Any:
-    """Return the function as one of a module of Python's library.
+def _set_file(function: Any, file: str) -> None:
+    """Make a function one of a module of Python's library.
 
     `logging` skips its own frames when it reports an error of a handler, by their file.
     """
     function.__code__ = function.__code__.replace(co_filename=file)
-    return function
 
 
 @contextlib.contextmanager

@@ -85,13 +85,12 @@ def open_to_write(folder: Path) -> dict[str, int] | None:
     """Return descriptors to write the pipes by stream; None if nobody reads them."""
     found: dict[str, int] = {}
     try:
-        if not _is_own(folder):
+        pipes = [folder / stream for stream in STREAMS]
+        if not _is_own(folder) or not all(path.is_fifo() for path in pipes):
             return None
         for stream in STREAMS:
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
             found[stream] = os.open(folder / stream, flags)
-            if not stat.S_ISFIFO(os.fstat(found[stream]).st_mode):
-                raise OSError
         for descriptor in found.values():
             os.write(descriptor, b"\0dask-strata:%d\0" % os.getpid())
             os.set_blocking(descriptor, True)

@@ -36,7 +36,7 @@ class _Redirection:
         self._enabled_faulthandler = False
         _flush()
         try:
-            for stream, standard in pipes.STREAMS.items():
+            for standard in pipes.STREAMS.values():
                 self._saved[standard] = fcntl.fcntl(standard, fcntl.F_DUPFD_CLOEXEC, 3)
             for stream, standard in pipes.STREAMS.items():
                 self._pipes[standard] = _identity(found[stream])
@@ -60,7 +60,7 @@ class _Redirection:
         return not any(events & select.POLLERR for _, events in poll.poll(0))
 
     def restore(self) -> None:
-        """Give the process its own descriptors back, unless other code has redirected them since."""
+        """Restore the process's own descriptors, unless other code has redirected them since."""
         _flush()
         if self._enabled_faulthandler:
             faulthandler.disable()

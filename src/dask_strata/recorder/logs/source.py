@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Iterable
+from typing import Any
 
 from dask_strata.config import Settings
 from dask_strata.recorder.logs import hook
@@ -54,7 +55,9 @@ class LogSource(Source):
         entries = [self._entries.popleft() for _ in range(len(self._entries))]
         if not entries:
             return
-        columns = dict(zip(Entry._fields, map(list, zip(*entries, strict=True)), strict=True))
+        columns: dict[str, Any] = dict(
+            zip(Entry._fields, map(list, zip(*entries, strict=True)), strict=True)
+        )
         columns["message"] = [self._clean(entry.message) for entry in entries]
         columns["exception"] = [
             None if entry.exception is None else self._clean(entry.exception) for entry in entries

@@ -1,12 +1,91 @@
--- Entries of logs: records of logging, warnings, and lines that workers wrote.
+-- Entries of logs: records of logging, warnings, and lines that workers wrote. A line that is the
+-- printed form of a record is left out, and so are the lines that continue it. The form is unknown:
+-- the text that a record starts with is the end of a line, behind a blank or a sign that may end a
+-- prefix. Equal texts are paired in their order, within groups without a pause of more than 5 s, so
+-- that a line that a task prints itself stays.
 -- depends on: attempts, log_records, output_lines, processes
-select l.time, l.process, p.role, l.worker, p.name, p.host, l.level, l.level_number, l.logger,
-       l.kind as stream, l.message, l.exception, l._key, l.key, l.key_type,
-       cast(null as bigint) as attempt, l.thread
-from log_records l left join processes p using (process)
-union all by name
-select o.time, w.process, 'worker' as role, coalesce(o.worker, w.address) as worker, w.name, n.host,
-       o.stream, o.line as message
-from output_lines o left join processes n using (process)
-left join processes w on w.pid = o.pid and w.host = n.host and w.role = 'worker'
-order by time
+with written as (
+    select process, pid, min(time) as time from output_lines group by process, pid
+), writers as (
+    -- Process ids repeat: the recording that began next to the process's first line is its own.
+    select w.process as nanny, w.pid, p.process, p.address, p.name, n.host
+    from written w left join processes n on n.process = w.process
+    left join processes p on p.role = 'worker' and p.pid = w.pid and p.host = n.host
+    qualify row_number() over (partition by w.process, w.pid
+        order by abs(epoch_ns(p.start) - epoch_ns(w.time))) = 1
+), printed as (
+    select o.process as nanny, o.pid, o.stream, o.seq, o.time, o.line, o.worker, w.process,
+           w.address, w.name, w.host,
+           row_number() over (partition by o.process, o.pid, o.stream order by o.seq) as position
+    from output_lines o left join writers w
+      on w.nanny = o.process and w.pid is not distinct from o.pid
+), texts as (
+    select process, seq, time, kind, lines[1] as first, lines[2:] as others
+    from (select process, seq, time, kind,
+                 str_split(message || coalesce(chr(10) || exception, ''), chr(10)) as lines
+          from log_records where process in (select process from writers))
+    where lines[1] <> ''
+), starts as (
+    select nanny, seq, process, time, line, unnest([1] || list_filter(
+               range(2, least(length(line), 160) + 1),
+               lambda i: line[i - 1] in (' ', ':', ']', '|', ')', '>', 'm', chr(9)))) as start
+    from printed where process in (select process from texts)
+), matched as (
+    select nanny, seq, process, time, substr(line, start) as first from starts s
+    where exists (from texts t where t.process = s.process and t.first = substr(s.line, s.start))
+    qualify row_number() over (partition by nanny, seq order by start) = 1
+), both_ as (
+    select process, first, time, seq, null as nanny from texts
+    union all by name select process, first, time, seq, nanny from matched
+), pauses as (
+    select *, epoch_ns(time) - epoch_ns(lag(time) over (
+               partition by process, first order by time, nanny is not null, seq)) > 5000000000
+           as after_pause
+    from both_
+), grouped as (
+    select *, count(*) filter (after_pause) over (
+               partition by process, first order by time, nanny is not null, seq
+               rows unbounded preceding) as nth_group
+    from pauses
+), ranked as (
+    select *, row_number() over (
+               partition by process, first, nth_group, nanny is null order by time, seq) as nth
+    from grouped
+), pairs as (
+    select l.nanny, l.seq, r.process, r.seq as record from ranked l join ranked r
+      on r.process = l.process and r.first = l.first and r.nth_group = l.nth_group
+     and r.nth = l.nth and l.nanny is not null and r.nanny is null
+), continued as (
+    select nanny, pid, stream, kind, position + i as position, text
+    from (select p.nanny, p.pid, p.stream, p.position, t.kind,
+                 -- Behind a warning, Python prints its source line.
+                 unnest(case t.kind when 'warning' then t.others || [null] else t.others end)
+                     as text,
+                 generate_subscripts(
+                     case t.kind when 'warning' then t.others || [null] else t.others end, 1) as i
+          from pairs a join printed p on p.nanny = a.nanny and p.seq = a.seq
+          join texts t on t.process = a.process and t.seq = a.record)
+), repeated as (
+    select nanny, seq from pairs
+    union
+    select p.nanny, p.seq from continued c join printed p
+      on p.nanny = c.nanny and p.pid is not distinct from c.pid and p.stream = c.stream
+     and p.position = c.position
+    where p.line = c.text or (c.text is null and starts_with(p.line, '  '))
+), numbered as (
+    select _key, worker, run_id, any_value(attempt) as attempt from attempts
+    where run_id is not null group by all having count(*) = 1
+), entries as (
+    select l.time, l.process, p.role, l.worker, p.name, p.host, l.level, l.level_number, l.logger,
+           l.kind as stream, l.message, l.exception, l._key, l.key, l.key_type, a.attempt,
+           l.thread, l.process as recorder, l.seq
+    from log_records l left join processes p on p.process = l.process
+    left join numbered a on a._key = l._key and a.worker = l.worker and a.run_id = l.run_id
+    union all by name
+    select time, process, 'worker' as role, coalesce(worker, address) as worker, name, host, stream,
+           line as message, nanny as recorder, seq
+    from printed o
+    where not exists (from repeated r where r.nanny = o.nanny and r.seq = o.seq)
+)
+select row_number() over (order by time, recorder, seq) as number, * exclude (recorder, seq)
+from entries order by number
