@@ -1,8 +1,8 @@
 -- Entries of logs: records of logging, warnings, and lines that workers wrote. A line that is the
 -- printed form of a record is left out, and so are the lines that continue it. The form is unknown:
 -- the text that a record starts with is the end of a line, behind a blank or a sign that may end a
--- prefix. Equal texts are paired in their order, within groups without a pause of more than 5 s, so
--- that a line that a task prints itself stays.
+-- prefix. A line pairs with a record of equal text before it that has none yet, within groups without
+-- a pause of more than 5 s, so that a line that a task prints itself stays.
 -- depends on: attempts, log_records, output_lines, processes
 with written as (
     select process, pid, min(time) as time from output_lines group by process, pid
@@ -35,22 +35,33 @@ with written as (
     where exists (from texts t where t.process = s.process and t.first = substr(s.line, s.start))
     qualify row_number() over (partition by nanny, seq order by start) = 1
 ), both_ as (
-    select process, first, time, seq, null as nanny from texts
-    union all by name select process, first, time, seq, nanny from matched
+    -- Two clocks may be measured a little apart.
+    select process, first, epoch_ns(time) - 2000000 as t, seq, null as nanny from texts
+    union all by name select process, first, epoch_ns(time) as t, seq, nanny from matched
 ), pauses as (
-    select *, epoch_ns(time) - epoch_ns(lag(time) over (
-               partition by process, first order by time, nanny is not null, seq)) > 5000000000
-           as after_pause
+    select *, t - lag(t) over (partition by process, first order by t, nanny is not null, seq)
+                  > 5000000000 as after_pause
     from both_
 ), grouped as (
     select *, count(*) filter (after_pause) over (
-               partition by process, first order by time, nanny is not null, seq
-               rows unbounded preceding) as nth_group
+                  partition by process, first order by t, nanny is not null, seq
+                  rows unbounded preceding) as nth_group
     from pauses
+), summed as (
+    -- Records so far that have no line yet; less than ever before for a line without a record.
+    select *, sum(case when nanny is null then 1 else -1 end) over (
+                  partition by process, first, nth_group order by t, nanny is not null, seq
+                  rows unbounded preceding) as rest
+    from grouped
+), paired as (
+    select * from summed
+    qualify nanny is null or rest >= least(0, coalesce(min(rest) over (
+                  partition by process, first, nth_group order by t, nanny is not null, seq
+                  rows between unbounded preceding and 1 preceding), 0))
 ), ranked as (
     select *, row_number() over (
-               partition by process, first, nth_group, nanny is null order by time, seq) as nth
-    from grouped
+                  partition by process, first, nth_group, nanny is null order by t, seq) as nth
+    from paired
 ), pairs as (
     select l.nanny, l.seq, r.process, r.seq as record from ranked l join ranked r
       on r.process = l.process and r.first = l.first and r.nth_group = l.nth_group
