@@ -22,7 +22,7 @@ from tests.conftest import rows, wait_until
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    """A client of a cluster with one worker process, which no test records for longer than itself."""
+    """A client of a cluster with one worker process."""
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as made,
@@ -50,7 +50,8 @@ def _log_and_print(word: str) -> bool:
     logging.getLogger("user").warning("logged %s", word)
     logging.getLogger("user.info").setLevel(logging.INFO)
     logging.getLogger("user.info").info("detail %s", word)
-    print("printed", word, flush=True)
+    sys.stdout.write(f"printed {word}\n")
+    sys.stdout.flush()
     return faulthandler.is_enabled()
 
 
@@ -74,6 +75,7 @@ def test_everything_is_restored(client: Client, runs: Path) -> None:
     assert not list(Path("/tmp").glob("dask-strata-output-*"))
 
 
+@pytest.mark.long
 def test_two_recordings_have_all_entries(client: Client, runs: Path) -> None:
     """Two recordings at a time each have each entry once, also after the first has ended."""
     with dask_strata.record(runs, client=client) as outer:
@@ -95,6 +97,7 @@ def test_logs_are_left_out(client: Client, runs: Path) -> None:
     assert [len(run[name]) for name in ("log_records", "output_lines", "logs")] == [0, 0, 0]
 
 
+@pytest.mark.long
 def test_texts_are_left_out_with_names(client: Client, runs: Path) -> None:
     """If paths are left out, texts of entries are, as those of exceptions; their rows stay."""
     with dask_strata.record(runs, client=client, leave_out="paths") as run:
@@ -113,6 +116,7 @@ def test_the_level_is_a_setting(client: Client, runs: Path) -> None:
         dask_strata.record(runs, client=client, log_level="loud")
 
 
+@pytest.mark.long
 def test_new_entries_are_followed(client: Client, runs: Path, tmp_path: Path) -> None:
     """--follow prints each entry once while the run is recorded, and ends with the recording."""
     command = [Path(sys.executable).with_name("dask-strata"), "logs", "--follow", "--grep", "word"]

@@ -93,7 +93,7 @@ def test_what_is_printed_is_on_record_once(recorded: Recorded) -> None:
     )
     for stream, expected in (
         ("stdout", ["W print {}", "W os.write {}", "W puts {}", "W 100 % {}"]),
-        ("stderr", ["DEBUG|user.code> W debug {}", "W same text", r"W junk \xff\xfe" "\0 {}"]),
+        ("stderr", ["DEBUG|user.code> W debug {}", "W same text", "W junk \\xff\\xfe\0 {}"]),
     ):
         lines = [row["message"] for row in found if row["stream"] == stream]
         assert lines == [line.format(i) for i in range(TASKS) for line in expected]
@@ -137,9 +137,7 @@ def test_no_secret_is_on_record(recorded: Recorded) -> None:
 
 def test_the_client_only_logs_dasks_own(recorded: Recorded) -> None:
     """In the process of the user's script, records of Dask's loggers are on record, not others."""
-    found = rows(
-        recorded.run, "select message, worker from logs where message like 'from the %'"
-    )
+    found = rows(recorded.run, "select message, worker from logs where message like 'from the %'")
     assert found == [{"message": "from the client", "worker": None}]
 
 

@@ -51,14 +51,14 @@ def work(i: int) -> int:
     log.debug("W debug %d", i)
     log.info("W info %d", i)
     log.warning("W same text")
-    print("W same text", file=sys.stderr, flush=True)
-    print(f"W print {i}", flush=True)
+    print("W same text", file=sys.stderr, flush=True)  # noqa: T201  what is tested
+    print(f"W print {i}", flush=True)  # noqa: T201
     os.write(1, b"W os.write %d\n" % i)
     os.write(2, b"W junk \xff\xfe\x00 %d\n" % i)
     libc = ctypes.CDLL(None)
     libc.puts(b"W puts %d" % i)
     libc.fflush(None)
-    print(f"W 10 % {i}\rW 90 % {i}\rW 100 % {i}", flush=True)
+    print(f"W 10 % {i}\rW 90 % {i}\rW 100 % {i}", flush=True)  # noqa: T201
     warnings.warn(f"W warning {i}", stacklevel=1)
     try:
         _ = 1 / (i - i)

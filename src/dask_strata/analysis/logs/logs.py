@@ -131,6 +131,8 @@ def entries_of(
     conditions: Wanted,
     after: datetime | None = None,
     until: datetime | None = None,
+    *,
+    attempts: bool = True,
 ) -> Entries:
     """Return the entries that meet conditions, between two times if these are given.
 
@@ -142,18 +144,24 @@ def entries_of(
         The conditions.
     after, until : datetime, optional
         Times in UTC.
+    attempts : bool, optional
+        Whether to compute the column ``attempt``, for which all attempts are computed.
     """
     schema = arrow_schema(TABLES["logs"])
-    columns = ", ".join(f'"{name}"' for name in schema.names)
+    names = [name for name in schema.names if attempts or name != "attempt"]
+    columns = ", ".join(f'"{name}"' for name in names)
+    table = "logs" if attempts else "_log_entries"
     condition, values = conditions.condition, list(conditions.values)
     for time, comparison in ((after, ">"), (until, "<=")):
         if time is not None:
             condition += f" and time {comparison} ?"
             values.append(time)
-    query = f"select {columns} from logs where {condition} order by number"  # noqa: S608  no value
+    query = f"select {columns} from {table} where {condition} order by number"  # noqa: S608  no value
     found = run.arrow(query, *values)
-    rows = pa.table([as_type(found[f.name], f.type) for f in schema], schema=schema)
-    return Entries(rows, run.n_rows("logs"), lost_entries(run), is_left_out(run))
+    fields = [schema.field(name) for name in names]
+    rows = pa.table([as_type(found[f.name], f.type) for f in fields], schema=pa.schema(fields))
+    [counted] = run.rows(f"select count(*) as n from {table}")  # noqa: S608  as above
+    return Entries(rows, counted["n"], lost_entries(run), is_left_out(run))
 
 
 def lost_entries(run: Run) -> tuple[tuple[str, int | None, str], ...]:

@@ -41,13 +41,13 @@ def follow(run: Run, conditions: Wanted) -> Iterator[str]:
     after: datetime | None = None
     while run.state == "recording":
         until = datetime.now(timezone.utc) - _AGE
-        yield from _new(entries_of(run, conditions, after, until), shown)
+        yield from _new(entries_of(run, conditions, after, until, attempts=False), shown)
         after = until - _LATE
         _forget(shown, after)
         time.sleep(_EVERY_SECONDS)
         run.refresh()
     run.refresh()
-    yield from _new(entries_of(run, conditions, after), shown)
+    yield from _new(entries_of(run, conditions, after, attempts=False), shown)
 
 
 def _new(entries: Entries, shown: Counter[tuple[Any, ...]]) -> Iterator[str]:
