@@ -5,8 +5,9 @@ from dask_strata.analysis.logs.logs import (
     Wanted,
     entries_of,
     lost_entries,
+    problems,
     select_logs,
     wanted,
 )
 
-__all__ = ["Entries", "Wanted", "entries_of", "lost_entries", "select_logs", "wanted"]
+__all__ = ["Entries", "Wanted", "entries_of", "lost_entries", "problems", "select_logs", "wanted"]

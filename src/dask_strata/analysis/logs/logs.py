@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dask_strata.config import LEVELS
 from dask_strata.errors import UsageError
-from dask_strata.run.table_view import as_type
+from dask_strata.run.table_view import as_type, microseconds
 from dask_strata.schema import TABLES
 from dask_strata.store.arrow import arrow_schema
 
@@ -219,3 +219,35 @@ def _valid_pattern(pattern: str) -> str:
         reason = str(error).strip().splitlines()[0].removeprefix("Invalid Input Error: ")
         raise UsageError(f"{pattern} is no regular expression: {reason}.") from None
     return pattern
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Records and warnings of at least the level WARNING.
+
+    Attributes
+    ----------
+    last : tuple of dict
+        The last of them, rows of the table ``logs``.
+    total : int
+        Number of all of them.
+    """
+
+    last: tuple[dict[str, Any], ...]
+    total: int
+
+
+def problems(run: Run, most: int) -> Problems:
+    """Return the last records and warnings of a run that are at least WARNING.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    most : int
+        Most rows to return.
+    """
+    wanted_level = Wanted("level_number >= ?", (LEVELS["WARNING"],))
+    rows = microseconds(entries_of(run, wanted_level, attempts=False).rows)
+    last = rows.slice(max(len(rows) - most, 0)).to_pylist()
+    return Problems(tuple(last), len(rows))

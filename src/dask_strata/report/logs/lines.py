@@ -45,7 +45,7 @@ def lines_of(row: dict[str, Any]) -> Iterator[str]:
     """
     first, *others = (row["message"] or "").split("\n")
     values = {
-        "where": _where(row),
+        "where": where_of(row),
         "level": row["level"] or "–",
         "logger": row["logger"] or row["stream"] or "–",
     }
@@ -56,8 +56,14 @@ def lines_of(row: dict[str, Any]) -> Iterator[str]:
             yield f"    {visible(line)}"
 
 
-def _where(row: dict[str, Any]) -> str:
-    """Return the name of a process in few characters: its role, and the worker's name."""
+def where_of(row: dict[str, Any]) -> str:
+    """Return the process of an entry in few characters: its role, and the worker's name.
+
+    Parameters
+    ----------
+    row : dict
+        A row of the table ``logs``.
+    """
     name = row["name"] or row["worker"]
     if row["role"] == "worker":
         return f"worker {name}" if name else "worker"
