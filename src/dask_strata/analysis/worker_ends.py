@@ -135,6 +135,8 @@ def phrase_of(end: dict[str, Any]) -> str:
     'died of SIGSEGV'
     >>> phrase_of(end | {"cause": "exit", "exit_status": 3})
     'exited with status 3'
+    >>> phrase_of(end | {"cause": "oom killer", "signal": "SIGKILL"})
+    "was killed by the kernel's OOM killer"
     >>> phrase_of({"cause": "memory limit", "memory_bytes": 5 * 2**29, "memory_limit_bytes": 2**31})
     'used too much memory (2.5 GiB of 2 GiB, killed by the nanny)'
     >>> phrase_of(end | {"cause": "signal", "signal": "SIGTERM", "job_state": "TIMEOUT"})
@@ -158,6 +160,10 @@ def _process_end(end: dict[str, Any]) -> str:
             memory = "" if used is None else size(used)
             memory += "" if not memory or limit is None else f" of {size(limit)}"
             return f"used too much memory ({', '.join(filter(None, (memory, _BY_NANNY)))})"
+        case "oom killer":
+            return "was killed by the kernel's OOM killer"
+        case "nanny lost":
+            return "was lost with its nanny (killed, or their host stopped)"
         case "no heartbeat":
             return "sent no heartbeat for too long"
         case "closed":
