@@ -65,7 +65,7 @@ def act_of(end: dict[str, Any]) -> str:
     match cause:
         case "oom killer":
             return (
-                "the kernel's OOM killer, which ended a process of its control group at that moment: "
+                "the kernel's OOM killer, which ended a process of the control group then: "
                 f"{end['evidence']}"
             )
         case "memory limit":
@@ -137,13 +137,11 @@ def _unexplained(end: dict[str, Any]) -> str:
     match end["cause"]:
         case "nanny lost":
             return (
-                f"whoever killed the nanny (pid {end['nanny_pid']}), or a failure of the host: both "
-                "records stop; a worker ends itself without its nanny"
+                f"whoever killed the nanny (pid {end['nanny_pid']}), or a failure of the host: "
+                "both records stop; a worker ends itself without its nanny"
             )
         case "no heartbeat":
-            return (
-                "the scheduler, after too long without a heartbeat: the process may have lived on"
-            )
+            return "the scheduler, after too long without a heartbeat; the process may live on"
         case "connection lost":
             return "unknown: the connection broke, and no end of the process on record explains it"
         case "closed":

@@ -32,8 +32,8 @@ _CAUSES = {
     "control group can end all its processes",
     "no heartbeat": "look for tasks that hold the GIL for minutes, a stopped process, or the "
     "network",
-    "connection lost": "look at the network, and at the log of the host at that time; start workers "
-    "with a nanny, which records how they end",
+    "connection lost": "look at the network, and at the log of the host at that time; a nanny "
+    "records how its worker ends",
     "closed": "look at the reason, and at the worker's log",
 }
 _FAULT = (

@@ -176,15 +176,19 @@ def _attempt(run: Run, end: WorkerEnd, row: dict[str, Any]) -> EndedAttempt:
 
 
 def _lines(run: Run, end: WorkerEnd, key_id: int) -> tuple[CodeLine, ...]:
-    found = []
-    for row in run.rows(_SAMPLED, end.process, key_id):
-        text = f"calls {row['calls']}" if row["calls"] else row["waiting"]
-        found.append(
-            CodeLine("sampled", row["file"], row["line"], row["function"], text, row["last"])
+    sampled = [
+        CodeLine(
+            "sampled",
+            row["file"],
+            row["line"],
+            row["function"],
+            f"calls {row['calls']}" if row["calls"] else row["waiting"],
+            row["last"],
         )
-    for row in run.rows(_SUBMITTED, key_id):
-        found.append(CodeLine("submitted", row["file"], row["line"], row["function"], row["code"]))
-    if not any(line.kind == "submitted" for line in found):
-        for row in run.rows(_CODE, key_id):
-            found.append(CodeLine("submitted", None, None, None, row["code"]))
-    return tuple(found)
+        for row in run.rows(_SAMPLED, end.process, key_id)
+    ]
+    submitted = [
+        CodeLine("submitted", row["file"], row["line"], row["function"], row["code"])
+        for row in run.rows(_SUBMITTED, key_id)
+    ] or [CodeLine("submitted", None, None, None, row["code"]) for row in run.rows(_CODE, key_id)]
+    return (*sampled, *submitted)

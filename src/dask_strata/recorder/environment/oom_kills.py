@@ -1,7 +1,7 @@
 """Whether the kernel's OOM killer ended a process: counters of its memory control group.
 
-The kernel counts each process that it ends for lack of memory, in the control group of that process:
-because of the group's limit, or because the machine had no memory left.
+The kernel counts each process that it ends for lack of memory, because of the limit of its control
+group or because the machine had no memory left, in the counter of that group.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ class OomKills:
             return None
         counter = f"{_COUNTER} of {self._file}"
         if now <= before:
-            return OomEvidence(False, f"{counter} stayed {now}")
+            return OomEvidence(risen=False, text=f"{counter} stayed {now}")
         text = f"{counter} rose from {before} to {now}"
         for file in self._limits:
             value = self._view.line(file)
             if value is not None and value.isdigit():
                 text += f", {file.name} {value}"
-        return OomEvidence(True, text)
+        return OomEvidence(risen=True, text=text)
 
 
 def _value(text: str | None) -> int | None:

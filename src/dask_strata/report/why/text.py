@@ -95,12 +95,16 @@ def _headline(found: Why) -> str:
         return f"worker {visible(found.worker)} ended{times}"
     if not found.ends:
         return "no worker ended before the recording did"
-    unexpected, planned = len(found.unexpected), planned_counts(found.ends)
+    unexpected = sum(end.ended == "unexpected" for end in found.ends)
+    unknown = sum(end.ended is None for end in found.ends)
+    planned = planned_counts(found.ends)
     first = (
         f"{count(unexpected, 'worker')} ended unexpectedly"
         if unexpected
         else "no worker ended unexpectedly"
     )
+    if unknown:
+        first += f"; of {count(unknown, 'end')} it is not on record whether it was planned"
     if not planned:
         return first
     how = "; ".join(f"{n:,} {visible(phrase)}" for phrase, n in planned)
@@ -273,11 +277,12 @@ def _lost(lost: Lost) -> Iterator[str]:
         yield f"{what} of these cannot be computed again"
     if lost.n_again:
         again = f"{count(lost.n_again, 'task')} had to be computed again for that: "
-        yield again + (
-            f"{lost.n_computed:,} were, in {duration(lost.seconds)} of their functions"
-            if lost.n_computed
-            else "none was"
-        )
+        if not lost.n_computed:
+            yield again + "none was"
+        else:
+            all_ = lost.n_computed == lost.n_again
+            n = "all" if all_ else f"{lost.n_computed:,}"
+            yield again + f"{n} were, in {duration(lost.seconds)} of their functions"
     elif lost.n_lost:
         yield "nothing was computed again for that"
 
