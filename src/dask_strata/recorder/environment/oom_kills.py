@@ -62,10 +62,20 @@ class OomKills:
         self._n_looks = 0
         self._begin(self._group())
 
-    def _group(self) -> str | None:
-        return self._view.read(self._view.proc / self._pid / "cgroup")
+    def _group(self) -> str:
+        """Return the path of the group; empty if that is unknown."""
+        text = self._view.read(self._view.proc / self._pid / "cgroup") or ""
+        found = ""
+        for line in text.splitlines():
+            _, _, rest = line.partition(":")
+            controllers, _, path = rest.partition(":")
+            if "memory" in controllers.split(","):
+                return path
+            if not controllers:
+                found = path
+        return found
 
-    def _begin(self, group: str | None) -> None:
+    def _begin(self, group: str) -> None:
         """Find the counter of a group, and read it."""
         self._in = group
         self._file, self._limits = self._find()
@@ -84,8 +94,9 @@ class OomKills:
         """Read the counter while the process is alive."""
         self._n_looks += 1
         group = self._group()
-        if group is not None and group != self._in:
-            self._begin(group)  # it was moved to another group
+        # The kernel shows a process that ends in the root group, or in one that is deleted.
+        if group not in {self._in, "", "/"} and not group.endswith(" (deleted)"):
+            self._begin(group)  # it was moved
         elif self._n_looks % self._every == 0:
             self._counts.append(self._count())
 
