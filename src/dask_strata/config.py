@@ -120,7 +120,9 @@ def _access(value: Any) -> str:
 
 
 #: Values of the setting `leave-out`.
-LEAVE_OUT = ("arguments", "code", "environment", "errors", "hosts", "paths", "settings", "users")
+LEAVE_OUT = (
+    *("arguments", "code", "environment", "errors", "hosts", "logs", "paths", "settings", "users"),
+)
 
 
 def _left_out(value: Any) -> tuple[str, ...]:
@@ -128,6 +130,20 @@ def _left_out(value: Any) -> tuple[str, ...]:
     if unknown := sorted(set(names) - set(LEAVE_OUT)):
         raise ValueError(f"contains {', '.join(unknown)}; allowed are {', '.join(LEAVE_OUT)}")
     return tuple(sorted(set(names)))
+
+
+#: Names of logging's levels with their numbers.
+LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
+
+
+def _level(value: Any) -> int:
+    """Return the number of a level of logging, given by its name or number."""
+    text = str(value).strip().upper()
+    number = LEVELS.get(text, int(text) if text.isdecimal() else None)
+    if number is None or not 1 <= number <= LEVELS["CRITICAL"]:
+        names = ", ".join(LEVELS)
+        raise ValueError(f"is not a level of logging: {names}, or a number from 1 to 50")
+    return number
 
 
 def _clients(value: Any) -> str | None:
@@ -326,6 +342,15 @@ class Settings:
             meaning="Whether the threads of tasks and clients are sampled: why each waits, and at "
             "which line of the user's code; also whether a client's gathers and scatters are "
             "recorded. Samples of tasks need `attempts`.",
+        )
+    )
+    log_level: int = field(
+        metadata=_setting(
+            _level,
+            default="INFO",
+            meaning="Least level of log records that are recorded: DEBUG, INFO, WARNING, ERROR or "
+            "CRITICAL. Loggers keep their own levels: what they do not let through is not on "
+            "record.",
         )
     )
     tap: str = field(

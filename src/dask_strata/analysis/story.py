@@ -24,7 +24,7 @@ class Event:
     time : datetime or None
         Its time in UTC; None if unknown.
     layer : str
-        client, graph, scheduler, worker, transfer, thread, io or nanny.
+        client, graph, scheduler, worker, transfer, thread, io, log or nanny.
     where : str
         Client or worker; empty if unknown.
     what : str
@@ -71,8 +71,12 @@ _ORDER = {
     "transfer": 4,
     "thread": 5,
     "io": 6,
-    "nanny": 7,
+    "log": 7,
+    "nanny": 8,
 }
+
+#: Most log records of a task that have an event each.
+_LOGS = 100
 
 #: Most files of a task that have an event each; the others are added up in one event.
 _FILES = 10
@@ -102,6 +106,7 @@ def story(task: Task) -> Story:
         *_spills(task),
         *_steals(task),
         *_segments(task),
+        *_logs(task),
         *_ends(ends),
     ]
     events.sort(key=lambda e: (e.time is None, e.time, _ORDER.get(e.layer, 9)))
@@ -270,6 +275,22 @@ def _executions(task: Task) -> Iterator[Event]:
             f"{_KINDS.get(row['kind'], 'execution')} {row['outcome'] or 'of unknown outcome'}",
             ", ".join(parts),
         )
+
+
+def _logs(task: Task) -> Iterator[Event]:
+    rows = task.rows("log_records")
+    for row in rows[:_LOGS]:
+        first, _, others = (row["message"] or "").partition("\n")
+        yield Event(
+            row["time"],
+            "log",
+            row["worker"] or "",
+            f"{row['level']} {row['logger']}: {first}",
+            "\n".join(filter(None, (others, row["exception"]))),
+        )
+    if rest := rows[_LOGS:]:
+        what = f"and {count(len(rest), 'more log record')}: `dask-strata logs RUN --key KEY`"
+        yield Event(rest[0]["time"], "log", rest[0]["worker"] or "", what)
 
 
 def _process_cpu(row: dict[str, Any]) -> Iterator[str]:

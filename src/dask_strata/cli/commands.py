@@ -114,6 +114,12 @@ def _why() -> click.Command:
     return command
 
 
+def _logs() -> click.Command:
+    from dask_strata.cli.logs import command
+
+    return command
+
+
 def _lineage() -> click.Command:
     from dask_strata.cli.lineage import command
 
@@ -186,6 +192,7 @@ VERBS: dict[str, Verb] = {
     ),
     "story": Verb("all events of one task, in time order", _story),
     "why": Verb("why workers ended: whose act, what ran, what was lost", _why),
+    "logs": Verb("what processes logged and printed", _logs),
     "lineage": Verb("origin and use of a task's result or of a file", _lineage),
     "jobs": Verb("batch jobs: states, waits, limits, workers and tasks", _jobs),
     "query": Verb("run an SQL query over the tables", _query),

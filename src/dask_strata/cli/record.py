@@ -72,6 +72,11 @@ class _Record(click.Command):
     help="Time between two samples of load and memory.  [default: 500ms]",
 )
 @click.option(
+    "--log-level",
+    metavar="LEVEL",
+    help="Least level of log records that are recorded.  [default: INFO]",
+)
+@click.option(
     "--yappi",
     "yappi_clock",
     type=click.Choice(["wall", "cpu"]),

@@ -35,8 +35,8 @@ WITHOUT_KEY = frozenset({"spills"})
 #: Tables that rows of other clients' tasks are removed from, by the column of the key.
 BY_KEY = frozenset({
     "claimed_inputs", "executions", "file_opens", "graph_edges", "graph_tasks", "library_reads",
-    "present_tasks", "reports", "scheduler_transitions", "seen_chunks", "spills", "steals",
-    "task_samples", "transfer_end_keys", "unmatched_reports", "worker_log", TRANSITIONS,
+    "log_records", "present_tasks", "reports", "scheduler_transitions", "seen_chunks", "spills",
+    "steals", "task_samples", "transfer_end_keys", "unmatched_reports", "worker_log", TRANSITIONS,
 })  # fmt: skip
 
 #: The same, by the column of the client.

@@ -65,6 +65,7 @@ DERIVED_LOGS = (
         "workflow system",
         "worker",
         (
+            col("number", "int", "place of this entry among all of the run, by time"),
             TIME,
             col("process", "text", "process that wrote it, see `processes`; null if unrecorded"),
             col("role", "text", "role of this process: scheduler, worker, nanny, client"),

@@ -13,6 +13,8 @@ from distributed.core import Status
 from dask_strata.config import read_settings, understood
 from dask_strata.recorder.environment.oom_kills import OomKills
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.logs.output import record_output
+from dask_strata.recorder.logs.source import record_logs
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
@@ -50,9 +52,12 @@ class NannyRecorder(Source):
         self._reported = False
         self._oom_kills: OomKills | None = None
         self._spec = spec
+        self._output = record_output(nanny, engine)
         # Without waiting for the first sample: the process may have ended by then.
         self._watch()
-        engine.start(self, address=nanny.address, name=_name(nanny))
+        output = [] if self._output is None else [self._output]
+        facts = {"address": nanny.address, "name": _name(nanny)}
+        engine.start(self, *output, *record_logs(engine), **facts)
         self._darshan = DarshanEnvironment(nanny, engine)
         # An instance attribute shadows the nanny's method, which starts a process of the worker.
         self.shadowed = vars(nanny).get("instantiate")
@@ -73,7 +78,10 @@ class NannyRecorder(Source):
 
     def sample(self) -> None:
         """Record a start or exit of the worker's process since the last sample."""
+        was_reported = self._reported
         self._watch()
+        if self._output is not None and self._reported and not was_reported:
+            self._output.process_ended()
         if self._oom_kills is not None and not self._reported:
             self._oom_kills.look()
 
@@ -98,6 +106,8 @@ class NannyRecorder(Source):
             other = getattr(other.shadowed, "__self__", None)
 
     def _start_process(self, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        if self._output is not None and not self._engine.finished:
+            self._output.before_start()
         # A task, so that tracebacks of Dask's errors have no frame of the recorder.
         starting: asyncio.Task[Any] = asyncio.ensure_future(self.instantiate(*args, **kwargs))
         starting.add_done_callback(self._started)
@@ -106,6 +116,7 @@ class NannyRecorder(Source):
     def _started(self, starting: asyncio.Task[Any]) -> None:
         if starting.cancelled() or self._engine.finished:
             return
+        self._watch()
         if (error := starting.exception()) is not None:
             self._add(START_FAILED, _describe_error(error))
             return
@@ -140,6 +151,8 @@ class NannyRecorder(Source):
                 self._address,
                 worker_process.worker_address or self._address,
             )
+            if self._output is not None:
+                self._output.set_address(self._pid, self._address)
             if self._address != previous:
                 self.on_worker()
 

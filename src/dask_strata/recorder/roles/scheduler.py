@@ -153,11 +153,12 @@ class SchedulerRecorder(SchedulerPlugin, Source):
                 self._upload = await self._started_upload()
             self._engine = Engine("scheduler", self.run_id, self.folder, self.settings)
             spec = self._attach(scheduler, self._engine)
-            await scheduler.register_worker_plugin(
-                comm=None, plugin=dumps_worker_plugin(spec), name=self.name, idempotent=False
-            )
+            # Nannies first: they read the output that their workers then send them.
             await scheduler.register_nanny_plugin(
                 comm=None, plugin=dumps_nanny_plugin(spec), name=self.name, idempotent=False
+            )
+            await scheduler.register_worker_plugin(
+                comm=None, plugin=dumps_worker_plugin(spec), name=self.name, idempotent=False
             )
         except BaseException:
             await self.stop("could not start")

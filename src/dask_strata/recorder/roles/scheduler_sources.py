@@ -14,6 +14,7 @@ from dask_strata.recorder.graphs.own_tasks import OwnTasks
 from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.jobs.source import JobSource
+from dask_strata.recorder.logs.source import record_logs
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.source import Source
@@ -111,6 +112,7 @@ class SchedulerSources:
             self._events,
             self._graph,
             self._jobs,
+            *record_logs(engine),
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self.transitions.name,

@@ -18,6 +18,8 @@ from dask_strata.recorder.environment.host_view import HostView
 from dask_strata.recorder.environment.launched import note_worker
 from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.jobs import job_topic
+from dask_strata.recorder.logs.redirect import redirect_output
+from dask_strata.recorder.logs.source import record_logs
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
@@ -92,11 +94,14 @@ class WorkerRecorder(Source):
         self._attached.append(spills)
         shuffles = ShuffleSource(worker, engine)
         self._attached.append(shuffles)
+        of_logs = [*redirect_output(worker, engine), *record_logs(engine, self._address)]
+        self._attached += of_logs
         transfers = TransferSource(worker, incoming, outgoing, engine)
         sources = (self, self._log, transfers, shuffles, spills, self._loop)
         engine.start(
             *sources,
             *of_executions,
+            *of_logs,
             address=self._address,
             name=str(worker.name),
             nthreads=worker.state.nthreads,

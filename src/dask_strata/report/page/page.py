@@ -30,6 +30,7 @@ from dask_strata.analysis.timeline.stragglers import stragglers
 from dask_strata.analysis.timeline.timeline import timeline
 from dask_strata.errors import StrataError, UnknownTaskError
 from dask_strata.report.page.data import Limits, intervals_of, page_data
+from dask_strata.report.page.log import log_lines
 from dask_strata.report.page.templates import asset, environment
 from dask_strata.report.words import count, visible
 
@@ -106,6 +107,7 @@ def _pieces(run: Run, options: Options) -> Iterator[str]:
     n_attempts = len(drawn.bars)
     data = page_data(drawn, path, series(run, drawn.origin, drawn.span), limits)
     answers["intervals"] = partial(intervals_of, origin=drawn.origin)
+    answers["log"] = log_lines(run, drawn.origin, drawn.span)
     del drawn
     stream = (
         environment()

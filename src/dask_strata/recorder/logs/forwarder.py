@@ -1,0 +1,257 @@
+"""Reading the output of a worker's process in its nanny, and passing it on.
+
+A thread reads both pipes, writes what it reads to the nanny's own standard output and error at
+once, and hands the lines to the recordings. It goes on until nobody has the pipes open for writing,
+so that output arrives after the recording has ended, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.util import Finalize
+from pathlib import Path
+
+from dask_strata.recorder.logs import pipes
+from dask_strata.recorder.logs.lines import LineSplitter
+
+#: Bytes that are read at once.
+_BLOCK = 1 << 18
+
+#: Longest wait for the reader of the nanny's own output before another attempt.
+_POLL_MS = 100
+
+#: Longest wait for output that is on its way when the process exits.
+_EXIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines that a worker's process wrote to one stream.
+
+    Attributes
+    ----------
+    stream : str
+        stdout or stderr.
+    time : int
+        When the nanny read them.
+    pid : int or None
+        Id of the process.
+    lines : list of (bytes, int)
+        Each line, clipped, and the number of bytes cut off.
+    terminated : bool
+        Whether they ended with a newline.
+    """
+
+    stream: str
+    time: int
+    pid: int | None
+    lines: list[tuple[bytes, int]]
+    terminated: bool = True
+
+
+@dataclass
+class _Stream:
+    name: str
+    reading: int
+    writing: int | None
+    pid: int | None = None
+    splitter: LineSplitter = field(default_factory=LineSplitter)
+
+
+class Forwarder:
+    """Passes on what is written to the present pipes in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the pipes, see `pipes.folder_of`.
+    deliver : callable
+        Takes `Lines` on the thread; must not raise.
+    ended : callable
+        Called on the thread when the last writer has closed the pipes, unless `retire` was called.
+
+    Raises
+    ------
+    OSError
+        The pipes cannot be created.
+    """
+
+    def __init__(
+        self, folder: Path, deliver: Callable[[Lines], None], ended: Callable[[], None]
+    ) -> None:
+        self._deliver, self._ended = deliver, ended
+        found = pipes.create(folder)
+        self._streams = {
+            reading: _Stream(name, reading, _duplicate(pipes.STREAMS[name]))
+            for name, reading in found.items()
+        }
+        self._retired = self._done = False
+        self._drain_requests = 0
+        self._drained = threading.Condition()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._thread = threading.Thread(target=self._run, name="dask-strata-output", daemon=True)
+        _all.append(self)
+        _add_finalizer()
+        self._thread.start()
+
+    def retire(self) -> None:
+        """End once nobody writes; another forwarder has taken over, or the recording has ended."""
+        self._retired = True
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        with self._drained, contextlib.suppress(OSError):
+            if not self._done:
+                os.write(self._wake, b"!")
+
+    def drain(self, seconds: float) -> None:
+        """Wait until all that was written before has been passed on.
+
+        Parameters
+        ----------
+        seconds : float
+            Longest time to wait.
+        """
+        with self._drained:
+            if self._done:
+                return
+            self._drain_requests += 1
+        self._wake_up()
+        with self._drained:
+            self._drained.wait_for(lambda: self._done or not self._drain_requests, seconds)
+
+    def forget_thread(self) -> None:
+        """Close the descriptors in a forked process."""
+        for stream in self._streams.values():
+            _close(stream.reading, stream.writing)
+        _close(self._woken, self._wake)
+
+    def _run(self) -> None:
+        poll = select.poll()
+        for reading in (*self._streams, self._woken):
+            poll.register(reading, select.POLLIN)
+        while self._streams:
+            requests = self._drain_requests
+            ready = [reading for reading, _ in poll.poll(0 if requests else None)]
+            for reading in ready:
+                if reading == self._woken:
+                    os.read(reading, _BLOCK)
+                else:
+                    self._read(reading, poll)
+            if self._retired and ready in ([], [self._woken]):
+                self._close_unused(poll)
+            if not ready:
+                self._answer(requests)
+        with self._drained:
+            self._done = True
+            self._drained.notify_all()
+            _close(self._woken, self._wake)
+        _all.remove(self)
+        if not self._retired:
+            with contextlib.suppress(Exception):
+                self._ended()
+
+    def _answer(self, requests: int) -> None:
+        if requests:
+            with self._drained:
+                self._drain_requests = max(self._drain_requests - requests, 0)
+                self._drained.notify_all()
+
+    def _close_unused(self, poll: select.poll) -> None:
+        """Close the pipes that nobody has open for writing: their end cannot be read."""
+        for reading in list(self._streams):
+            self._read(reading, poll)
+
+    def _read(self, reading: int, poll: select.poll) -> None:
+        stream = self._streams[reading]
+        try:
+            data = os.read(reading, _BLOCK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        now = time.time_ns()
+        if not data:
+            poll.unregister(reading)
+            del self._streams[reading]
+            rest = stream.splitter.rest()
+            if rest is not None:
+                self._deliver(Lines(stream.name, now, stream.pid, [rest], terminated=False))
+            _close(stream.reading, stream.writing)
+            return
+        data, pid = pipes.without_hello(data)
+        stream.pid = pid or stream.pid
+        if stream.writing is not None:
+            _write(stream.writing, data)
+        lines = stream.splitter.feed(data)
+        if lines:
+            self._deliver(Lines(stream.name, now, stream.pid, lines))
+
+
+def _duplicate(descriptor: int) -> int | None:
+    """Return a copy of a standard descriptor, which may be redirected later.
+
+    None if it is closed.
+    """
+    import fcntl
+
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    except OSError:
+        return None
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write all bytes; do nothing if nobody reads them any more."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            waiting = select.poll()
+            waiting.register(descriptor, select.POLLOUT)
+            waiting.poll(_POLL_MS)
+        except OSError:
+            return
+
+
+def _close(*descriptors: int | None) -> None:
+    for descriptor in descriptors:
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+#: Forwarders of this process whose threads run.
+_all: list[Forwarder] = []
+_finalizers: list[Finalize] = []
+
+
+def _add_finalizer() -> None:
+    # With a negative priority it runs after `multiprocessing` has ended and joined the workers.
+    if not _finalizers:
+        _finalizers.append(Finalize(None, _pass_on_the_rest, exitpriority=-1))
+
+
+def _pass_on_the_rest() -> None:
+    until = time.monotonic() + _EXIT_SECONDS
+    for forwarder in tuple(_all):
+        forwarder.drain(max(until - time.monotonic(), 0.0))
+
+
+def _forget_in_child() -> None:
+    """Close the pipes in a forked process, which has none of the threads."""
+    for forwarder in _all:
+        forwarder.forget_thread()
+    _all.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,227 @@
+"""The output of a nanny's worker processes: rows of ``output_lines``."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from dask_strata.recorder.logs import pipes
+from dask_strata.recorder.logs.budget import REASON, Budget
+from dask_strata.recorder.logs.forwarder import Forwarder, Lines
+from dask_strata.recorder.logs.texts import TextFilter
+from dask_strata.recorder.pipeline.engine import Engine, now_ns
+from dask_strata.recorder.pipeline.source import Source
+from dask_strata.store.segments.frames import Batch
+
+#: Last lines beyond the bound that are recorded when the process ends.
+_LAST_LINES = 200
+
+#: Longest wait at the end of the recording for output that is on its way.
+_DRAIN_SECONDS = 1.0
+
+
+class _Line(NamedTuple):
+    time: int
+    pid: int | None
+    stream: str
+    line: bytes
+    beyond: int
+    terminated: bool
+
+
+class Capture:
+    """The pipes of one nanny, which its recordings share.
+
+    Parameters
+    ----------
+    nanny : distributed.Nanny
+        The nanny.
+    """
+
+    def __init__(self, nanny: Any) -> None:
+        self._folder = pipes.folder_of(nanny.address)
+        self._listeners: list[OutputSource] = []
+        self._forwarders: list[Forwarder] = []
+        self._lock = threading.Lock()
+
+    def add(self, listener: OutputSource) -> None:
+        """Deliver lines to a recording; raise OSError if there can be no pipes."""
+        with self._lock:
+            if not self._forwarders:
+                self._renew()
+            self._listeners.append(listener)
+
+    def remove(self, listener: OutputSource) -> bool:
+        """Deliver no more to a recording; return whether none is left."""
+        with self._lock:
+            self._listeners = [each for each in self._listeners if each is not listener]
+            if not self._listeners:
+                pipes.remove(self._folder)
+                for forwarder in self._forwarders:
+                    forwarder.retire()
+                self._forwarders = []
+            return not self._listeners
+
+    def renew(self) -> None:
+        """Make new pipes, for a process that is about to start; never raises."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._listeners:
+                self._renew()
+
+    def _renew(self) -> None:
+        made = Forwarder(self._folder, self._deliver, self.renew)
+        for forwarder in self._forwarders:
+            forwarder.retire()
+        self._forwarders = [made, *self._forwarders[:2]]
+
+    def drain(self, seconds: float) -> None:
+        """Wait until what was written before is delivered, at most for some seconds each."""
+        for forwarder in list(self._forwarders):
+            forwarder.drain(seconds)
+
+    def _deliver(self, lines: Lines) -> None:
+        for listener in list(self._listeners):
+            listener.take(lines)
+
+
+#: Captures by the identity of their nanny.
+_captures: dict[int, Capture] = {}
+_lock = threading.Lock()
+
+
+class OutputSource(Source):
+    """Record what the processes of a nanny's worker write to their standard output and error.
+
+    Parameters
+    ----------
+    nanny : distributed.Nanny
+        The nanny.
+    engine : Engine
+        Its recorder.
+    """
+
+    def __init__(self, nanny: Any, engine: Engine) -> None:
+        self._nanny, self._engine = nanny, engine
+        self._budget = Budget()
+        self._lines: deque[_Line] = deque()
+        #: Lines beyond the bound, which may be the last ones of their process.
+        self._last: deque[_Line] = deque(maxlen=_LAST_LINES)
+        self._filters = {stream: TextFilter(code=engine.settings.code) for stream in pipes.STREAMS}
+        #: Address of the worker by the id of its process.
+        self._addresses: dict[int, str | None] = {}
+        with _lock:
+            self._capture = _captures.setdefault(id(nanny), Capture(nanny))
+            try:
+                self._capture.add(self)
+            except BaseException:
+                _captures.pop(id(nanny), None)
+                raise
+
+    def before_start(self) -> None:
+        """Make new pipes, as the nanny is about to start a process."""
+        self._capture.renew()
+
+    def set_address(self, pid: int | None, address: str | None) -> None:
+        """Note the address of the worker in a process."""
+        if pid is not None:
+            self._addresses[pid] = address
+
+    def take(self, lines: Lines) -> None:
+        """Keep lines for the next flush, within the bounds. Called on the thread that reads."""
+        found = lines.lines
+        n = self._budget.take([len(line) for line, _ in found])
+        kept = [*self._last] if n and self._last else []
+        if kept and n == len(found):
+            self._last.clear()  # they are not the last ones, and stay lost
+        self._lines += [self._line(lines, line) for line in found[:n]]
+        self._last += [self._line(lines, line) for line in found[n:][-_LAST_LINES:]]
+        if not lines.terminated:
+            self._keep_last()
+
+    @staticmethod
+    def _line(lines: Lines, line: tuple[bytes, int]) -> _Line:
+        return _Line(lines.time, lines.pid, lines.stream, *line, lines.terminated)
+
+    def _keep_last(self) -> None:
+        """Record the last lines beyond the bound, too: they may explain the end of the process."""
+        kept = [self._last.popleft() for _ in range(len(self._last))]
+        self._budget.unlose(len(kept))
+        self._lines += kept
+
+    def process_ended(self) -> None:
+        """Record what the process wrote last. Called when its exit is known."""
+        self._capture.drain(_DRAIN_SECONDS)
+        self._keep_last()
+
+    def rows(self) -> Iterable[Batch]:
+        """Return rows of the lines since the last call."""
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        if not lines:
+            return
+        texts: list[str] = [""] * len(lines)
+        for stream, filtered in self._filters.items():
+            of_stream = [i for i, line in enumerate(lines) if line.stream == stream]
+            clean = filtered.lines([_text(lines[i]) for i in of_stream])
+            for i, text in zip(of_stream, clean, strict=True):
+                texts[i] = text
+        columns: dict[str, Any] = {
+            "time": [line.time for line in lines],
+            "pid": [line.pid for line in lines],
+            "stream": [line.stream for line in lines],
+            "terminated": [line.terminated for line in lines],
+            "worker": [self._addresses.get(line.pid or 0) for line in lines],
+            "line": texts,
+        }
+        yield Batch("output_lines", len(lines), columns)
+
+    def sample(self) -> None:
+        """Record how many lines were lost since the last sample."""
+        self._add_losses(kept=len(self._last))
+
+    def _add_losses(self, kept: int) -> None:
+        lost = self._budget.take_lost(kept)
+        if lost:
+            row = {"what": "output_lines", "count": lost, "reason": REASON}
+            self._engine.add("losses", time=now_ns(), where=self._engine.process, **row)
+
+    def detach(self) -> None:
+        """Do nothing: the lines that are on their way are recorded in `finish`."""
+
+    def finish(self) -> None:
+        """Record the last lines; what is written later is only passed on."""
+        self.process_ended()
+        with _lock:
+            if self._capture.remove(self):
+                _captures.pop(id(self._nanny), None)
+        self._keep_last()
+        self._add_losses(kept=0)
+
+
+def _text(line: _Line) -> str:
+    text = line.line.decode("utf-8", "backslashreplace")
+    return f"{text}… ({line.beyond} more bytes)" if line.beyond else text
+
+
+def record_output(nanny: Any, engine: Engine) -> OutputSource | None:
+    """Return the source of the output of a nanny's worker; None if it is not recorded.
+
+    Parameters
+    ----------
+    nanny : distributed.Nanny
+        The nanny.
+    engine : Engine
+        Its recorder.
+    """
+    if "logs" in engine.settings.leave_out:
+        return None
+    reason = "this system has no named pipes"
+    if pipes.available():
+        try:
+            return OutputSource(nanny, engine)
+        except OSError as error:
+            reason = f"the nanny cannot read its worker's output: {error}"
+    engine.add("losses", time=now_ns(), what="output_lines", reason=reason, where=engine.process)
+    return None

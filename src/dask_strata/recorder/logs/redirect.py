@@ -1,0 +1,152 @@
+"""Standard output and error of a worker's process, sent through the pipes of its nanny.
+
+The process keeps its own descriptors and gets them back when its recording ends before it does, or
+when nobody reads the pipes any more. A process that ends keeps the pipes, so that its last words
+are on record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import select
+import sys
+import threading
+from typing import Any
+
+from distributed.core import Status
+
+from dask_strata.recorder.logs import pipes
+from dask_strata.recorder.logs.source import records_logs
+from dask_strata.recorder.pipeline.engine import Engine
+from dask_strata.recorder.pipeline.source import Source
+
+_LIVING = (Status.running, Status.paused)
+
+
+class _Redirection:
+    """The redirected descriptors of this process."""
+
+    def __init__(self, found: dict[str, int]) -> None:
+        import fcntl
+
+        self._saved: dict[int, int] = {}
+        self._pipes: dict[int, tuple[int, int]] = {}
+        self._enabled_faulthandler = False
+        _flush()
+        try:
+            for standard in pipes.STREAMS.values():
+                self._saved[standard] = fcntl.fcntl(standard, fcntl.F_DUPFD_CLOEXEC, 3)
+            for stream, standard in pipes.STREAMS.items():
+                self._pipes[standard] = _identity(found[stream])
+                os.dup2(found[stream], standard)
+        except OSError:
+            self.restore()
+            raise
+        finally:
+            for descriptor in found.values():
+                os.close(descriptor)
+        if not faulthandler.is_enabled():
+            # It writes to the descriptor, and so through the pipe, or later to the original.
+            faulthandler.enable(pipes.STREAMS["stderr"], all_threads=False)
+            self._enabled_faulthandler = True
+
+    def is_read(self) -> bool:
+        """Return whether somebody reads both pipes."""
+        poll = select.poll()
+        for standard in self._pipes:
+            poll.register(standard, 0)
+        return not any(events & select.POLLERR for _, events in poll.poll(0))
+
+    def restore(self) -> None:
+        """Restore the process's own descriptors, unless other code has redirected them since."""
+        _flush()
+        if self._enabled_faulthandler:
+            faulthandler.disable()
+        for standard, saved in self._saved.items():
+            with contextlib.suppress(OSError):
+                if _identity(standard) == self._pipes.get(standard):
+                    os.dup2(saved, standard)
+            os.close(saved)
+        self._saved.clear()
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    facts = os.fstat(descriptor)
+    return facts.st_dev, facts.st_ino
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+_lock = threading.Lock()
+_present: _Redirection | None = None
+#: Recordings that need the redirection.
+_holders: list[Any] = []
+
+
+class RedirectedOutput(Source):
+    """Send this process's output through the pipes of the worker's nanny, while it is recorded.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        A worker with a nanny.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self._failed = False
+        with _lock:
+            _holders.append(self)
+        self._look()
+
+    def sample(self) -> None:
+        """Redirect once the nanny reads; restore if it does not any more."""
+        self._look()
+
+    def _look(self) -> None:
+        global _present  # noqa: PLW0603  the descriptors are those of the process
+        with _lock:
+            if _present is not None:
+                if not _present.is_read():
+                    _present.restore()
+                    _present = None
+            elif self in _holders and not self._failed:
+                found = pipes.open_to_write(pipes.folder_of(self._worker.nanny))
+                if found is not None:
+                    try:
+                        _present = _Redirection(found)
+                    except OSError:  # a standard descriptor is closed
+                        self._failed = True
+
+    def remove(self) -> None:
+        """Restore the descriptors, if the process goes on and no other recording needs them."""
+        global _present  # noqa: PLW0603  the descriptors are those of the process
+        with _lock:
+            if self in _holders:
+                _holders.remove(self)
+            if not _holders and _present is not None and self._worker.status in _LIVING:
+                _present.restore()
+                _present = None
+
+    detach = remove
+
+
+def redirect_output(worker: Any, engine: Engine) -> list[Source]:
+    """Return the source that redirects the output of a worker's process; none without a nanny.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker.
+    engine : Engine
+        Its recorder.
+    """
+    if not worker.nanny or not pipes.available() or not records_logs(engine.settings):
+        return []
+    return [RedirectedOutput(worker)]

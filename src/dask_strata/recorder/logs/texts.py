@@ -1,0 +1,71 @@
+"""Texts of log entries for the record: without secrets, and without code if that is left out."""
+
+from __future__ import annotations
+
+import re
+
+from dask_strata.recorder.pipeline.redact import REDACTED, redact_text
+from dask_strata.schema import LEFT_OUT
+
+_FRAME = re.compile(r'(\s*)File "[^"\n]*", line \d+')
+_QUOTED_CODE = re.compile(
+    r'(File \\?"[^"\n]*", line \d+[^\n]*?)\\n(?: {4,}(?:(?!\\n).)*(?:\\n|$))+'
+)
+_WARNING = re.compile(r"\S.*:\d+: \w*Warning: ")
+_BEGIN, _END = "-----BEGIN ", "-----END "
+
+
+class TextFilter:
+    r"""Filters the lines of one text or stream, in their order.
+
+    Parameters
+    ----------
+    code : bool
+        Whether source lines, which tracebacks and warnings quote, are recorded.
+
+    Examples
+    --------
+    >>> TextFilter(code=False).text('Error\n  File "x.py", line 1, in f\n    secret()\nValueError')
+    'Error\n  File "x.py", line 1, in f\n    (left out)\nValueError'
+    """
+
+    def __init__(self, *, code: bool) -> None:
+        self._code = code
+        self._indent: int | None = None
+        self._in_key = False
+
+    def text(self, text: str) -> str:
+        """Return a text of any number of lines, filtered."""
+        return "\n".join(self.lines(text.split("\n")))
+
+    def lines(self, lines: list[str]) -> list[str]:
+        """Return as many lines, filtered."""
+        joined = "\n".join(lines)
+        clean = lines if self._in_key or _BEGIN in joined else redact_text(joined).split("\n")
+        # A secret that spans lines has fewer of them when it is redacted.
+        if clean is lines or len(clean) != len(lines):
+            clean = [self._line(line) for line in lines]
+        return clean if self._code else [self._without_code(line) for line in clean]
+
+    def _line(self, line: str) -> str:
+        if self._in_key:
+            self._in_key = _END not in line
+            return REDACTED
+        if _BEGIN in line and "PRIVATE KEY" in line:
+            self._in_key = _END not in line
+            return REDACTED
+        return redact_text(line)
+
+    def _without_code(self, line: str) -> str:
+        frame = _FRAME.match(line)
+        if frame is not None:
+            self._indent = len(frame[1])
+            return _QUOTED_CODE.sub(r"\1", line)
+        if _WARNING.match(line):
+            self._indent = 0
+            return line
+        indent = len(line) - len(line.lstrip())
+        if self._indent is not None and indent > self._indent and line.strip():
+            return f"{line[:indent]}{LEFT_OUT}"
+        self._indent = None
+        return _QUOTED_CODE.sub(r"\1", line)
