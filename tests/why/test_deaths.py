@@ -5,6 +5,7 @@ The truth is what the tests do: signals, statuses, process ids, keys, bytes and 
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from dask_strata.analysis.why import PostMortem, why
 from dask_strata.analysis.words import size
 from tests.conftest import runs_in, wait_until
 from tests.support.deployment import PRELOAD, Deployment
+from tests.why import ways
 from tests.why.control_group import limited_group
 from tests.why.ways import HELD_BYTES, MAKE_SECONDS, fault, hoard, hold, leave, make, noted
 
@@ -41,8 +43,8 @@ N_HELD = 4
 #: Most lines of a screen.
 SCREEN = 40
 
-#: For each way: the task, the signal from outside, and then cause, signal, exit status, and words of
-#: the screen.
+#: For each way: the task, the signal from outside, and then cause, signal, exit status, and words
+#: of the screen.
 WAYS: dict[str, tuple[Callable[..., None], signal.Signals | None, tuple[Any, ...], str]] = {
     "kill": (hold, signal.SIGKILL, ("signal", "SIGKILL", None), "died of SIGKILL"),
     "terminate": (hold, signal.SIGTERM, ("signal", "SIGTERM", None), "was ended by SIGTERM"),
@@ -185,6 +187,29 @@ def test_the_screen(recorded: Recorded, strata: Strata, way: str) -> None:
         "hoard": f"of {size(MEMORY_LIMIT)} were in use",
     }
     assert acts[way] in words
+
+
+def test_the_traceback_of_a_fault(recorded: Recorded, strata: Strata) -> None:
+    """The lines that `faulthandler` wrote: C was called by the task's function, at its line."""
+    logs = post_mortem(recorded.run, recorded.pids["fault"]).logs
+    assert logs is not None
+    assert logs.fault == "Fatal Python error: Segmentation fault"
+    line = inspect.getsourcelines(fault)[1] + len(inspect.getsourcelines(fault)[0]) - 1
+    assert "ctypes" in logs.frames[0]
+    assert logs.frames[0].endswith(" in string_at")
+    assert logs.frames[1] == f"{ways.__file__}:{line} in fault"
+    shown = strata("why", recorded.run.path, recorded.pids["fault"], check=True).stdout
+    assert f"{ways.__file__}:{line} in fault" in shown
+
+
+@pytest.mark.parametrize("way", ["kill", "terminate", "hoard"])
+def test_the_last_lines(recorded: Recorded, way: str) -> None:
+    """They are the worker's own, before its end, in time order; the task printed the last one."""
+    logs = post_mortem(recorded.run, recorded.pids[way]).logs
+    assert logs is not None
+    assert [line.time for line in logs.last] == sorted(line.time for line in logs.last)
+    printed = [line.message for line in logs.last if line.stream == "stdout"]
+    assert printed == [f"{way} begins"]
 
 
 def test_all_ends_and_names(recorded: Recorded, strata: Strata) -> None:

@@ -27,7 +27,9 @@ def n_workers(client: Client) -> int:
 
 def retire(cluster: LocalCluster, client: Client) -> None:
     """Retire one worker."""
-    client.retire_workers([cluster.scheduler.workers[next(iter(cluster.scheduler.workers))].address])
+    client.retire_workers(
+        [cluster.scheduler.workers[next(iter(cluster.scheduler.workers))].address]
+    )
     wait_until(lambda: n_workers(client) == 1, what="one worker")
 
 

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import dask_strata
 
-#: Bytes of each result that a worker holds, as Dask counts those of `bytes`, and seconds that making it takes.
+#: Bytes of each result that a worker holds, as Dask counts those of `bytes`, and seconds that it
+#: takes to make one.
 HELD_BYTES = 2_000_000
 MAKE_SECONDS = 0.2
 
 
 def note(folder: Path, name: str) -> None:
-    """Append the process id to a file."""
+    """Print a line, and append the process id to a file."""
+    print(f"{name} begins", flush=True)  # noqa: T201  the log of the worker has it
     with (folder / name).open("a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")
 

@@ -120,7 +120,7 @@ def _post_mortem(found: PostMortem, width: int) -> Iterator[str]:
         ("memory", list(_memory(found.memory, end))),
         *_attempts(found.attempts, end),
         ("lost", list(_lost(found.lost))),
-        *_logs(found.logs),
+        *_logs(found.logs, width),
     ]
     if end.advice is not None:
         parts.append(("what to do", [end.advice]))
@@ -247,7 +247,7 @@ def _line(line: CodeLine, end: WorkerEnd) -> str:
     if line.function:
         place += f" in {line.function}"
     if line.kind == "submitted":
-        code = _clipped(line.text or "")
+        code = _clipped(_first_line(line.text or ""))
         return f"submitted at {place}: {code}" if place else f"submitted by: {code}"
     when = (
         "" if line.time is None else f", last seen {_seconds(line.time, end.stop)} before the end"
@@ -255,9 +255,12 @@ def _line(line: CodeLine, end: WorkerEnd) -> str:
     return f"at {place}" + (f" ({line.text})" if line.text else "") + when
 
 
-def _clipped(text: str) -> str:
-    line = next((each.strip() for each in text.splitlines() if each.strip()), "")
-    return line if len(line) <= _CLIPPED else line[: _CLIPPED - 1] + "…"
+def _first_line(text: str) -> str:
+    return next((" ".join(each.split()) for each in text.splitlines() if each.strip()), "")
+
+
+def _clipped(text: str, most: int = _CLIPPED) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _lost(lost: Lost) -> Iterator[str]:
@@ -287,17 +290,17 @@ def _lost(lost: Lost) -> Iterator[str]:
         yield "nothing was computed again for that"
 
 
-def _logs(logs: Logs | None) -> Iterator[tuple[str, list[str]]]:
+def _logs(logs: Logs | None, width: int) -> Iterator[tuple[str, list[str]]]:
     if logs is None:
         return
-    if logs.fault:
-        yield "fault", [_clipped(line) or " " for line in logs.fault]
+    if logs.fault is not None:
+        yield "fault", [logs.fault, *(f"  {frame}" for frame in logs.frames)]
     lines = []
     for line in logs.last:
-        source = line.logger or line.stream or ""
-        where = " ".join(filter(None, (line.role, line.level, source)))
-        lines.append(f"{line.time:%H:%M:%S.%f}"[:-3] + f"  {where}: {_clipped(line.message or '')}")
-    if lines or not logs.fault:
+        where = " ".join(filter(None, (line.role, line.level, line.logger or line.stream)))
+        text = f"{line.time:%H:%M:%S.%f}"[:-3] + f"  {where}: {_first_line(line.message or '')}"
+        lines.append(_clipped(text, width - _LABEL - 2))
+    if lines or logs.fault is None:
         yield "last lines", lines or ["none is on record"]
 
 
