@@ -198,6 +198,29 @@ class Run(tables.Run):
 
         return lineage(self.task(key, key_type))
 
+    def why(self, worker: str | int | None = None) -> Any:
+        """Return why workers ended: whose act it was, and what ran, was held and was lost.
+
+        Parameters
+        ----------
+        worker : str or int, optional
+            Name, address, process or process id of one worker; by default all that ended.
+
+        Returns
+        -------
+        Why
+            ``print`` shows it.
+
+        Raises
+        ------
+        UnknownWorkerError
+            No such worker ended.
+        """
+        from dask_strata.analysis.why import why
+        from dask_strata.report.why import ShownWhy
+
+        return ShownWhy(**vars(why(self, worker)))
+
     def dependents_of(self, uri: str | os.PathLike[str]) -> Any:
         """Return the tasks, results and written files that depend on an input file.
 

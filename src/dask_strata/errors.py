@@ -6,6 +6,7 @@
     ├── NotARunError            the path is not a run, or contains nothing readable
     ├── NewerRunError           the run was written by a newer dask-strata
     ├── UnknownTaskError        no recorded task has that key
+    ├── UnknownWorkerError      no recorded worker of that name ended
     ├── QueryError              the SQL is invalid or not allowed
     │   └── InterruptedQueryError   the query was interrupted, by Ctrl-C or a time limit
     ├── RecordingError          recording could not be started or stopped
@@ -64,6 +65,10 @@ class UnfinishedRunError(StrataError):
 
 class UnknownTaskError(StrataError):
     """No recorded task has the given key, or several have it."""
+
+
+class UnknownWorkerError(StrataError):
+    """No recorded worker of the given name, address, process or process id ended."""
 
 
 class QueryError(StrataError):

@@ -122,6 +122,7 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
         "compare": (run, small_run(folder / "other")),
         "story": (run, key),
         "lineage": (run, key),
+        "why": (run,),
         "query": (run, "select name, host from workers"),
         "tables": (),
         "compact": (copy,),

@@ -77,6 +77,7 @@ def test_slurmrunner_is_one_run(slurm: Slurm, workplace: MakeWorkplace) -> None:
     run = place.assert_recorded()
     assert_one_line_a_rank(done.stderr, run)
     assert "unexpectedly" not in place.command(STRATA, "show", run.path).stdout
+    assert place.command(STRATA, "why", run.path).stdout.startswith("no worker ended ")
     place.assert_nothing_left()
 
 
@@ -115,4 +116,5 @@ def test_dask_mpi_is_one_run(workplace: MakeWorkplace) -> None:
     run = place.assert_recorded()
     assert_one_line_a_rank(done.stderr, run)
     assert "unexpectedly" not in place.command(STRATA, "show", run.path).stdout
+    assert place.command(STRATA, "why", run.path).stdout.startswith("no worker ended ")
     place.assert_nothing_left()

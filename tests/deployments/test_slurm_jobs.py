@@ -134,6 +134,10 @@ def test_cancelled_and_pending(slurm, tmp_path, strata):
     assert "the batch job was cancelled" in " ".join(
         shown.split()
     )  # the end of the worker that was not planned
+    cancelled = min(started, key=lambda job: job["stop"])
+    why = " ".join(strata("why", run.path, check=True).stdout.split())
+    assert why.startswith("1 worker ended unexpectedly; ")
+    assert f"whose act a user or program cancelled slurm job {cancelled['job']} (scancel)" in why
     found = json.loads(strata("jobs", run.path, "--format", "json", check=True).stdout)
     assert [job["job"] for job in found] == [job["job"] for job in jobs]
 
@@ -160,6 +164,13 @@ def test_time_limit(slurm, tmp_path, strata):
     shown = strata("show", run.path, check=True).stdout
     assert "jobs       1 Slurm job on 1 node (partition normal): 1 ended by TIMEOUT after " in shown
     assert "time limit of the batch job" in " ".join(shown.split())
+    screen = strata("why", run.path, check=True).stdout
+    assert len(screen.splitlines()) <= 45  # of both workers
+    why = " ".join(screen.split())
+    assert why.startswith("2 workers ended unexpectedly")
+    reached = f"the batch system: slurm job {job['job']} reached its time limit of 60 s"
+    assert why.count(reached) == 2
+    assert "busy-" in why
 
 
 def test_sbatch_and_srun(slurm, tmp_path):

@@ -17,6 +17,14 @@ _ASKED = "SIGTERM"
 
 _BY_NANNY = "killed by the nanny"
 
+#: Causes with one phrase.
+_FIXED = {
+    "oom killer": "was killed by the kernel's OOM killer",
+    "nanny lost": "was lost with its nanny (killed, or their host stopped)",
+    "no heartbeat": "sent no heartbeat for too long",
+    "connection lost": "lost the connection (no end of the process on record explains it)",
+}
+
 #: Ends of batch jobs that explain those of their workers.
 _JOB_ENDS = {
     "TIMEOUT": "time limit of the batch job",
@@ -135,6 +143,8 @@ def phrase_of(end: dict[str, Any]) -> str:
     'died of SIGSEGV'
     >>> phrase_of(end | {"cause": "exit", "exit_status": 3})
     'exited with status 3'
+    >>> phrase_of(end | {"cause": "oom killer", "signal": "SIGKILL"})
+    "was killed by the kernel's OOM killer"
     >>> phrase_of({"cause": "memory limit", "memory_bytes": 5 * 2**29, "memory_limit_bytes": 2**31})
     'used too much memory (2.5 GiB of 2 GiB, killed by the nanny)'
     >>> phrase_of(end | {"cause": "signal", "signal": "SIGTERM", "job_state": "TIMEOUT"})
@@ -158,13 +168,9 @@ def _process_end(end: dict[str, Any]) -> str:
             memory = "" if used is None else size(used)
             memory += "" if not memory or limit is None else f" of {size(limit)}"
             return f"used too much memory ({', '.join(filter(None, (memory, _BY_NANNY)))})"
-        case "no heartbeat":
-            return "sent no heartbeat for too long"
         case "closed":
             return f"closed ({end['reason']})"
-        case "connection lost":
-            return "lost the connection (no end of the process on record explains it)"
-    return "ended (the cause is not on record)"
+    return _FIXED.get(end["cause"], "ended (the cause is not on record)")
 
 
 def words_of(end: dict[str, Any]) -> str:

@@ -108,6 +108,12 @@ def _story() -> click.Command:
     return command
 
 
+def _why() -> click.Command:
+    from dask_strata.cli.why import command
+
+    return command
+
+
 def _logs() -> click.Command:
     from dask_strata.cli.logs import command
 
@@ -185,6 +191,7 @@ VERBS: dict[str, Verb] = {
         "time in functions and coroutines by owner of the code, if it was profiled", _profile
     ),
     "story": Verb("all events of one task, in time order", _story),
+    "why": Verb("why workers ended: whose act, what ran, what was lost", _why),
     "logs": Verb("what processes logged and printed", _logs),
     "lineage": Verb("origin and use of a task's result or of a file", _lineage),
     "jobs": Verb("batch jobs: states, waits, limits, workers and tasks", _jobs),

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 #: Commands that run no code of users, and make no data frames.
 READERS = frozenset({
     "check", "chunks", "compare", "io", "jobs", "lineage", "list", "logs", "map", "query", "report",
-    "show", "story", "tables", "tasks",
+    "show", "story", "tables", "tasks", "why",
 })  # fmt: skip
 
 

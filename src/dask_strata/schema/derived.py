@@ -542,9 +542,10 @@ DERIVED = (
             col(
                 "cause",
                 "text",
-                "signal, exit (with a status), memory limit (its nanny killed it), no heartbeat, "
-                "closed (see `reason`), or connection lost (no end of its process is on record "
-                "that explains it); null if nothing is known",
+                "signal, exit (with a status), memory limit (its nanny killed it), oom killer (the "
+                "kernel's, see `evidence`), no heartbeat, closed (see `reason`), nanny lost (its "
+                "nanny was killed, or the host stopped), or connection lost (no end of its process "
+                "is on record that explains it); null if nothing is known",
             ),
             col("signal", "text", "signal that killed its process, such as SIGSEGV"),
             col("exit_status", "int", "status that its process exited with"),
@@ -552,6 +553,13 @@ DERIVED = (
             col("killed", "time", "when its nanny killed it because of its memory"),
             col("memory_bytes", "bytes", "memory of its process when its nanny killed it"),
             col("memory_limit_bytes", "bytes", "memory limit that Dask enforces"),
+            col(
+                "evidence",
+                "long",
+                "the kernel's counter of OOM kills in the control group of a process that died of "
+                "SIGKILL, before and after; null if its nanny could not read it",
+            ),
+            col("nanny_pid", "int", "process id of its nanny, if that was lost, too"),
             col("reason", "long", "reason that Dask recorded"),
             col("stimulus_id", "text", "Dask's id of the removal, also of attempts that it ended"),
         ),

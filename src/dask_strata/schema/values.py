@@ -55,6 +55,10 @@ MATCH_TOLERANCE_NS = 5_000_000_000
 #: announced it, else with EXPECTED or UNEXPECTED, which is Dask's word for it.
 PID = "pid "
 KILLED_BY = "was killed by "
+#: Actions in ``worker_events`` of a worker's process that died of SIGKILL: whether the kernel's
+#: counter of OOM kills in its control group rose. The reason begins as that of its exit.
+OOM_KILL = "oom-kill"
+NO_OOM_KILL = "no-oom-kill"
 #: Action in ``worker_events``: the scheduler restarts or removes a worker without a heartbeat.
 NO_HEARTBEAT = "no-heartbeat"
 #: Actions in ``worker_events`` of absent workers: a cluster was asked for it, the scheduler refused

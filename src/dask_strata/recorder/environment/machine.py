@@ -161,16 +161,31 @@ def control_groups(view: HostView) -> Iterator[Fact]:
             yield Fact(name, f"{limit:.10g}" if limit % 1 else str(int(limit)), str(source))
 
 
-def _groups(view: HostView) -> Iterator[Path]:
-    """Yield the folders of all control groups that contain this process, of both versions."""
+def memory_groups(view: HostView, process: str) -> Iterator[Path]:
+    """Yield the folders of the control groups that limit the memory of a process, innermost first.
+
+    Parameters
+    ----------
+    view : HostView
+        The files of the host.
+    process : str
+        Its id, or ``self``.
+    """
+    return _groups(view, process, frozenset({"memory"}))
+
+
+def _groups(
+    view: HostView, process: str = "self", wanted: frozenset[str] = frozenset({"cpu", "memory"})
+) -> Iterator[Path]:
+    """Yield the folders of all control groups that contain a process, of both versions."""
     root = view.sys_root / "fs" / "cgroup"
-    for line in (view.read(view.proc / "self" / "cgroup") or "").splitlines():
+    for line in (view.read(view.proc / process / "cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if not controllers:
             yield from _upwards(root, path)
             yield from _upwards(root / "unified", path)
-        elif {"cpu", "memory"} & set(controllers.split(",")):
+        elif wanted & set(controllers.split(",")):
             yield from _upwards(root / controllers, path)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.config import read_settings, understood
+from dask_strata.recorder.environment.oom_kills import OomKills
 from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.logs.output import record_output
 from dask_strata.recorder.logs.source import record_logs
@@ -20,7 +21,7 @@ from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip
 from dask_strata.recorder.profiling.darshan_worker import DarshanEnvironment
-from dask_strata.schema.values import KILLED_BY, PID, START_FAILED
+from dask_strata.schema.values import KILLED_BY, NO_OOM_KILL, OOM_KILL, PID, START_FAILED
 
 _ENDED = (Status.closed, Status.failed)
 _ENDING = (*_ENDED, Status.closing)
@@ -49,6 +50,7 @@ class NannyRecorder(Source):
         self._pid: int | None = None
         self._address: str | None = None
         self._reported = False
+        self._oom_kills: OomKills | None = None
         self._spec = spec
         self._output = record_output(nanny, engine)
         # Without waiting for the first sample: the process may have ended by then.
@@ -80,6 +82,8 @@ class NannyRecorder(Source):
         self._watch()
         if self._output is not None and self._reported and not was_reported:
             self._output.process_ended()
+        if self._oom_kills is not None and not self._reported:
+            self._oom_kills.look()
 
     def detach(self) -> None:
         """Record a start or exit since the last sample, and restore the nanny's method."""
@@ -133,6 +137,7 @@ class NannyRecorder(Source):
             self._pid = process.pid
             self._address = None
             self._reported = False
+            self._oom_kills = OomKills(process.pid)
             self._update_address(worker_process)
             self._add("process-start", f"{PID}{self._pid}")
         if worker_process is not None and self._watched is process:
@@ -158,7 +163,15 @@ class NannyRecorder(Source):
         code = process.exitcode
         if code is not None:
             self._reported = True
+            if code == -signal.SIGKILL and self._oom_kills is not None:
+                self._add_evidence(self._oom_kills)
             self._add("process-exit", f"{PID}{self._pid} {_describe(code)}")
+
+    def _add_evidence(self, oom_kills: OomKills) -> None:
+        """Record whether the kernel's OOM killer sent the signal; no row if that is unknown."""
+        if (evidence := oom_kills.evidence()) is not None:
+            action = OOM_KILL if evidence.risen else NO_OOM_KILL
+            self._add(action, f"{PID}{self._pid}: {evidence.text}")
 
     def _add(self, action: str, reason: str) -> None:
         self._engine.add(

@@ -7,7 +7,9 @@
 -- too, if its process ended in an orderly way (by SIGTERM, or without a signal and with status 0)
 -- shortly before the scheduler did, if no worker arrived in between, and if no task was lost with it or
 -- the same signal ended both.
--- depends on: _other_transitions, _worker_connections, processes, scheduler_transitions,
+-- A nanny that was killed writes nothing more, and its worker's process ends itself then: both records
+-- stop, while the scheduler's continues.
+-- depends on: _other_transitions, _worker_connections, overheads, processes, scheduler_transitions,
 -- worker_events, worker_samples
 with silences as (
     select worker, time from worker_events where action = 'no-heartbeat'
@@ -61,6 +63,38 @@ with silences as (
      and epoch_ns(e.time) >= epoch_ns(n.start) - 5000000000
     qualify row_number() over (partition by e.process, e.seq order by n.start desc) = 1
         and row_number() over (partition by n.number order by e.time) = 1
+), evidence as (
+    -- Of a process that died of SIGKILL, its nanny records the kernel's counter of OOM kills.
+    select n.number, arg_min(e.action = 'oom-kill', e.time) as by_kernel,
+           arg_min(regexp_extract(e.reason, '^pid [0-9]+: (.*)$', 1, 's'), e.time) as evidence
+    from worker_events e left join processes p on p.process = e.process
+    join numbered n
+      on n.pid = try_cast(regexp_extract(e.reason, '^pid ([0-9]+): ', 1) as bigint)
+     and (n.name = e.name or n.host = p.host
+          or n.interface = regexp_extract(p.address, '://(.*):[0-9]+$', 1))
+    join exited x on x.number = n.number
+     and abs(epoch_ns(e.time) - epoch_ns(x.time)) < 5000000000
+    where e.action in ('oom-kill', 'no-oom-kill') group by n.number
+), last_looks as (
+    select process, max(time) as time from overheads group by process
+), nannies as (
+    -- The nanny that started the process, if its record has no end.
+    select n.number, max(p.pid) as pid, max(l.time) as time
+    from worker_events e join processes p on p.process = e.process and p.role = 'nanny'
+    join last_looks l on l.process = p.process
+    join numbered n
+      on n.pid = try_cast(regexp_extract(e.reason, '^pid ([0-9]+)$', 1) as bigint)
+     and (n.name = e.name or n.host = p.host
+          or n.interface = regexp_extract(p.address, '://(.*):[0-9]+$', 1))
+     and epoch_ns(e.time) between epoch_ns(n.start) - 60000000000 and epoch_ns(n.removed)
+    where e.action = 'process-start' and p.exit_reason is null group by n.number
+), gone as (
+    select a.number, a.pid from nannies a join numbered n using (number)
+    cross join (select max(l.time) as time from last_looks l join processes p using (process)
+                where p.role = 'scheduler') s
+    where epoch_ns(a.time) - epoch_ns(n.removed) between -60000000000 and 5000000000
+      and epoch_ns(s.time) - epoch_ns(a.time) > 3000000000
+      and n.process_stop is null
 ), kills as (
     select n.number, min(e.time) as time, arg_min(try_cast(
                regexp_extract(e.reason, '"rss": ([0-9]+)', 1) as bigint), e.time) as memory_bytes
@@ -91,11 +125,13 @@ with silences as (
     left join losing_of_others o on o.worker = n.worker
 )
 select n.worker, n.name, n.process, n.host, n.pid, n.start, n.removed as stop, n.ended,
-       case when k.number is not null then 'memory limit'
+       case when v.by_kernel then 'oom killer'
+            when k.number is not null then 'memory limit'
             when n.ended = 'planned' then 'closed'
             when n.silent then 'no heartbeat'
             when starts_with(n.end_reason, 'announced') and n.end_reason not like '%-connection-%'
                 then 'closed'
+            when g.number is not null and x.number is null then 'nanny lost'
             -- The end of a process that was still recorded did not end its connection.
             when epoch_ns(x.time) > epoch_ns(n.removed) + 30000000000
               or epoch_ns(s.time) > epoch_ns(n.removed) + 1000000000
@@ -106,7 +142,9 @@ select n.worker, n.name, n.process, n.host, n.pid, n.start, n.removed as stop, n
             when n.ended is not null then 'connection lost' end as cause,
        coalesce(x.signal, case when n.exit_reason = 'SIGTERM' then 'SIGTERM' end) as signal,
        x.exit_status, x.time as exited, k.time as killed, k.memory_bytes,
-       n.memory_limit_bytes, n.end_reason as reason, n.end_stimulus_id as stimulus_id
+       n.memory_limit_bytes, v.evidence, g.pid as nanny_pid, n.end_reason as reason,
+       n.end_stimulus_id as stimulus_id
 from ends n left join exited x on x.number = n.number left join kills k on k.number = n.number
 left join last_samples s on s.process = n.process
+left join evidence v on v.number = n.number left join gone g on g.number = n.number
 order by n.removed, n.worker

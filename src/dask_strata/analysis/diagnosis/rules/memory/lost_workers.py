@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
+from dask_strata.analysis.why.advice import advice_for
 from dask_strata.analysis.words import count, duration
 from dask_strata.analysis.worker_ends import phrase_of
 
@@ -13,7 +15,7 @@ _ENDS = """
     select cause, signal, exit_status, case when cause = 'closed' then reason end as reason,
            job_state, max(memory_bytes) as memory_bytes,
            max(memory_limit_bytes) as memory_limit_bytes,
-           count(*) as n
+           count(*) as n, arg_min(coalesce(name, worker), stop) as first
     from worker_ends left join _job_ends using (worker, stop)
     where ended = 'unexpected' group by 1, 2, 3, 4, 5 order by n desc, cause
 """
@@ -41,6 +43,9 @@ _LOST = """
     from (select _key from lost union all select _key from _renewals)
 """
 
+#: Causes of ends for lack of memory.
+_OF_MEMORY = frozenset({"memory limit", "oom killer"})
+
 #: Most causes in a sentence.
 _MOST = 3
 
@@ -64,7 +69,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         while_ = (
             f", while `{running['prefix']}` ran on {'it' if n == 1 else 'them'}" if running else ""
         )
-        memory = any(end["cause"] == "memory limit" for end in ends)
+        memory = any(end["cause"] in _OF_MEMORY for end in ends)
         yield Finding(
             "killed-worker" if memory else "lost-worker",
             f"{count(n, 'worker')} ended unexpectedly: {how}{more}{while_}; "
@@ -72,12 +77,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             (f"for example {running['key']}; " if running else "")
             + f"{count(n, 'row')} of worker_ends; lost attempts had computed for "
             + (duration(lost["seconds"]) if lost["seconds"] else "an unknown time"),
-            "give workers more memory (memory_limit=…), fewer threads, or smaller chunks for "
-            "this task"
-            if memory
-            else "look at the worker's log and its exit: story RUN KEY, query RUN 'from "
-            "worker_ends'",
-            "query RUN 'from worker_ends'",
+            advice_for(ends[0]),
+            f"why RUN {shlex.quote(ends[0]['first'])}" if n == 1 else "why RUN",
             grave=True,
             claims=claims,
         )
