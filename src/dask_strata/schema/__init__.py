@@ -34,6 +34,7 @@ from dask_strata.schema.graph import GRAPH
 from dask_strata.schema.imported import DARSHAN, IMPORTS
 from dask_strata.schema.job import JOB
 from dask_strata.schema.keys import KEY_MARK, recorded_text, split_wire_key, wire_key
+from dask_strata.schema.measurements import MEASUREMENTS
 from dask_strata.schema.processes import PROCESSES
 from dask_strata.schema.profiles import PROFILES
 from dask_strata.schema.record import RECORD
@@ -47,7 +48,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         *(*JOB, *CLIENT, *GRAPH, *SCHEDULER, *WORKERS, *PROCESSES, *EXECUTIONS),
-        *(*DARSHAN, *PROFILES, *RECORD, *IMPORTS, *_DERIVED),
+        *(*DARSHAN, *PROFILES, *MEASUREMENTS, *RECORD, *IMPORTS, *_DERIVED),
     )
 }
 
