@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 #: The count in a node of Dask's profile.
@@ -50,12 +51,31 @@ def stop_counting() -> None:
 
 
 def _with_counts(original: Callable[..., Any]) -> Callable[..., Any]:
+    recursive = _calling_itself(original)
+
     @functools.wraps(original)
     def process(frame: Any, child: Any, state: Any, **options: Any) -> Any:
-        node = original(frame, child, state, **options)
+        node = recursive(frame, child, state, **options)
         # Only the worker's sampling calls it with True, and gets the node of the innermost frame.
         if child is True and node is not None:
             node[INNERMOST] = node.get(INNERMOST, 0) + 1
         return node
 
     return process
+
+
+def _calling_itself(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a copy of a function of a module that calls the copy where it calls itself.
+
+    Dask's function calls itself for each frame, by its name in the module: without a copy, each
+    frame would cost a further call in Python.
+    """
+    if not isinstance(original, FunctionType):
+        return original
+    names = dict(original.__globals__)
+    copy = FunctionType(
+        original.__code__, names, original.__name__, original.__defaults__, original.__closure__
+    )
+    copy.__kwdefaults__ = original.__kwdefaults__
+    names[original.__name__] = copy
+    return copy
