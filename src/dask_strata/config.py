@@ -324,8 +324,8 @@ class Settings:
             _flag,
             default=True,
             meaning="Whether the threads of tasks and clients are sampled: why each waits, and at "
-            "which line of the user's code; also whether a client's gathers and scatters and Dask's "
-            "own statistical profile are recorded. Samples of tasks need `attempts`.",
+            "which line of the user's code; also whether a client's gathers and scatters are "
+            "recorded, and Dask's own statistical profile. Samples of tasks need `attempts`.",
         )
     )
     tap: str = field(

@@ -100,7 +100,9 @@ def test_other_sums(profiled: Run) -> None:
     def sums(by: str, **which: Any) -> dict[Any, int]:
         found = select_functions(profiled, StackFilter(**which), by=by).rows.to_pylist()
         return {
-            r.get("package") or r.get("owner") or str(r[by]): r.get("own_samples", r.get("n_samples"))
+            r.get("package") or r.get("owner") or str(r[by]): r.get(
+                "own_samples", r.get("n_samples")
+            )
             for r in found
         }
 
@@ -211,7 +213,9 @@ HOSTILE = Stack("a;b\nc", (Function("f;g", "x y.py", 1), Function("h\r\n9", None
 def test_collapsed_stacks(profiled: Run) -> None:
     """A line for each stack: frames joined by semicolons, a space and the samples."""
     lines = collapsed(stacks(profiled)).splitlines()
-    parsed = {tuple(frames.split(";")): int(n) for frames, _, n in (x.rpartition(" ") for x in lines)}
+    parsed = {
+        tuple(frames.split(";")): int(n) for frames, _, n in (x.rpartition(" ") for x in lines)
+    }
     assert sum(parsed.values()) == 200
     assert parsed["add", "__call__ (_task_spec.py:753)", "add (pipeline.py:20)"] == 80
     [line] = collapsed([HOSTILE]).splitlines()

@@ -132,7 +132,10 @@ def on_record(run: Run) -> dict[str, dict[tuple[Any, ...], float]]:
     "workload",
     [
         transfers,
-        *(pytest.param(w, marks=pytest.mark.long) for w in (trivial, failing, retrying, coroutines)),
+        *(
+            pytest.param(w, marks=pytest.mark.long)
+            for w in (trivial, failing, retrying, coroutines)
+        ),
     ],
 )
 def test_metrics_agree_with_the_record(
@@ -181,9 +184,7 @@ def test_failed_attempts_are_a_sum_of_their_own_in_dask(
         "select sum(value) as s from fine_metrics where final and activity = 'failed' "
         "and prefix = 'fail'",
     )
-    [own] = rows(
-        run, "select sum(compute_seconds) as s from attempts where outcome = 'erred'"
-    )
+    [own] = rows(run, "select sum(compute_seconds) as s from attempts where outcome = 'erred'")
     assert own["s"] >= 6 * 0.05
     assert own["s"] <= dask_sum["s"] < 6 * 0.05 + 5
 
@@ -214,7 +215,7 @@ def test_spilling_agrees_with_the_record(tmp_path: Path) -> None:
     assert metrics["disk-write", "bytes"] == own["spill"]["b"]
     [spilled] = [c for c in totals(compare_fine_metrics(run)) if c.what == "spilling"]
     assert spilled.apart < 0.03
-    assert [c for c in totals(compare_fine_metrics(run)) if c.what == "compute"][0].apart < LARGEST
+    assert all(c.apart < LARGEST for c in totals(compare_fine_metrics(run)) if c.what != "spilling")
 
 
 def engine_of(losses: list[dict[str, Any]]) -> Any:

@@ -81,7 +81,9 @@ def counts(tree: dict[str, Any]) -> Counter[tuple[str, ...]]:
             return ()
         of_parent = path(table[number]["parent"])
         name = table[number]["function"]
-        return of_parent if name in {"_bootstrap", "_bootstrap_inner", "run"} else (*of_parent, name)
+        return (
+            of_parent if name in {"_bootstrap", "_bootstrap_inner", "run"} else (*of_parent, name)
+        )
 
     total: Counter[tuple[str, ...]] = Counter()
     for number, n in found:
@@ -97,6 +99,10 @@ def counting() -> Iterator[None]:
         yield
     finally:
         stop_counting()
+
+
+#: The argument with which Dask samples the threads of tasks, and an event loop.
+OF_TASKS, OF_LOOPS = True, None
 
 
 def planted(child: Any) -> dict[str, Any]:
@@ -115,22 +121,22 @@ EXPECTED = {("outer", "first"): 2, ("outer", "second"): 5, ("outer", "second", "
 def test_innermost_functions_of_tasks_are_counted() -> None:
     """Dask's own tree lacks them: siblings that call nothing cannot be told apart in it."""
     with counting():
-        tree = planted(True)
+        tree = planted(OF_TASKS)
     assert counts(tree) == EXPECTED
     assert sum(counts(tree).values()) == tree["count"] == 10
     # Dask's own functions read the tree as before, and lose the additional counts.
-    assert counts(profile.merge(tree, profile.create())) == counts(planted(True))
+    assert counts(profile.merge(tree, profile.create())) == counts(planted(OF_TASKS))
 
 
 def test_samples_without_a_known_innermost_function_count_for_its_caller() -> None:
     """Those that Dask took before the recorder counted."""
-    assert counts(planted(True)) == {("outer",): 7, ("outer", "second"): 3}
+    assert counts(planted(OF_TASKS)) == {("outer",): 7, ("outer", "second"): 3}
 
 
 def test_trees_of_event_loops_have_their_own_counts() -> None:
     """Dask counts the innermost frames of these, and the recorder does not count them again."""
     with counting():
-        tree = planted(None)
+        tree = planted(OF_LOOPS)
     assert counts(tree) == EXPECTED
 
 
@@ -148,7 +154,7 @@ def test_the_function_of_dask_is_restored_after_the_last_use() -> None:
 def test_frames_beyond_the_bound_count_for_their_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     """No sample is missing, and the number of such visits is known."""
     with counting():
-        tree = planted(True)
+        tree = planted(OF_TASKS)
     monkeypatch.setattr(sources, "MAX_FRAMES", 5)
     frames = Frames()
     assert sum(n for _, n in innermost_counts(tree, frames)) == 10
@@ -255,9 +261,7 @@ def _objects(dask_worker: Any) -> tuple[str, int | None, bool]:
     return type(history).__name__, history.maxlen, hasattr(profile.process, "__wrapped__")
 
 
-def test_event_loops_that_dask_samples_are_recorded(
-    small_cluster: Client, tmp_path: Path
-) -> None:
+def test_event_loops_that_dask_samples_are_recorded(small_cluster: Client, tmp_path: Path) -> None:
     """Dask takes a sample in each cycle, which stands for the time since the one before.
 
     It has no such profile under Python 3.11; here it is started as Dask does it in other versions.
@@ -273,7 +277,7 @@ def test_event_loops_that_dask_samples_are_recorded(
     assert held == pytest.approx(1.5, abs=0.5)
     [kinds] = rows(run, "select count(distinct process) as n from stacks where kind = 'event loop'")
     assert kinds["n"] == 1
-    with pytest.raises(StrataError, match="No sample|no task|No statistical profile"):
+    with pytest.raises(StrataError, match="No statistical profile"):
         stacks(run)
 
 

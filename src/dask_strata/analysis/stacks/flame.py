@@ -1,4 +1,4 @@
-"""Flame graphs: the tree of calls of Dask's statistical profile, by prefix, without small frames."""
+"""Flame graphs: trees of calls in Dask's statistical profile, by prefix, without small frames."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ def _placed(root: _Node) -> tuple[list[FlameFrame], int]:
     # By rows, so that the bound on frames leaves out the deepest.
     for depth in range(DEEPEST + 1):
         below: list[tuple[float, _Node]] = []
-        for begin, parent in level:
+        for left, parent in level:
+            begin = left
             for function, node in sorted(parent.children.items(), key=lambda c: (-c[1].n, c[0][0])):
                 share = node.n / root.n
                 if share < SMALLEST or depth == DEEPEST or len(frames) >= MOST_FRAMES:

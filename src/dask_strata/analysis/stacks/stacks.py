@@ -53,7 +53,7 @@ class Stack:
     n_samples : int
         Number of samples.
     seconds : float
-        Dask's estimate: samples × its interval.
+        Dask's estimate: samples times its interval.
     """
 
     prefix: str | None
@@ -113,7 +113,8 @@ class StackFilter:
         worker = None if self.worker is None else _address(run, self.worker)
         for column, wanted in (("prefix", self.prefix), ("worker", worker)):
             if wanted is not None:
-                table = run.arrow(f"select distinct {column} from stacks where {column} is not null")  # noqa: S608
+                query = f"select distinct {column} from stacks where {column} is not null"  # noqa: S608
+                table = run.arrow(query)
                 only(table, column, wanted, "sample of the profile")
                 conditions.append(f"{column} = ?")
                 values.append(wanted)
@@ -196,7 +197,9 @@ def _frames(run: Run) -> _Frames:
             Function(row["function"] or "?", row["module"], row["line"]),
             row["parent"],
         )
-        for row in run.rows("select process, frame, parent, function, module, line from stack_frames")
+        for row in run.rows(
+            "select process, frame, parent, function, module, line from stack_frames"
+        )
     }
 
 

@@ -87,9 +87,7 @@ def _function(node: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def innermost_counts(
-    tree: dict[str, Any], frames: Frames
-) -> Iterator[tuple[int | None, int]]:
+def innermost_counts(tree: dict[str, Any], frames: Frames) -> Iterator[tuple[int | None, int]]:
     """Yield innermost frames of a tree of Dask's profile, with their numbers of samples.
 
     Samples of a frame that are in none of its callees end there. Dask does not count the innermost

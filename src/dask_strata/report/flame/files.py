@@ -21,7 +21,7 @@ _SEPARATOR = re.compile(r"[;\r\n]")
 
 
 def collapsed(found: Sequence[Stack]) -> str:
-    """Return collapsed stacks: for each its frames, the outermost first, and its samples.
+    r"""Return collapsed stacks: for each its frames, the outermost first, and its samples.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def collapsed(found: Sequence[Stack]) -> str:
     Examples
     --------
     >>> collapsed([Stack("sum", (Function("a", "m.py", 1), Function("b", "m.py", 5)), 12, 0.12)])
-    'sum;a (m.py:1);b (m.py:5) 12\\n'
+    'sum;a (m.py:1);b (m.py:5) 12\n'
     """
     lines = []
     for stack in found:
