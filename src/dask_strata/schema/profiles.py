@@ -106,7 +106,12 @@ MEASUREMENTS = (
                 "execute, gather-dep, get-data, memory-monitor, p2p as in Dask; spill: the sums "
                 "of Dask's spill buffer, which are in the others, too",
             ),
-            col("span_id", "text", "Dask's id of the span; null without one"),
+            col(
+                "span_id",
+                "text",
+                "Dask's id of the span; null without one, and for the sums of spans beyond the "
+                "first 2,500 metrics of a worker",
+            ),
             col("prefix", "text", "prefix of the tasks, for execute"),
             col("activity", "text", "thread-cpu, network, disk-write, …, as in Dask"),
             col("unit", "text", "seconds, bytes, count, or the user's own"),

@@ -272,17 +272,38 @@ def test_labels_of_users_are_texts_without_secrets() -> None:
     assert "hunter2" not in activities[1]
 
 
+def test_spans_beyond_the_bound_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that lives for long has many spans: their sums by prefix stay complete."""
+    monkeypatch.setattr(fine_metrics, "MAX_METRICS", 3)
+    losses: list[dict[str, Any]] = []
+    digests: dict[Any, float] = {}
+    source = FineMetrics(worker_of(digests), engine_of(losses))
+    digests.update({("execute", f"s-{n}", "f", "thread-cpu", "seconds"): 1.0 for n in range(4)})
+    source._next = 0
+    source.sample()
+    assert sum(batch.n for batch in source.rows()) == 4
+    digests.update({("execute", f"s-{n}", "f", "thread-cpu", "seconds"): 1.0 for n in range(9)})
+    source.detach()
+    source.finish()
+    [batch] = source.rows()
+    assert dict(zip(batch.columns["span_id"], batch.columns["value"], strict=True)) == {
+        **{f"s-{n}": 1.0 for n in range(3)},
+        None: 6.0,
+    }
+    assert losses == []
+
+
 def test_metrics_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user may make a metric for each key: the first ones are recorded, the others are a loss."""
     monkeypatch.setattr(fine_metrics, "MAX_METRICS", 3)
     losses: list[dict[str, Any]] = []
     digests: dict[Any, float] = {}
     source = FineMetrics(worker_of(digests), engine_of(losses))
-    digests.update({("execute", "s", "f", f"label-{n}", "seconds"): 1.0 for n in range(5)})
+    digests.update({("execute", "s", "f", f"label-{n}", "seconds"): 1.0 for n in range(8)})
     source.detach()
     source.finish()
     [batch] = source.rows()
-    assert batch.n == 3
+    assert batch.n == 6
     assert [(loss["what"], loss["count"]) for loss in losses] == [("fine_metrics", 2)]
 
 

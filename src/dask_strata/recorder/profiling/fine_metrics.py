@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from dask_strata.recorder.pipeline.text import clip, safe_repr
 from dask_strata.store.segments.frames import Batch
 
 #: Pause between two readings in seconds.
-_INTERVAL = 5.0
+_INTERVAL = 10.0
 
 #: Contexts whose second field is the id of a span.
 _WITH_SPAN = ("execute", "p2p")
@@ -24,8 +25,9 @@ _FIELDS = 3
 #: Longest text of a label, which users may choose.
 _LABEL = 200
 
-#: Most metrics of a worker; further ones are counted as lost.
-MAX_METRICS = 5_000
+#: Metrics of a worker beyond which those of further spans are added up, and beyond twice of which
+#: further ones are counted as lost.
+MAX_METRICS = 2_500
 
 
 class FineMetrics(Source):
@@ -75,20 +77,39 @@ class FineMetrics(Source):
 
     def _add(self, sums: Mapping[tuple[Hashable, ...], float], *, final: bool) -> None:
         now = now_ns()
-        beyond = 0
-        for key, total in sums.items():
-            value = total - self._first.get(key, 0)
-            known = self._recorded.get(key)
-            if known is None and (not value or len(self._recorded) >= MAX_METRICS):
-                beyond += bool(value)
-                continue
-            if final or value != known:
+        values, n_lost = self._bounded(sums)
+        for key, value in values.items():
+            if final or value != self._recorded[key]:
                 self._recorded[key] = value
                 row = {"time": now, "worker": self._address, "value": float(value), "final": final}
                 self._rows.append({**row, **_columns(key)})
-        if beyond and final:
+        if n_lost and final:
             reason = f"metrics beyond {MAX_METRICS:,}"
-            self._engine.add("losses", time=now, what="fine_metrics", count=beyond, reason=reason)
+            self._engine.add("losses", time=now, what="fine_metrics", count=n_lost, reason=reason)
+
+    def _bounded(
+        self, sums: Mapping[tuple[Hashable, ...], float]
+    ) -> tuple[dict[tuple[Hashable, ...], float], int]:
+        """Return the sums since the start, and the number of metrics that are left out.
+
+        A cluster that lives for long has many spans: beyond the bound, metrics of further spans are
+        added up without a span.
+        """
+        values: dict[tuple[Hashable, ...], float] = {}
+        n_lost = 0
+        for name, total in sums.items():
+            key, value = name, total - self._first.get(name, 0)
+            if key not in self._recorded:
+                if not value:
+                    continue
+                if len(self._recorded) >= MAX_METRICS and key[0] in _WITH_SPAN:
+                    key = (key[0], None, *key[2:])
+                if len(self._recorded) >= 2 * MAX_METRICS and key not in self._recorded:
+                    n_lost += 1
+                    continue
+                self._recorded.setdefault(key, 0)
+            values[key] = values.get(key, 0) + value
+        return values, n_lost
 
     def rows(self) -> Iterable[Batch]:
         """Return the rows since the last call."""
@@ -116,5 +137,9 @@ def _columns(key: tuple[Hashable, ...]) -> dict[str, str | None]:
 
 
 def _text(label: Hashable) -> str:
-    text = label if isinstance(label, str) else safe_repr(label, _LABEL)
-    return clip(redact_text(text), _LABEL)
+    return _known_text(label) if type(label) is str else _known_text(safe_repr(label, _LABEL))
+
+
+@functools.lru_cache(maxsize=1024)
+def _known_text(label: str) -> str:
+    return clip(redact_text(label), _LABEL)
