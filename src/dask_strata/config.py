@@ -341,7 +341,7 @@ class Settings:
             default=True,
             meaning="Whether the threads of tasks and clients are sampled: why each waits, and at "
             "which line of the user's code; also whether a client's gathers and scatters are "
-            "recorded. Samples of tasks need `attempts`.",
+            "recorded, and Dask's own statistical profile. Samples of tasks need `attempts`.",
         )
     )
     log_level: int = field(

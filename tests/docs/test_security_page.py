@@ -30,6 +30,10 @@ PROVEN_BY = {
     "So are the source lines": (f"{SECURITY}test_the_script_is_recorded",),
     "Keys of tasks, texts": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Names of files": (f"{SECURITY}test_what_is_recorded_by_default",),
+    "Dask's samples of": (
+        "tests/recorder/profiling/test_stacks.py::test_a_recorded_profile_is_that_of_dask",
+        "tests/recorder/profiling/test_stacks.py::test_files_are_left_out_and_secrets_redacted",
+    ),
     "Host names,": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Of the environment,": (
         f"{SECURITY}test_what_is_recorded_by_default",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dask_strata.analysis.stacks import STACK_KINDS, has_stacks
 from dask_strata.analysis.tasks import Selection, only, ordered
 from dask_strata.errors import StrataError, UsageError
 
@@ -105,6 +106,28 @@ def summarize_profile(run: Run) -> ProfileSummary | None:
         shares=tuple(Share(r["owner"], r["seconds"], r["seconds"] / whole) for r in shares),
         top=tuple(TopFunction(**row) for row in top),
     )
+
+
+def profile_source(run: Run, by: str) -> str:
+    """Return which profile a question is about: Yappi's if it is on record, else Dask's own.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    by : str
+        Kind of rows, which only one of both may have.
+
+    Returns
+    -------
+    str
+        yappi or dask.
+    """
+    if by not in KINDS:
+        return "dask"
+    if by not in STACK_KINDS or len(run["functions"]) or not has_stacks(run):
+        return "yappi"
+    return "dask"
 
 
 def select_profile(  # noqa: PLR0913

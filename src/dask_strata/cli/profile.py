@@ -1,27 +1,47 @@
-"""``dask-strata profile``: time in functions and coroutines, by owner of the code."""
+"""``dask-strata profile``: time in functions, by Yappi's profile or Dask's own."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dask_strata.analysis.profile import KINDS, select_profile
+from dask_strata.analysis.profile import KINDS, profile_source, select_profile
+from dask_strata.analysis.stacks import STACK_KINDS, StackFilter, select_functions, stacks
+from dask_strata.config import VERSION
+from dask_strata.errors import UsageError
+from dask_strata.report.flame.files import STACK_FORMATS, write_stacks
 from dask_strata.report.rows import FORMATS, write_rows
 from dask_strata.run import open_run
+
+#: Options of one source only, by their names.
+_OF_YAPPI, _OF_DASK = ("process", "waiting"), ("prefix", "worker", "begin", "end", "event_loops")
+
+_OPTION = {"begin": "--from", "end": "--to", "event_loops": "--event-loops"}
 
 
 @click.command("profile")
 @click.argument("run")
 @click.option(
+    "--source",
+    type=click.Choice(["yappi", "dask"]),
+    help="Yappi's profile, or Dask's own.  [default: Yappi's if it is on record]",
+)
+@click.option(
     "--by",
-    type=click.Choice(list(KINDS)),
+    type=click.Choice(list(dict.fromkeys((*KINDS, *STACK_KINDS)))),
     default="function",
     show_default=True,
-    help="Kind of rows.",
+    help="Kind of rows. thread: of Yappi only; prefix, worker, time: of Dask only.",
 )
-@click.option("--process", help="Only of this process: its id, address or name in Dask.")
-@click.option("--waiting", is_flag=True, help="Include functions whose own time is waiting.")
+@click.option("--prefix", help="Dask: only of tasks of this prefix.")
+@click.option("--worker", help="Dask: only of this worker, by address or name.")
+@click.option("--from", "begin", type=float, help="Dask: from this second of the recording on.")
+@click.option("--to", "end", type=float, help="Dask: up to this second of the recording.")
+@click.option("--event-loops", is_flag=True, help="Dask: of event loops instead of tasks.")
+@click.option("--process", help="Yappi: only of this process: its id, address or name in Dask.")
+@click.option("--waiting", is_flag=True, help="Yappi: include functions whose own time is waiting.")
 @click.option(
     "--sort", metavar="COL", help="Sort by this column, largest first; -COL for smallest first."
 )
@@ -30,35 +50,71 @@ from dask_strata.run import open_run
     type=click.IntRange(min=0),
     help="Most rows to show; 0 for all.  [default: 30 in a table, else 0]",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([*FORMATS, *STACK_FORMATS]),
+    default="table",
+    show_default=True,
+    help="collapsed (for flamegraph.pl and others) and speedscope: Dask's stacks, all of them.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
-def command(  # noqa: PLR0913, PLR0917
+def command(
     run: str,
-    by: str,
-    process: str | None,
-    waiting: bool,  # noqa: FBT001
-    sort: str | None,
-    limit: int | None,
+    source: str | None,
     form: str,
     output: Path | None,
+    **options: Any,
 ) -> None:
     """Show a profile: time in functions and coroutines, and the owners of their code.
 
-    Profiles are recorded only with dask-strata record --yappi wall, or cpu. The time of compiled
-    code counts for the Python function that called it. The folder profiles of the run has files
-    for other tools.
+    Dask's own statistical profile of tasks is always on record: Dask looks every 10 ms which
+    functions run. Yappi's profile measures each call and also event loops; it is recorded only with
+    dask-strata record --yappi wall, or cpu. The folder profiles of the run then has files for other
+    tools. Own time is that of a function without those that it called; the time of compiled code
+    counts for the Python function that called it.
 
     \b
     Examples:
       dask-strata profile RUN
-      dask-strata profile RUN --by owner --format csv
-      dask-strata profile RUN --process tcp://10.0.0.1:4711 --sort total_seconds
+      dask-strata profile RUN --source dask --prefix load --from 60 --to 120
+      dask-strata profile RUN --by prefix
+      dask-strata profile RUN --format speedscope -o profile.speedscope.json
+      dask-strata profile RUN --source yappi --by owner --format csv
     """
-    if limit is None:
-        limit = 30 if form == "table" and output is None else 0
-    found = select_profile(
-        open_run(run), by=by, process=process, waiting=waiting, sort=sort, limit=limit
-    )
-    left = found.total - len(found.rows)
-    note = f"{left:,} more; --limit 0 shows all" if left else f"{found.total:,} rows"
-    write_rows(found.rows, form, output, note)
+    opened = open_run(run)
+    if form in STACK_FORMATS and source is None:
+        source = "dask"
+    source = _source(source or profile_source(opened, options["by"]), options)
+    which = StackFilter(**{name: options.pop(name) for name in _OF_DASK})
+    if form in STACK_FORMATS:
+        if source != "dask":
+            raise UsageError(f"The format {form} is for Dask's profile.", hint="--source dask")
+        found = stacks(opened, which)
+        write_stacks(STACK_FORMATS[form](found, opened.name, VERSION), output)
+        return
+    if options["limit"] is None:
+        options["limit"] = 30 if form == "table" and output is None else 0
+    if source == "dask":
+        for name in _OF_YAPPI:
+            del options[name]
+        shown = select_functions(opened, which, **options)
+    else:
+        shown = select_profile(opened, **options)
+    left = shown.total - len(shown.rows)
+    note = f"{left:,} more; --limit 0 shows all" if left else f"{shown.total:,} rows"
+    if source == "dask":
+        note += "; Dask's samples: shares are exact, seconds are an estimate"
+    write_rows(shown.rows, form, output, note)
+
+
+def _source(source: str, options: dict[str, Any]) -> str:
+    """Check that the options are those of the source, and return it."""
+    others = _OF_YAPPI if source == "dask" else _OF_DASK
+    for name in others:
+        if options[name] not in {None, False}:
+            option, other = _OPTION.get(name, f"--{name}"), "yappi" if source == "dask" else "dask"
+            raise UsageError(
+                f"{option} is no option of the source {source}.", hint=f"Add --source {other}"
+            )
+    return source

@@ -36,7 +36,7 @@ from dask_strata.schema.job import JOB
 from dask_strata.schema.keys import KEY_MARK, recorded_text, split_wire_key, wire_key
 from dask_strata.schema.logs import DERIVED_LOGS, LOGS
 from dask_strata.schema.processes import PROCESSES
-from dask_strata.schema.profiles import PROFILES
+from dask_strata.schema.profiles import MEASUREMENTS, PROFILES
 from dask_strata.schema.record import RECORD
 from dask_strata.schema.scheduler import SCHEDULER
 from dask_strata.schema.worker import WORKERS
@@ -48,7 +48,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         *(*JOB, *CLIENT, *GRAPH, *SCHEDULER, *WORKERS, *PROCESSES, *EXECUTIONS, *LOGS),
-        *(*DARSHAN, *PROFILES, *RECORD, *IMPORTS, *_DERIVED, *DERIVED_LOGS),
+        *(*DARSHAN, *PROFILES, *MEASUREMENTS, *RECORD, *IMPORTS, *_DERIVED, *DERIVED_LOGS),
     )
 }
 

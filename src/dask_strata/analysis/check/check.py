@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dask_strata.analysis.check.cuts import Cut, judge_cuts
 from dask_strata.analysis.check.darshan_logs import check_logs
 from dask_strata.analysis.check.finding import Finding
+from dask_strata.analysis.check.fine_metrics import check_fine_metrics
 from dask_strata.analysis.check.imports import check_import
 from dask_strata.analysis.check.unwritten_logs import unwritten_logs
 from dask_strata.analysis.words import count
@@ -136,6 +137,7 @@ def check(run: Run) -> Check:
             *_unmeasured(run),
             *_profiles(run),
             *unwritten_logs(run),
+            *check_fine_metrics(run),
         ]
     )
     findings += list(check_logs(run))

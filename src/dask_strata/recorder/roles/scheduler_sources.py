@@ -21,6 +21,7 @@ from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip
 from dask_strata.recorder.plugins import plugin_name
 from dask_strata.recorder.profiling.source import profile, warn_if_missing
+from dask_strata.recorder.profiling.stacks import Frames, LoopStacks
 from dask_strata.recorder.roles.cluster_plan import ClusterPlan
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.last_clients import LastClients, client_topic
@@ -84,6 +85,7 @@ class SchedulerSources:
         self._samples = SchedulerSamples(scheduler, engine, self.transitions, self._loop)
         self._jobs = JobSource(engine, scheduler)
         self._registrations = RegistrationHook(scheduler, engine)
+        self._stacks = LoopStacks(scheduler, engine, Frames()) if settings.sampling else Source()
         self._page: DashboardPage | None = None
 
     def _tap(self, settings: Settings) -> TransitionSource | PluginSource:
@@ -113,6 +115,7 @@ class SchedulerSources:
             self._graph,
             self._jobs,
             *record_logs(engine),
+            self._stacks,
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self.transitions.name,

@@ -24,7 +24,9 @@ from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.profiling.darshan_worker import add_darshan_facts
+from dask_strata.recorder.profiling.fine_metrics import FineMetrics
 from dask_strata.recorder.profiling.source import profile
+from dask_strata.recorder.profiling.stacks import Frames, LoopStacks, TaskStacks
 from dask_strata.recorder.sampling.tasks import TaskSampler
 from dask_strata.recorder.sources.dask_logs import follow
 from dask_strata.recorder.sources.executions import ExecutionHook
@@ -97,11 +99,13 @@ class WorkerRecorder(Source):
         of_logs = [*redirect_output(worker, engine), *record_logs(engine, self._address)]
         self._attached += of_logs
         transfers = TransferSource(worker, incoming, outgoing, engine)
-        sources = (self, self._log, transfers, shuffles, spills, self._loop)
+        metrics = FineMetrics(worker, engine)
+        sources = (self, self._log, transfers, shuffles, spills, self._loop, metrics)
         engine.start(
             *sources,
             *of_executions,
             *of_logs,
+            *self._sources_of_stacks(settings),
             address=self._address,
             name=str(worker.name),
             nthreads=worker.state.nthreads,
@@ -133,6 +137,17 @@ class WorkerRecorder(Source):
             return [executions]
         self._sampler = TaskSampler(self._address, executions.sampled)
         return [executions, self._sampler]
+
+    def _sources_of_stacks(self, settings: Settings) -> list[Source]:
+        """Attach the sources of Dask's statistical profile, if the settings request samples."""
+        if not settings.sampling:
+            return []
+        frames = Frames()
+        tasks = TaskStacks(self._worker, self._engine, frames)
+        self._attached.append(tasks)
+        loop = LoopStacks(self._worker, self._engine, frames, self._address)
+        self._attached.append(loop)
+        return [tasks, loop]
 
     async def close(self) -> None:
         """End the recording, if that cannot wait until the worker has closed.

@@ -22,6 +22,7 @@ from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
 from dask_strata.analysis.idleness import IdleWorker, idle_workers
 from dask_strata.analysis.map import STEPS, metadata_map
 from dask_strata.analysis.series.thread_states import thread_states
+from dask_strata.analysis.stacks import flame_graphs
 from dask_strata.analysis.story import Story, story
 from dask_strata.analysis.summary import Summary, summarize
 from dask_strata.analysis.timeline import traffic
@@ -191,6 +192,7 @@ def _answers(
         "path": path,
         "longest": sorted(path.segments, key=lambda p: p.start - p.stop)[:_SEGMENTS],
         "late": stragglers(run),
+        "flames": flame_graphs(run),
         "idle": idle,
         "files": traffic.files(run),
         "pairs": traffic.pairs(run),
