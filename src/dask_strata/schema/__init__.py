@@ -38,6 +38,7 @@ from dask_strata.schema.processes import PROCESSES
 from dask_strata.schema.profiles import PROFILES
 from dask_strata.schema.record import RECORD
 from dask_strata.schema.scheduler import SCHEDULER
+from dask_strata.schema.spans import SPANS
 from dask_strata.schema.worker import WORKERS
 
 FORMAT_VERSION = 2
@@ -46,7 +47,7 @@ FORMAT_VERSION = 2
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(*JOB, *CLIENT, *GRAPH, *SCHEDULER, *WORKERS, *PROCESSES, *EXECUTIONS),
+        *(*JOB, *CLIENT, *GRAPH, *SCHEDULER, *WORKERS, *PROCESSES, *EXECUTIONS, *SPANS),
         *(*DARSHAN, *PROFILES, *RECORD, *IMPORTS, *_DERIVED),
     )
 }

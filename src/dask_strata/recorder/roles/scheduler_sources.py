@@ -12,6 +12,7 @@ from typing import Any
 from dask_strata.config import Settings
 from dask_strata.recorder.graphs.own_tasks import OwnTasks
 from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
+from dask_strata.recorder.graphs.spans import Spans
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.jobs.source import JobSource
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
@@ -69,7 +70,11 @@ class SchedulerSources:
         if manifest.only_client is not None:
             self._own = OwnTasks(scheduler, manifest.only_client)
         self._graph = GraphSource(
-            manifest.run_id, code=settings.code, inputs=settings.inputs, own=self._own
+            manifest.run_id,
+            Spans(scheduler),
+            code=settings.code,
+            inputs=settings.inputs,
+            own=self._own,
         )
         self._events = EventSource(engine)
         self._plan = ClusterPlan(scheduler)
