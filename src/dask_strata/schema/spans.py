@@ -106,8 +106,8 @@ _RECORDED = (
             col(
                 "reason",
                 "text",
-                "memory (results fill over 60 % of the limits), work (expected, by target_seconds), "
-                "idle (workers have nothing to do)",
+                "memory (results fill over 60 % of the limits), work (that Dask expects, by "
+                "target_seconds), idle (workers have nothing to do)",
             ),
             *_LOAD,
         ),

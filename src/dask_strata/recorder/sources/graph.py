@@ -70,7 +70,7 @@ def _size(value: Any) -> int:
 class _Graph:
     """One submission, or the present tasks, which become rows in several steps."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         submission: str | None,
         rows: list[tuple[Any, Any]],

@@ -1,0 +1,1 @@
+"""What Dask itself groups, limits and decides: spans, workers' memory, adaptive scaling."""
