@@ -142,6 +142,10 @@ def print_summary(s: Summary, out: Console) -> None:
         out.print(_prefix_table(s.prefixes))
         if s.spans:
             out.print(_span_table(s.spans))
+    if s.memory is not None and s.memory.above:
+        _print_wrapped(out, "memory", Text(visible(s.memory.sentence)))
+    if s.scaling is not None:
+        _print_wrapped(out, "scaling", Text(visible(s.scaling.sentence)))
     _print_io(s, out)
     if s.profile is not None:
         out.print(profile_lines(s.profile), soft_wrap=True)

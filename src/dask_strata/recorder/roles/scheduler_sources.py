@@ -25,6 +25,7 @@ from dask_strata.recorder.roles.cluster_plan import ClusterPlan
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.last_clients import LastClients, client_topic
 from dask_strata.recorder.roles.registrations import RegistrationHook
+from dask_strata.recorder.roles.scaling import scaling_sources
 from dask_strata.recorder.sources.dask_logs import MessageHook, UnexpectedLogError
 from dask_strata.recorder.sources.events import EventSource
 from dask_strata.recorder.sources.graph import GraphSource
@@ -116,6 +117,7 @@ class SchedulerSources:
             self._events,
             self._graph,
             self._jobs,
+            *scaling_sources(scheduler, engine),
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self.transitions.name,
