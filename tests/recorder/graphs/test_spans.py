@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections import defaultdict
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,22 @@ import dask.array as da
 import pytest
 from distributed import Client, Event, LocalCluster, SchedulerPlugin, span
 from distributed.spans import SpansSchedulerExtension
+from rich.console import Console
 
 import dask_strata
 from dask_strata import Run
+from dask_strata.analysis.compare.effects import measure_effects
+from dask_strata.analysis.compare.gate import parse_limit
+from dask_strata.analysis.compare.runs import ComparedRun, Group
+from dask_strata.analysis.measured.spans import spans
+from dask_strata.analysis.overview.stored import compared
+from dask_strata.analysis.summary import summarize
+from dask_strata.analysis.tasks import group_tasks, select_tasks
+from dask_strata.errors import UsageError
 from dask_strata.recorder.graphs.spans import Spans
+from dask_strata.report.comparison.lines import label
+from dask_strata.report.page.page import make_page
+from dask_strata.report.summary import print_summary
 from tests.conftest import rows, wait_until
 
 #: Dask says that for DataFrames, whose tasks are in the span all the same.
@@ -42,6 +56,8 @@ class Truth(SchedulerPlugin):
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
         self.spans: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        self.compute: dict[tuple[str, ...], float] = defaultdict(float)
+        self.started: dict[tuple[str, ...], list[tuple[float, float]]] = defaultdict(list)
 
     def update_graph(self, scheduler: Any, *, tasks: Any, **_: Any) -> None:
         """Called by Dask for each graph."""
@@ -85,7 +101,7 @@ def _work(client: Client) -> None:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Truth, dict]]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Truth, dict]:
     """A run with spans, and what Dask itself has of them."""
     runs = tmp_path_factory.mktemp("runs")
     cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address="")
@@ -100,9 +116,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Tr
             go.set()
             present.result()
             _work(client)
-        spans = cluster.scheduler.extensions["spans"].spans
-        facts = {s.id: (s.name, s.parent and s.parent.id, s.enqueued) for s in spans.values()}
-    yield run, truth, facts
+        of_dask = cluster.scheduler.extensions["spans"].spans.values()
+        facts = {s.id: (s.name, s.parent and s.parent.id, s.enqueued) for s in of_dask}
+        for each in of_dask:
+            truth.compute[each.name] += each.all_durations.get("compute", 0.0)
+            truth.started[each.name] += [(g.start, g.stop) for g in each.traverse_groups()]
+    return run, truth, facts
 
 
 def _path(name: tuple[str, ...]) -> str | None:
@@ -134,7 +153,8 @@ def test_attempts_have_the_span_of_their_task(recorded: Any) -> None:
     run, _, _ = recorded
     found = rows(
         run,
-        "select t.span as task, a.span as attempt from attempts a join tasks t using (key, key_type) "
+        "select t.span as task, a.span as attempt from attempts a join tasks t "
+        "using (key, key_type) "
         "where key not in (select key from tasks where life > 1)",
     )
     assert found
@@ -157,6 +177,90 @@ def test_spans_are_those_of_dasks_extension(recorded: Any) -> None:
         assert found[span_id][2] == pytest.approx(enqueued, abs=1e-6)
     assert sum(name == ("twice",) for name, _, _ in named.values()) == 2
     assert ("pipeline", "load") in {name for name, _, _ in named.values()}
+
+
+def test_sums_of_a_span_are_those_of_dasks_span(recorded: Any) -> None:
+    """With the spans within it: compute time by Dask's own counters, tasks as it was given them."""
+    run, truth, facts = recorded
+    found = {use.name: use for use in spans(run)}
+    names = {name for name, _, _ in facts.values() if name != ("default",)}
+    assert found.keys() == {_path(name) for name in names}
+    for name in names:
+        use = found[str(_path(name))]
+        lives = [n for key, names in truth.spans.items() for n in _lives(run, key, names)]
+        assert use.n_tasks == sum(each[: len(name)] == name for each in lives)
+        assert use.compute_seconds == pytest.approx(truth.compute[name], rel=0.01, abs=1e-3)
+        assert use.depth == len(name) - 1
+        times = [pair for pair in truth.started[name] if pair[0]]
+        assert use.n_spans == sum(name == each for each, _, _ in facts.values())
+        wall = max(stop for _, stop in times) - min(start for start, _ in times)
+        assert use.wall_seconds == pytest.approx(wall, abs=0.3)
+    order = [use.name for use in spans(run)]
+    assert order.index("pipeline") < order.index("pipeline / load")
+    assert order.index("pipeline / load") < order.index("pipeline / load / raw")
+
+
+def _lives(run: Run, key: str, names: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    n = len(rows(run, f"select 1 as one from tasks where key = '{key}'")) if "again" in key else 1
+    return names[:n]
+
+
+def test_tasks_are_selected_and_grouped_by_span(recorded: Any) -> None:
+    """A span selects the tasks of those within it; sums are those of the tasks."""
+    run, truth, _ = recorded
+    within = {key for key, names in truth.spans.items() if names[0][:1] == ("pipeline",)}
+    assert set(select_tasks(run, span="pipeline").rows["key"].to_pylist()) == within
+    inner = select_tasks(run, span="pipeline / load").rows["key"].to_pylist()
+    assert inner
+    assert set(inner) < within
+    grouped = {row["span"]: row for row in group_tasks(run, "span").rows.to_pylist()}
+    for name, row in grouped.items():
+        own = [key for key, names in truth.spans.items() if _path(names[0]) == name]
+        if name is not None and "life" not in name:
+            assert row["tasks"] == len(own)
+    with pytest.raises(UsageError, match=r"No task has the span nope\.") as error:
+        select_tasks(run, span="nope")
+    assert "pipeline / fit" in str(error.value.hint)
+
+
+def test_the_first_screen_has_a_table_of_spans(recorded: Any) -> None:
+    """Indented by depth, with the number of those that are left out."""
+    run, _, _ = recorded
+    out = Console(width=100, record=True, file=io.StringIO())
+    print_summary(summarize(run), out)
+    text = out.export_text()
+    assert re.search(r"^spans +tasks +failed +compute +wall time", text, re.MULTILINE)
+    assert re.search(r"^  pipeline .*\n    load .*\n      raw ", text, re.MULTILINE)
+    n = len(spans(run)) - 6
+    assert f"{n} more spans: tasks RUN --by span" in text
+
+
+@pytest.mark.long
+def test_the_page_has_a_table_of_spans(recorded: Any) -> None:
+    """Names are escaped, and a name filters the timeline."""
+    run, _, _ = recorded
+    html = make_page(run)
+    assert 'data-filter="span" data-value="pipeline / load"' in html
+    assert '"spans": ["before", "pipeline"' in html
+
+
+@pytest.mark.long
+def test_runs_are_compared_by_span(recorded: Any) -> None:
+    """A span that both have is a measure of its own; one that one side lacks is only in one."""
+    run, _, _ = recorded
+    first = ComparedRun("first", *compared(run))
+    fewer = tuple(use for use in first.summary.spans if use.name != "twice")
+    second = replace(first, name="second", summary=replace(first.summary, spans=fewer))
+    found = measure_effects(Group("a", (first,)), Group("b", (second,)))
+    effects = {(e.measure, e.name): e for e in found}
+    fit = next(use for use in spans(run) if use.name == "pipeline / fit")
+    assert effects["span compute", "pipeline / fit"].first == (fit.compute_seconds,)
+    assert effects["span wall", "pipeline / fit"].second == (fit.wall_seconds,)
+    assert effects["span wall", "pipeline / fit"].verdict == "equal"
+    assert effects["span compute", "twice"].verdict == "only in one"
+    assert label(effects["span wall", "pipeline / fit"]) == "span pipeline / fit: wall"
+    limit = parse_limit("span pipeline / fit wall > 1.2")
+    assert (limit.measure, limit.name) == ("span wall", "pipeline / fit")
 
 
 def test_tasks_cost_nothing_without_named_spans(tmp_path: Path) -> None:

@@ -46,13 +46,21 @@ class Counting(Adaptive):
 def _adapted(runs: Path) -> tuple[Run, list[Any], Counting]:
     """Record a cluster that grows for 20 waiting tasks, and shrinks when they are done."""
     cluster = LocalCluster(
-        n_workers=0, threads_per_worker=1, processes=False, dashboard_address="", memory_limit="1GiB"
+        n_workers=0,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address="",
+        memory_limit="1GiB",
     )
     Counting.targets, Counting.plans = [], []
     with cluster, Client(cluster) as client:
         with dask_strata.record(runs=runs) as run:
             adaptive = cluster.adapt(
-                Adaptive=Counting, minimum=1, maximum=3, interval="100ms", target_duration="1s",
+                Adaptive=Counting,
+                minimum=1,
+                maximum=3,
+                interval="100ms",
+                target_duration="1s",
                 wait_count=2,
             )
             wait_until(lambda: len(cluster.scheduler.workers) == 1, what="the minimum")

@@ -95,7 +95,9 @@ class DecisionSource(Source):
                 continue
             # Dask appends on this loop, so that no entry is added meanwhile.
             with suppress(RuntimeError):  # the loop is closed
-                cluster.loop.add_callback(self._engine.call, lambda c=cluster: self._follow(c), _WHAT)
+                cluster.loop.add_callback(
+                    self._engine.call, lambda c=cluster: self._follow(c), _WHAT
+                )
 
     def _follow(self, cluster: Any) -> None:
         adaptive = cluster._adaptive  # noqa: SLF001  there is no public one
