@@ -183,7 +183,7 @@ def group_tasks(  # noqa: PLR0913
     return Selection(table.slice(0, limit) if limit else table, len(table))
 
 
-def _selected(
+def _selected(  # noqa: PLR0913, PLR0917
     run: Run,
     prefix: str | None,
     span: str | None,

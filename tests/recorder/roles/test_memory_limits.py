@@ -1,4 +1,4 @@
-"""Memory of workers against Dask's limits: those of the worker's own process, and its true memory."""
+"""Memory of workers against the limits of their own process, by Dask and by psutil."""
 
 from __future__ import annotations
 

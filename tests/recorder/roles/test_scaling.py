@@ -1,4 +1,4 @@
-"""Decisions of adaptive scaling on record are those of Dask's own log, with the load behind them."""
+"""Decisions of adaptive scaling on record are those of Dask's own log, and their load is its load."""
 
 from __future__ import annotations
 

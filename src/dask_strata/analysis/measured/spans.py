@@ -25,7 +25,10 @@ _SPANS = """
         from tasks where span is not null and not finished_before group by span
     ), a as (
         select span as name, sum(compute_seconds) as compute_seconds,
-               min(epoch_ns(start)) as start, max(epoch_ns(stop)) as stop
+               -- An attempt may have begun before the recording.
+               min(coalesce(epoch_ns(start),
+                            epoch_ns(stop) - (compute_seconds * 1e9)::bigint)) as start,
+               max(epoch_ns(stop)) as stop
         from attempts where span is not null group by span
     )
     select n.name, n.tags, n.n_spans, coalesce(t.n_tasks, 0) as n_tasks,

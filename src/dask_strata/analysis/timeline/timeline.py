@@ -94,7 +94,8 @@ class Bars:
     Times are ns since the timeline's origin. `cpu` and `other_cpu` are the CPU time of the
     attempt's thread and of other threads of its process, in µs. Unknown numbers are -1. `task` is
     the index of the key in the timeline's `keys`, `client` and `span` those in its `clients` and
-    `spans`, `outcome` that in `OUTCOMES`, and `ran` is 1 if the bar is the time in the task's function.
+    `spans`, `outcome` that in `OUTCOMES`, and `ran` is 1 if the bar is the time in the task's
+    function.
     """
 
     row: Ints
