@@ -5,7 +5,7 @@ from __future__ import annotations
 from dask_strata.schema.columns import KEY, START, STIMULUS, STOP, TIME, WORKER, Table, col
 from dask_strata.schema.imported import LOG
 from dask_strata.schema.job import BATCH_JOB
-from dask_strata.schema.spans import SPAN_NAME
+from dask_strata.schema.measured.spans import SPAN_NAME
 from dask_strata.schema.worker import SHUFFLE
 
 DERIVED = (

@@ -1,4 +1,4 @@
-"""Decisions of adaptive scaling on record are those of Dask's own log, and their load is its load."""
+"""Decisions of adaptive scaling, and the load behind them, are those of Dask."""
 
 from __future__ import annotations
 

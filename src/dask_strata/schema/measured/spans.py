@@ -67,7 +67,7 @@ _DECISION = (
     col("workers", "long", "names of the workers to close, as JSON", sensitivity="host"),
 )
 
-_RECORDED = (
+SPANS = (
     Table(
         "spans",
         "span that the user named with Dask's `span`, and that tasks or other spans belong to",
@@ -139,7 +139,7 @@ _RECORDED = (
     ),
 )
 
-_DERIVED = (
+SPANS_DERIVED = (
     Table(
         "adaptive_decisions",
         "decision of adaptive scaling, and why",
@@ -206,5 +206,3 @@ _DERIVED = (
         derived=True,
     ),
 )
-
-SPANS = (*_RECORDED, *_DERIVED)
