@@ -33,7 +33,7 @@ from dask_strata.report.page.page import make_page
 from dask_strata.report.summary import print_summary
 from tests.conftest import rows, wait_until
 
-#: Dask says that for DataFrames, whose tasks are in the span all the same.
+#: Dask warns that DataFrames ignore annotations; their tasks are in the span all the same.
 pytestmark = pytest.mark.filterwarnings("ignore:Dask annotations")
 
 pd = pytest.importorskip("pandas")
@@ -286,3 +286,4 @@ def test_secrets_in_names_are_redacted_and_names_left_out(tmp_path: Path) -> Non
     assert "hunter2" not in str(row)
     [row] = rows(left_out, "from spans")
     assert "mine" not in str(row)
+    assert "mine" not in str(rows(left_out, "select span, t.span from submissions, tasks t"))

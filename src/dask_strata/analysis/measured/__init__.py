@@ -1,1 +1,1 @@
-"""What Dask itself groups, limits and decides: spans, workers' memory, adaptive scaling."""
+"""Dask's own groups, limits and decisions: spans, workers' memory, adaptive scaling."""
