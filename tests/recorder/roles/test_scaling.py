@@ -15,7 +15,7 @@ from distributed.deploy.adaptive import Adaptive
 import dask_strata
 from dask_strata import Run
 from dask_strata.analysis.measured.scaling import summarize_scaling
-from tests.conftest import rows, wait_until
+from tests.conftest import rows, runs_in, wait_until
 
 
 def wait(event: Event, _: int) -> None:
@@ -157,3 +157,45 @@ def test_a_cluster_that_does_not_adapt_has_no_rows(tmp_path: Path) -> None:
         client.submit(time.time).result()
     assert rows(run, "from adaptive_decisions") == rows(run, "from adaptive_targets") == []
     assert summarize_scaling(run) is None
+
+
+_ELSEWHERE = """
+    import json
+    import time
+
+    from distributed import Client
+    from distributed.deploy.subprocess import SubprocessCluster
+
+
+    if __name__ == "__main__":
+        one = SubprocessCluster(n_workers=1, threads_per_worker=1)
+        with one as cluster, Client(cluster) as client:
+            adaptive = cluster.adapt(
+                minimum=1, maximum=2, interval="200ms", target_duration="1s", wait_count=2
+            )
+            client.gather(client.map(time.sleep, [0.3 + i / 1e6 for i in range(20)]))
+            until = time.monotonic() + 60
+            while not any(d["status"] == "down" for _, d in adaptive.log):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            print("LOG", json.dumps([[moment, d["status"]] for moment, d in adaptive.log]))
+"""
+
+
+@pytest.mark.long
+def test_decisions_of_a_cluster_object_outside_of_the_schedulers_process(
+    strata: Any, script: Any, runs: Path
+) -> None:
+    """The client's process records them, and the scheduler's the load."""
+    done = strata("record", "-o", runs, script(_ELSEWHERE))
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("LOG ")]
+    [run] = runs_in(runs)
+    found = rows(run, "select *, epoch_ns(time) / 1e9 as at from adaptive_decisions order by time")
+    assert [(pytest.approx(row["at"], abs=1e-5), row["status"]) for row in found] == [
+        (moment, status) for moment, status in json.loads(line.removeprefix("LOG "))
+    ]
+    assert {row["process"].partition("-")[0] for row in rows(run, "from adaptive_log")} == {
+        "client"
+    }
+    assert found[0]["reason"] == "maximum"
+    assert found[-1]["reason"] in {"idle", "minimum"}
