@@ -199,3 +199,24 @@ def test_decisions_of_a_cluster_object_outside_of_the_schedulers_process(
     }
     assert found[0]["reason"] == "maximum"
     assert found[-1]["reason"] in {"idle", "minimum"}
+
+
+def test_two_recordings_at_once_record_and_restore(tmp_path: Path) -> None:
+    """The one that began first ends first; Dask's own objects are back after the second."""
+    cluster = LocalCluster(n_workers=0, processes=False, dashboard_address="")
+    with cluster, Client(cluster) as client:
+        first = dask_strata.record(client=client, runs=tmp_path / "first", sample_interval=0.1)
+        second = dask_strata.record(client=client, runs=tmp_path / "second", sample_interval=0.1)
+        one = first.__enter__()
+        two = second.__enter__()
+        adaptive = cluster.adapt(minimum=1, maximum=2, interval="100ms")
+        wait_until(lambda: len(getattr(adaptive.log, "listeners", ())) == 2)
+        wait_until(lambda: adaptive.log)
+        first.__exit__(None, None, None)
+        cluster.adapt(minimum=2, maximum=2, interval="100ms")
+        wait_until(lambda: len(cluster.scheduler.workers) == 2)
+        second.__exit__(None, None, None)
+        assert cluster.scheduler.handlers["adaptive_target"] == cluster.scheduler.adaptive_target
+        assert type(adaptive.log) is deque
+    assert [row["target"] for row in rows(one, "from adaptive_decisions")] == [1]
+    assert [row["target"] for row in rows(two, "from adaptive_decisions")] == [1, 2]

@@ -24,6 +24,7 @@ from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip
+from dask_strata.recorder.roles.handlers import HandlerHook
 
 _HANDLER = "adaptive_target"
 
@@ -163,7 +164,7 @@ def _whole(number: Any) -> int | None:
     return None if number is None or math.isinf(number) else int(number)
 
 
-class TargetHook(Source):
+class TargetHook(HandlerHook, Source):
     """Makes rows of ``adaptive_targets``: replaces the scheduler's handler of these requests.
 
     Create it on the scheduler's event loop.
@@ -180,10 +181,7 @@ class TargetHook(Source):
         self._scheduler = scheduler
         self._engine: Engine | None = engine
         self._last: tuple[int | None, float] = (None, 0.0)
-        self.original = scheduler.handlers.get(_HANDLER)
-        self._handler = self._compute
-        if self.original is not None:
-            scheduler.handlers[_HANDLER] = self._handler
+        super().__init__(scheduler, _HANDLER, self._compute)
 
     def _compute(self, target_duration: Any = None, **others: Any) -> Any:
         load = None
@@ -207,16 +205,7 @@ class TargetHook(Source):
     def detach(self) -> None:
         """Restore the scheduler's handler, or take this one out from under that of another run."""
         self._engine = None
-        handlers = self._scheduler.handlers
-        if handlers.get(_HANDLER) is self._handler:
-            handlers[_HANDLER] = self.original
-            return
-        other = getattr(handlers.get(_HANDLER), "__self__", None)
-        while isinstance(other, TargetHook):
-            if other.original is self._handler:
-                other.original = self.original
-                return
-            other = getattr(other.original, "__self__", None)
+        self.restore()
 
 
 def _load(scheduler: Any, target_duration: Any) -> dict[str, Any]:
@@ -255,4 +244,7 @@ def scaling_sources(scheduler: Any, engine: Engine) -> tuple[Source, ...]:
     engine : Engine
         Gets the rows.
     """
-    return TargetHook(scheduler, engine), DecisionSource(engine, lambda: clusters_of(scheduler))
+    decisions = DecisionSource(engine, lambda: clusters_of(scheduler))
+    if _HANDLER in scheduler.handlers:
+        return TargetHook(scheduler, engine), decisions
+    return (decisions,)
