@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 from dask_strata.analysis.compare.runs import ComparedRun, Group
 from dask_strata.analysis.overview.comparable import Comparable
 from dask_strata.analysis.summary import Summary
-from dask_strata.store.summaries.typed_json import from_json
+from dask_strata.store.summaries.typed_json import from_json, to_json
 
 if TYPE_CHECKING:
     import numpy as np
 
 REPEATS = Path(__file__).parents[1] / "data" / "repeats"
 WORKLOADS = ("images", "words")
+
+#: Fields that summaries have since these were recorded, as of a run that has none of their facts.
+_DEFAULTS = {f.name: to_json(f.default) for f in fields(Summary) if f.default is not MISSING}
 
 
 @cache
@@ -29,7 +32,7 @@ def repeats(workload: str) -> tuple[ComparedRun, ...]:
     return tuple(
         ComparedRun(
             each["name"],
-            from_json(Summary, each["summary"]),
+            from_json(Summary, _DEFAULTS | each["summary"]),
             from_json(Comparable, each["compare"]),
         )
         for each in kept

@@ -14,6 +14,9 @@ from dask_strata.analysis.diagnosis import Insight, diagnose
 from dask_strata.analysis.failures import Failure, failures
 from dask_strata.analysis.io import Io, summarize_io
 from dask_strata.analysis.jobs import AbsentWorkers, Jobs, absent_workers, summarize_jobs
+from dask_strata.analysis.measured.memory import WorkersMemory, workers_memory
+from dask_strata.analysis.measured.scaling import Scaling, summarize_scaling
+from dask_strata.analysis.measured.spans import SpanUse, spans
 from dask_strata.analysis.outcome import exit_status_of, outcome_of
 from dask_strata.analysis.profile import ProfileSummary, summarize_profile
 from dask_strata.analysis.series.thread_states import ThreadStates, thread_states
@@ -109,6 +112,10 @@ class Summary:
     selected_client: str | None = None
     #: The part of the run that times and insights are about; None if that is the whole.
     analysed: Analysed | None = None
+    #: Spans that the user named, each before those within it: those with the most compute time.
+    spans: tuple[SpanUse, ...] = ()
+    scaling: Scaling | None = None
+    memory: WorkersMemory | None = None
 
     @property
     def overhead(self) -> float | None:
@@ -147,6 +154,9 @@ def summarize(
         profile=summarize_profile(run),
         io=summarize_io(run, files=False),
         jobs=summarize_jobs(run),
+        spans=spans(run),
+        scaling=summarize_scaling(run),
+        memory=workers_memory(run),
     )
 
 

@@ -72,6 +72,7 @@ def select_tasks(  # noqa: PLR0913
     run: Run,
     *,
     prefix: str | None = None,
+    span: str | None = None,
     worker: str | None = None,
     client: str | None = None,
     state: str | None = None,
@@ -87,6 +88,8 @@ def select_tasks(  # noqa: PLR0913
         The run.
     prefix, worker, state : str, optional
         Select tasks with this prefix, on this worker (address or name), in this state.
+    span : str, optional
+        Select tasks of the spans of this name, and of the spans within them.
     client : str, optional
         Select tasks that this client submitted or requested: its id, the begin of its id, or the
         name of its script.
@@ -104,21 +107,10 @@ def select_tasks(  # noqa: PLR0913
     Raises
     ------
     UsageError
-        There is no such column, prefix, worker, client or state.
+        There is no such column, prefix, span, worker, client or state.
     """
     schema = arrow_schema(TABLES["tasks"])
-    where, values = ["true"], []
-    if client is not None:
-        where.append("list_contains(string_split(clients, ', '), ?)")
-        values.append(find_client(run, client))
-    if worker is not None:
-        worker = _address(run, worker)
-    for column, wanted in (("prefix", prefix), ("worker", worker), ("state", state)):
-        if wanted is not None:
-            _require(run, column, wanted, where, values)
-            where.append(f"{column} = ?")
-            values.append(wanted)
-    selected = f"from tasks where {' and '.join(where)}"
+    selected, values = _selected(run, prefix, span, worker, client, state)
     counts = f"select count(*) as n, count(*) filter (finished_before) as before {selected}"
     [found] = run.rows(counts, *values)
     columns = list(BRIEF_ERRED if state == "erred" else BRIEF) if brief else schema.names
@@ -131,6 +123,94 @@ def select_tasks(  # noqa: PLR0913
         schema=pa.schema([schema.field(name) for name in columns]),
     )
     return Selection(table, found["n"], found["before"])
+
+
+#: Columns by which tasks can be grouped, with the noun for one value.
+GROUPS = ("prefix", "group", "function", "span", "worker", "client", "state")
+
+#: Columns of a row for each group.
+_SUMS = """
+    count(*) as tasks, count(*) filter (state = 'erred') as failed,
+    sum(n_attempts)::bigint as attempts, sum(wait_seconds) as wait_seconds,
+    sum(transfer_seconds) as transfer_seconds, sum(compute_seconds) as compute_seconds,
+    sum(cpu_seconds) as cpu_seconds, sum(nbytes)::bigint as nbytes,
+    (epoch_ns(max(finished)) - epoch_ns(min(started))) / 1e9 as wall_seconds
+"""
+
+
+def group_tasks(  # noqa: PLR0913
+    run: Run,
+    by: str,
+    *,
+    prefix: str | None = None,
+    span: str | None = None,
+    worker: str | None = None,
+    client: str | None = None,
+    state: str | None = None,
+    sort: str | None = None,
+    limit: int = 0,
+) -> Selection:
+    """Return sums over selected tasks, one row for each value of a column.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    by : str
+        The column, one of `GROUPS`.
+    prefix, span, worker, client, state, sort, limit
+        As in `select_tasks`; ``sort`` is a column of the sums.
+
+    Returns
+    -------
+    Selection
+        Of a column, the sum over the tasks of which it is known. ``wall_seconds`` is the time from
+        the start of the first task to the end of the last one.
+
+    Raises
+    ------
+    UsageError
+        There is no such column, prefix, span, worker, client or state.
+    """
+    selected, values = _selected(run, prefix, span, worker, client, state)
+    table = run.arrow(
+        f'select "{by}", {_SUMS} {selected} group by all '
+        f'order by compute_seconds desc nulls last, "{by}"',
+        *values,
+    )
+    if sort:
+        table = ordered(table, sort)
+    return Selection(table.slice(0, limit) if limit else table, len(table))
+
+
+def _selected(  # noqa: PLR0913, PLR0917
+    run: Run,
+    prefix: str | None,
+    span: str | None,
+    worker: str | None,
+    client: str | None,
+    state: str | None,
+) -> tuple[str, list[str]]:
+    """Return the source of selected tasks as SQL, and its values."""
+    where: list[str] = ["true"]
+    values: list[str] = []
+    if client is not None:
+        where.append("list_contains(string_split(clients, ', '), ?)")
+        values.append(find_client(run, client))
+    if worker is not None:
+        worker = _address(run, worker)
+    for column, wanted in (("prefix", prefix), ("worker", worker), ("state", state)):
+        if wanted is not None:
+            _require(run, column, wanted, where, values)
+            where.append(f"{column} = ?")
+            values.append(wanted)
+    if span is not None:
+        names = [row["name"] for row in run.rows("select distinct name from spans order by name")]
+        if span not in names:
+            raise _unknown("span", span, "task", names)
+        where.append("(span = ? or starts_with(span, ?))")
+        values += [span, f"{span} / "]
+    return f"from tasks where {' and '.join(where)}", values
 
 
 def _quoted(column: str) -> str:

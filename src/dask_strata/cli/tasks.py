@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dask_strata.analysis.tasks import select_tasks
+from dask_strata.analysis.tasks import GROUPS, group_tasks, select_tasks
 from dask_strata.report.rows import FORMATS, write_rows
 from dask_strata.run import open_run
 
@@ -14,6 +15,7 @@ from dask_strata.run import open_run
 @click.command("tasks")
 @click.argument("run")
 @click.option("--prefix", help="Only tasks of this prefix.")
+@click.option("--span", help="Only tasks of this span and of the spans within it: a / b.")
 @click.option(
     "--worker", help="Only tasks whose last attempt was on this worker (address or name)."
 )
@@ -21,6 +23,9 @@ from dask_strata.run import open_run
     "--client", help="Only tasks of this client: its id, the begin of its id, or its script."
 )
 @click.option("--state", help="Only tasks in this state: memory, erred, released, processing, …")
+@click.option(
+    "--by", type=click.Choice(GROUPS), help="One row for each of these, with sums over its tasks."
+)
 @click.option(
     "--sort", metavar="COL", help="Sort by this column, largest first; -COL for smallest first."
 )
@@ -34,38 +39,45 @@ from dask_strata.run import open_run
 def command(  # noqa: PLR0913, PLR0917
     run: str,
     prefix: str | None,
+    span: str | None,
     worker: str | None,
     client: str | None,
     state: str | None,
+    by: str | None,
     sort: str | None,
     limit: int | None,
     form: str,
     output: Path | None,
 ) -> None:
-    """Show tasks, one row each.
+    """Show tasks, one row each, or sums over groups of them.
 
     \b
     Examples:
       dask-strata tasks RUN --sort compute_seconds --limit 10
       dask-strata tasks RUN --state erred --format json
       dask-strata tasks RUN --client pipeline.py
+      dask-strata tasks RUN --by span
+      dask-strata tasks RUN --span 'pipeline / load' --by prefix
       dask-strata tasks RUN --format parquet -o tasks.parquet
     """
     brief = form == "table" and output is None
     if limit is None:
         limit = 50 if brief else 0
-    found = select_tasks(
-        open_run(run),
-        prefix=prefix,
-        worker=worker,
-        client=client,
-        state=state,
-        sort=sort,
-        limit=limit,
-        brief=brief,
-    )
+    chosen: dict[str, Any] = {
+        "prefix": prefix,
+        "span": span,
+        "worker": worker,
+        "client": client,
+        "state": state,
+        "sort": sort,
+        "limit": limit,
+    }
+    if by is None:
+        found, thing = select_tasks(open_run(run), **chosen, brief=brief), "tasks"
+    else:
+        found, thing = group_tasks(open_run(run), by, **chosen), "rows"
     left = found.total - len(found.rows)
-    note = f"{left:,} more; --limit 0 shows all" if left else f"{found.total:,} tasks"
+    note = f"{left:,} more; --limit 0 shows all" if left else f"{found.total:,} {thing}"
     if found.finished_before:
         note += f"; {found.finished_before:,} finished before the recording"
     write_rows(found.rows, form, output, note)

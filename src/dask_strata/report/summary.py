@@ -15,6 +15,7 @@ from rich.text import Text
 
 from dask_strata.analysis.breakdown import Breakdown, PrefixUse
 from dask_strata.analysis.check import MISSING, WHOLE, WHOLE_FOR_TASKS
+from dask_strata.analysis.measured.spans import SpanUse
 from dask_strata.analysis.summary import Analysed, InputOutput, Summary
 from dask_strata.report.io import io_lines, moved_sentence
 from dask_strata.report.profile import profile_lines
@@ -32,8 +33,9 @@ _SHORT_RUN_CPU_SECONDS = 30
 #: Characters of an exception on the screen.
 _MESSAGE = 400
 
-#: Most prefixes, insights, kinds of failures and next commands on the screen.
+#: Most prefixes, spans, insights, kinds of failures and next commands on the screen.
 _PREFIXES = 3
+_SPANS = 6
 _INSIGHTS = 3
 _FAILURES = 1
 _COMMANDS = 2
@@ -138,6 +140,12 @@ def print_summary(s: Summary, out: Console) -> None:
         _print_insights(s, out)
         _print_time(s, out)
         out.print(_prefix_table(s.prefixes))
+        if s.spans:
+            out.print(_span_table(s.spans))
+    if s.memory is not None and s.memory.above:
+        _print_wrapped(out, "memory", Text(visible(s.memory.sentence)))
+    if s.scaling is not None:
+        _print_wrapped(out, "scaling", Text(visible(s.scaling.sentence)))
     _print_io(s, out)
     if s.profile is not None:
         out.print(profile_lines(s.profile), soft_wrap=True)
@@ -394,6 +402,27 @@ def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
             duration(p.max_seconds),
             size(p.nbytes),
         )
+    return table
+
+
+def _span_table(spans: Sequence[SpanUse]) -> RichTable:
+    """Return the table of the first spans; a span contains those that are indented below it."""
+    table = RichTable(box=None, pad_edge=False, header_style="bold")
+    table.add_column("spans", overflow="ellipsis", no_wrap=True, max_width=28)
+    for name in ("tasks", "failed", "compute", "wall time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for s in spans[:_SPANS]:
+        tag = s.name.rpartition(" / ")[2] if s.depth else s.name
+        table.add_row(
+            Text(f"  {'  ' * s.depth}{visible(tag)}"),
+            f"{s.n_tasks:,}",
+            "–" if s.n_erred is None else f"{s.n_erred:,}" if s.n_erred else "",
+            duration(s.compute_seconds),
+            duration(s.wall_seconds),
+        )
+    if len(spans) > _SPANS:
+        table.caption = f"{count(len(spans) - _SPANS, 'more span')}: tasks RUN --by span"
+        table.caption_justify = "left"
     return table
 
 

@@ -58,7 +58,7 @@ CLIENT = (
             col("n_tasks", "int", "tasks of the graph that the scheduler created or updated"),
             col("n_keys", "int", "keys whose results the client requested"),
             STIMULUS,
-            col("span", "text", "names of the span that its tasks belong to"),
+            col("span", "text", "tags of the span of its first task, as JSON", sensitivity="text"),
             col(
                 "code",
                 "long",

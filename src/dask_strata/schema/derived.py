@@ -5,6 +5,7 @@ from __future__ import annotations
 from dask_strata.schema.columns import KEY, START, STIMULUS, STOP, TIME, WORKER, Table, col
 from dask_strata.schema.imported import LOG
 from dask_strata.schema.job import BATCH_JOB
+from dask_strata.schema.measured.spans import SPAN_NAME
 from dask_strata.schema.worker import SHUFFLE
 
 DERIVED = (
@@ -20,6 +21,7 @@ DERIVED = (
             col("prefix", "text", "Dask's prefix of the key"),
             col("group", "text", "Dask's group of the key"),
             col("client", "text", "client of the task, see `tasks`"),
+            SPAN_NAME,
             WORKER,
             col("thread", "int", "identity of the thread that ran it"),
             START,
@@ -316,6 +318,7 @@ DERIVED = (
                 "ids of all clients whose submissions contained it or that requested it, with "
                 "commas in between",
             ),
+            SPAN_NAME,
             col(
                 "state",
                 "text",

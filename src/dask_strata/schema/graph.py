@@ -107,6 +107,7 @@ GRAPH = (
             col("requested", "bool", "whether the client requested its result"),
             col("priority", "text", "Dask's priority, as text"),
             col("annotations", "text", "annotations, as JSON", sensitivity="text"),
+            col("span", "text", "id of its span in `spans`; null in Dask's default span"),
             col("definition_bytes", "bytes", "size of its definition in memory, an estimate"),
         ),
     ),

@@ -31,10 +31,16 @@ MEASURES = {
     "cpu": ("seconds", True),
     "read": ("bytes", True),
     "tasks": ("tasks", True),
+    "span compute": ("seconds", True),
+    "span wall": ("seconds", False),
 }
 
 #: Kinds of measures of a prefix.
 OF_PREFIXES = ("compute", "compute per task", "transfer", "cpu", "read")
+
+#: Kinds of measures of a span with the spans within it: time in functions, and from its first
+#: attempt to its last.
+OF_SPANS = ("span compute", "span wall")
 
 #: Verdicts of an effect, and their meanings.
 VERDICTS = {
@@ -46,7 +52,7 @@ VERDICTS = {
     "inside the spread": "the values of the groups overlap, and the runs are too few for a test",
     "unknown noise": "one run a side: noise is not known",
     "equal": "the same value in all runs",
-    "only in one": "only the runs of one group have tasks of this prefix",
+    "only in one": "only the runs of one group have tasks of this prefix or span",
     "unknown": "some runs have no value on record",
 }
 
@@ -141,7 +147,7 @@ def measure_effects(first: Group, second: Group) -> tuple[Effect, ...]:
         _effect(
             *name,
             *(tuple(run.get(name, _absent(name[0])) for run in side) for side in sides),
-            is_in_both=all(any(("tasks", name[1]) in run for run in side) for side in sides),
+            is_in_both=all(any(_task_count(name) in run for run in side) for side in sides),
         )
         for name in names
     ]
@@ -152,6 +158,11 @@ def measure_effects(first: Group, second: Group) -> tuple[Effect, ...]:
         for _, family in groupby(effects, key=lambda e: e.measure)
         for effect in _judged(list(family))
     )
+
+
+def _task_count(name: tuple[str, str]) -> tuple[str, str]:
+    """Return a measure that runs with tasks of the same prefix or span have."""
+    return name if name[0] in OF_SPANS else ("tasks", name[1])
 
 
 def values_of(run: ComparedRun) -> dict[tuple[str, str], float | None]:
@@ -191,6 +202,9 @@ def _values(run: ComparedRun) -> Iterator[tuple[tuple[str, str], float | None]]:
         yield ("cpu", prefix), used.cpu_seconds
         yield ("read", prefix), used.read_bytes
         yield ("tasks", prefix), float(used.tasks)
+    for span in run.summary.spans:
+        yield ("span compute", span.name), span.compute_seconds
+        yield ("span wall", span.name), span.wall_seconds
 
 
 def _absent(measure: str) -> float | None:
@@ -218,7 +232,7 @@ def _effect(
         None if a is None or b is None else b - a,
         None if a is None or b is None or not a else b / a,
     )
-    if measure in OF_PREFIXES and not is_in_both:
+    if measure in (*OF_PREFIXES, *OF_SPANS) and not is_in_both:
         return replace(effect, verdict="only in one")
     if None in first or None in second:
         return effect

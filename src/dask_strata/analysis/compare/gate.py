@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dask_strata.analysis.breakdown import KINDS
-from dask_strata.analysis.compare.effects import OF_PREFIXES, VERDICTS, Effect
+from dask_strata.analysis.compare.effects import OF_PREFIXES, OF_SPANS, VERDICTS, Effect
 from dask_strata.analysis.compare.runs import ComparedRun, Group
 from dask_strata.analysis.compare.sentences import amount, not_seen
 from dask_strata.analysis.compare.statistics import LEAST_RUNS
@@ -26,7 +26,7 @@ _OF_PREFIXES = (*OF_PREFIXES, "tasks")
 
 _EXAMPLES = (
     "makespan > 1.1, start-up > 2, prefix read-parquet compute > 1.2, cause transfer > 1.5, "
-    "insight spill > 1.5"
+    "insight spill > 1.5, span load wall > 1.2"
 )
 
 
@@ -108,6 +108,10 @@ def parse_limit(text: str) -> Limit:
         for measure in _OF_PREFIXES:
             if kind == "prefix" and rest.endswith(f" {measure}"):
                 return Limit(text, measure, rest.removesuffix(measure).rstrip(), ratio)
+        for measure in OF_SPANS:
+            own = measure.removeprefix("span")
+            if kind == "span" and rest.endswith(own):
+                return Limit(text, measure, rest.removesuffix(own).rstrip(), ratio)
     raise UsageError(f"{text!r} is no limit.", hint=f"Examples: {_EXAMPLES}")
 
 

@@ -26,7 +26,7 @@ _BARS = """
     select attempt, _key::bigint as id, worker, coalesce(thread, 9223372036854775807) as thread,
            coalesce(epoch_ns(start), epoch_ns(stop), -1) as t0,
            coalesce(epoch_ns(stop), epoch_ns(start), -1) as t1,
-           coalesce(prefix, '(unknown)') as prefix, outcome, client,
+           coalesce(prefix, '(unknown)') as prefix, outcome, client, span,
            coalesce(nbytes, -1) as nbytes,
            coalesce(read_bytes, -1) as read_bytes,
            coalesce((cpu_seconds * 1e6)::bigint, -1) as cpu,
@@ -53,6 +53,13 @@ _OTHERS = """
 _KEYS = "select _key::bigint as id, key, key_type from _keys"
 
 _EDGES = "select distinct _key::bigint as task, _dependency::bigint as dependency from graph_edges"
+
+#: Most names of spans that attempts are assigned to.
+_MOST_SPANS = 2_000
+
+_SPANS = """
+    select name from spans group by name order by min(enqueued), name limit ?
+"""
 
 _EXCEPTIONS = "select attempt, exception as text from attempts where exception is not null"
 
@@ -86,8 +93,9 @@ class Bars:
 
     Times are ns since the timeline's origin. `cpu` and `other_cpu` are the CPU time of the
     attempt's thread and of other threads of its process, in µs. Unknown numbers are -1. `task` is
-    the index of the key in the timeline's `keys`, `client` that in its `clients`, `outcome` that in
-    `OUTCOMES`, and `ran` is 1 if the bar is the time in the task's function.
+    the index of the key in the timeline's `keys`, `client` and `span` those in its `clients` and
+    `spans`, `outcome` that in `OUTCOMES`, and `ran` is 1 if the bar is the time in the task's
+    function.
     """
 
     row: Ints
@@ -102,6 +110,7 @@ class Bars:
     other_cpu: Ints
     task: Ints
     client: Ints
+    span: Ints
 
     def __len__(self) -> int:
         return len(self.row)
@@ -127,6 +136,8 @@ class Timeline:
     prefixes: tuple[str, ...]
     #: Names of the clients; attempts whose client is not on record have the index after the last.
     clients: tuple[str, ...]
+    #: Names of spans; attempts in none of them have the index after the last.
+    spans: tuple[str, ...]
     bars: Bars
     parts: Parts
     #: Key and type of the key of each task; None if they were not read.
@@ -158,7 +169,7 @@ def timeline(run: Run, *, edges: bool = True, files: int = 0, keys: int | None =
     keys : int, optional
         Most attempts with which to read the keys of tasks; by default keys are always read.
     """
-    names = {name: Names() for name in ("worker", "prefix", "outcome", "client")}
+    names = {name: Names() for name in ("worker", "prefix", "outcome", "client", "span")}
     found = _attempts(run, names)
     bounds = run.rows("select epoch_ns(first) as a, epoch_ns(last) as b from _bounds")[0]
     times = [bounds["a"], bounds["b"]] if bounds["a"] is not None else []
@@ -169,6 +180,7 @@ def timeline(run: Run, *, edges: bool = True, files: int = 0, keys: int | None =
         found[name] -= origin
     prefix, prefixes = _by_first(found.pop("prefix"), names["prefix"].names)
     by_id = {each.client: each.name for each in clients(run)}
+    spans = tuple(row["name"] for row in run.rows(_SPANS, _MOST_SPANS))
     index = Index(found.pop("attempt"))
     ids, first, task = np.unique(found.pop("id"), return_index=True, return_inverse=True)
     # Number tasks in order of their first bar: differences between neighbours compress well.
@@ -188,6 +200,7 @@ def timeline(run: Run, *, edges: bool = True, files: int = 0, keys: int | None =
         other_cpu=found["other_cpu"],
         task=number[task],
         client=_codes(names["client"], (*by_id, ""))[found["client"]],
+        span=_codes(names["span"], (*spans, ""))[found["span"]],
     )
     rows = _rows(run, found, names["worker"].names)
     del found, task
@@ -202,6 +215,7 @@ def timeline(run: Run, *, edges: bool = True, files: int = 0, keys: int | None =
         rows=rows,
         prefixes=prefixes,
         clients=tuple(by_id.values()),
+        spans=spans,
         bars=bars,
         parts=_parts(run, index, origin),
         keys=_keys(run, ids[order]) if with_keys else None,

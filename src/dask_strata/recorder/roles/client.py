@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.profiling.source import profile
 from dask_strata.recorder.roles.last_clients import EndNotice
+from dask_strata.recorder.roles.scaling import DecisionSource, remote_clusters
 from dask_strata.recorder.sampling.calls import CallSource
 from dask_strata.recorder.sampling.client import ClientSampler
 
@@ -37,7 +39,8 @@ class ClientRecorder(Source):
         settings = read_settings(understood(spec["settings"])[0])
         self._engine = Engine("client", spec["run"], Path(spec["folder"]), settings, send)
         submissions = SubmissionSource(client, code=settings.code)
-        sources: list[Source] = [self, submissions]
+        decisions = DecisionSource(self._engine, partial(remote_clusters, client))
+        sources: list[Source] = [self, submissions, decisions]
         sampler = None
         if settings.sampling:
             sampler = ClientSampler(client, self._engine.process, code=settings.code)

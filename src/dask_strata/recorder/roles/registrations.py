@@ -7,12 +7,13 @@ from typing import Any
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.text import clip
+from dask_strata.recorder.roles.handlers import HandlerHook
 from dask_strata.schema.values import REFUSED
 
 _HANDLER = "register-worker"
 
 
-class RegistrationHook:
+class RegistrationHook(HandlerHook):
     """Adds a row of ``worker_events`` for each registration that does not succeed.
 
     It replaces the scheduler's handler of registrations, which runs once for each worker.
@@ -29,9 +30,7 @@ class RegistrationHook:
         self._scheduler = scheduler
         self._engine: Engine | None = engine
         self._accepted: set[str] = set()
-        self.original = scheduler.handlers[_HANDLER]
-        self._handler = self._register
-        scheduler.handlers[_HANDLER] = self._handler
+        super().__init__(scheduler, _HANDLER, self._register)
 
     def accepted(self, ws: Any) -> None:
         """Note that the scheduler has added a worker; called on the event loop."""
@@ -68,13 +67,4 @@ class RegistrationHook:
     def remove(self) -> None:
         """Restore the scheduler's handler, or take this one out from under that of another run."""
         self._engine = None  # the registrations of workers that are still there refer to this hook
-        handlers = self._scheduler.handlers
-        if handlers.get(_HANDLER) is self._handler:
-            handlers[_HANDLER] = self.original
-            return
-        other = getattr(handlers.get(_HANDLER), "__self__", None)
-        while isinstance(other, RegistrationHook):
-            if other.original is self._handler:
-                other.original = self.original
-                return
-            other = getattr(other.original, "__self__", None)
+        self.restore()

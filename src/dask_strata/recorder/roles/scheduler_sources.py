@@ -12,6 +12,7 @@ from typing import Any
 from dask_strata.config import Settings
 from dask_strata.recorder.graphs.own_tasks import OwnTasks
 from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
+from dask_strata.recorder.graphs.spans import Spans
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.jobs.source import JobSource
 from dask_strata.recorder.logs.source import record_logs
@@ -26,6 +27,7 @@ from dask_strata.recorder.roles.cluster_plan import ClusterPlan
 from dask_strata.recorder.roles.dashboard import DashboardPage
 from dask_strata.recorder.roles.last_clients import LastClients, client_topic
 from dask_strata.recorder.roles.registrations import RegistrationHook
+from dask_strata.recorder.roles.scaling import scaling_sources
 from dask_strata.recorder.sources.dask_logs import MessageHook, UnexpectedLogError
 from dask_strata.recorder.sources.events import EventSource
 from dask_strata.recorder.sources.graph import GraphSource
@@ -71,7 +73,11 @@ class SchedulerSources:
         if manifest.only_client is not None:
             self._own = OwnTasks(scheduler, manifest.only_client)
         self._graph = GraphSource(
-            manifest.run_id, code=settings.code, inputs=settings.inputs, own=self._own
+            manifest.run_id,
+            Spans(scheduler),
+            code=settings.code,
+            inputs=settings.inputs,
+            own=self._own,
         )
         self._events = EventSource(engine)
         self._plan = ClusterPlan(scheduler)
@@ -116,6 +122,7 @@ class SchedulerSources:
             self._jobs,
             *record_logs(engine),
             self._stacks,
+            *scaling_sources(scheduler, engine),
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self.transitions.name,

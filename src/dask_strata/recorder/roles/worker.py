@@ -121,8 +121,13 @@ class WorkerRecorder(Source):
                 reason=f"of the results that the worker held at the start, {MAX_HELD:,} are listed",
                 where=engine.process,
             )
+        self._add_memory_limits()
         self._loop.start()
         profile(engine)
+
+    def _add_memory_limits(self) -> None:
+        limits = memory_limits(self._worker)
+        self._engine.add("memory_limits", time=now_ns(), worker=self._address, **limits)
 
     def _sources_of_executions(self, settings: Settings) -> list[Source]:
         """Attach the sources of executions that the settings request, and return them."""
@@ -258,6 +263,17 @@ class WorkerRecorder(Source):
             transfer_incoming=worker.state.transfer_incoming_count,
             transfer_outgoing=worker.transfer_outgoing_count,
         )
+        # Dask's monitor has these names only where NVML answers, and reads it itself.
+        if (utilization := recent.get("gpu_utilization")) is not None:
+            self._engine.add(
+                "gpu_samples",
+                time=now_ns(),
+                worker=self._address,
+                name=getattr(worker.monitor, "gpu_name", None),
+                utilization=float(utilization),
+                used_bytes=recent.get("gpu_memory_used"),
+                total_bytes=recent.get("gpu-memory-total"),
+            )
 
 
 def _kill_bytes(worker: Any) -> float | None:
@@ -265,6 +281,25 @@ def _kill_bytes(worker: Any) -> float | None:
     limit = worker.memory_manager.memory_limit
     share = dask.config.get("distributed.worker.memory.terminate", False)
     return limit * share if limit and share and worker.nanny else None
+
+
+def memory_limits(worker: Any) -> dict[str, int | None]:
+    """Return the sizes of a worker's memory from which Dask acts, as in ``memory_limits``.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker.
+    """
+    manager = worker.memory_manager
+    limit = manager.memory_limit or None
+    found: dict[str, int | None] = {"limit_bytes": limit}
+    for name in ("target", "spill", "pause"):
+        share = getattr(manager, f"memory_{name}_fraction", None)
+        found[f"{name}_bytes"] = int(limit * share) if limit and share else None
+    kill = _kill_bytes(worker)
+    found["terminate_bytes"] = None if kill is None else int(kill)
+    return found
 
 
 def _data_bytes(worker: Any) -> tuple[int | None, int | None]:

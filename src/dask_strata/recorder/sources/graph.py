@@ -11,6 +11,7 @@ from typing import Any
 from dask_strata.recorder.graphs.functions import FunctionNames
 from dask_strata.recorder.graphs.own_tasks import OwnTasks
 from dask_strata.recorder.graphs.present_tasks import PresentTasks
+from dask_strata.recorder.graphs.spans import Spans
 from dask_strata.recorder.inputs.source import Definitions, InputSource
 from dask_strata.recorder.pipeline.engine import now_ns
 from dask_strata.recorder.pipeline.redact import redact_json, redact_path, redact_text
@@ -69,7 +70,7 @@ def _size(value: Any) -> int:
 class _Graph:
     """One submission, or the present tasks, which become rows in several steps."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         submission: str | None,
         rows: list[tuple[Any, Any]],
@@ -77,8 +78,10 @@ class _Graph:
         known: Mapping[Any, Any],
         *,
         inputs: bool,
+        spans: Spans,
     ) -> None:
         self._submission = Sparse() if submission is None else submission
+        self._spans = spans
         #: Definitions of the tasks that have rows; None if inputs are not recorded.
         self.definitions = Definitions(submission, known) if inputs else None
         self._rows, self._requested = rows, requested
@@ -96,7 +99,9 @@ class _Graph:
         self._position += len(rows)  # first: a failure would repeat otherwise
         if self.definitions is not None:
             self.definitions.add({ts.key: spec for ts, spec in rows})
-        yield self._tasks(rows)
+        tasks_of_rows = self._tasks(rows)
+        yield from self._spans.rows()  # first: a task's span is on record with the task
+        yield tasks_of_rows
         edges = [
             (ts.key, dependency)
             for ts, spec in rows
@@ -118,6 +123,7 @@ class _Graph:
     def _tasks(self, rows: list[tuple[Any, Any]]) -> Batch:
         tasks, specs = zip(*rows, strict=True)
         keys = [ts.key for ts in tasks]
+        groups = [ts.group for ts in tasks]
         named = [self._functions.of(spec) for spec in specs]
         return Batch(
             "graph_tasks",
@@ -126,7 +132,7 @@ class _Graph:
                 "submission": self._submission,
                 "key": wire_keys(keys),
                 "prefix": [ts.prefix.name for ts in tasks],
-                "group": [_group_name(ts.group) for ts in tasks],
+                "group": [_group_name(group) for group in groups],
                 "function": [each.function for each in named],
                 "functions": [each.functions for each in named],
                 "fused_prefixes": [each.prefixes for each in named],
@@ -136,6 +142,7 @@ class _Graph:
                 "annotations": [
                     redact_json(ts.annotations) if ts.annotations else None for ts in tasks
                 ],
+                "span": self._spans.of(groups),
                 "definition_bytes": [definition_bytes(spec) for spec in specs],
             },
         )
@@ -144,9 +151,9 @@ class _Graph:
 class _PresentGraph(_Graph):
     """The tasks that were present when the recording began."""
 
-    def __init__(self, present: PresentTasks, *, inputs: bool) -> None:
+    def __init__(self, present: PresentTasks, *, inputs: bool, spans: Spans) -> None:
         rows, requested = present.chosen(), present.requested()
-        super().__init__(None, rows, requested, present.known, inputs=inputs)
+        super().__init__(None, rows, requested, present.known, inputs=inputs, spans=spans)
         self._present = present
 
     def describe(self, n: int) -> Iterator[Batch]:
@@ -169,7 +176,7 @@ _STEP = 500
 class GraphSource(Source):
     """Make batches of ``submissions``, ``graph_tasks``, ``graph_edges`` and ``claimed_inputs``.
 
-    It also makes those of ``present_tasks`` and ``left_out_rows``.
+    It also makes those of ``spans``, ``present_tasks`` and ``left_out_rows``.
 
     The event loop only collects references. The recorder's thread determines names, sizes and
     inputs later, and a part of a large graph at a time.
@@ -178,6 +185,8 @@ class GraphSource(Source):
     ----------
     run : str
         Id of the run.
+    spans : Spans
+        The spans of the scheduler.
     code : bool
         Whether to record the user's source lines.
     inputs : bool, optional
@@ -187,9 +196,15 @@ class GraphSource(Source):
     """
 
     def __init__(
-        self, run: str, *, code: bool, inputs: bool = False, own: OwnTasks | None = None
+        self,
+        run: str,
+        spans: Spans,
+        *,
+        code: bool,
+        inputs: bool = False,
+        own: OwnTasks | None = None,
     ) -> None:
-        self._run = run
+        self._run, self._spans = run, spans
         self._code = code
         self._own = own
         self._present: PresentTasks | None = None
@@ -276,18 +291,17 @@ class GraphSource(Source):
 
     def slow_rows(self) -> Iterator[Batch]:
         """Yield rows of the submissions since the last call, and of tasks until time is over."""
-        inputs = self._inputs is not None
+        inputs, spans = self._inputs is not None, self._spans
         if (present := self._present) is not None:
             self._present = None  # first: a failure would repeat otherwise
-            self._begun.append(_PresentGraph(present, inputs=inputs))
+            self._begun.append(_PresentGraph(present, inputs=inputs, spans=spans))
         if self._own is not None and (data := self._own.data()):
-            self._begun.append(
-                _Graph(None, [(ts, None) for ts in data], frozenset(), {}, inputs=False)
-            )
+            rows = [(ts, None) for ts in data]
+            self._begun.append(_Graph(None, rows, frozenset(), {}, inputs=False, spans=spans))
         if self._new:
             new = [self._new.popleft() for _ in range(len(self._new))]
             self._begun.extend(
-                _Graph(facts["submission"], rows, requested, known, inputs=inputs)
+                _Graph(facts["submission"], rows, requested, known, inputs=inputs, spans=spans)
                 for facts, rows, requested, known in new
             )
             yield Batch.of_rows("submissions", [facts for facts, *_ in new])

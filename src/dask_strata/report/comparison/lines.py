@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from dask_strata.analysis.compare.compare import Comparison, Contrast
-from dask_strata.analysis.compare.effects import Effect
+from dask_strata.analysis.compare.effects import OF_SPANS, Effect
 from dask_strata.analysis.compare.fairness import Fairness
 from dask_strata.analysis.compare.gate import EXCEEDED, HOLDS, UNCLEAR, Judgement
 from dask_strata.analysis.compare.runs import Group
@@ -22,6 +22,8 @@ _MOST = {
     "worker-seconds": 3,
     "compute": 5,
     "transfer": 2,
+    "span compute": 3,
+    "span wall": 3,
 }
 
 #: Least difference of a cause, by the makespan, to be among the first rows.
@@ -83,6 +85,8 @@ def label(effect: Effect | Spread) -> str:
     """
     if effect.measure in ("critical path", "worker-seconds", "insight"):
         return f"{_SHORT.get(effect.measure, effect.measure)}: {effect.name}"
+    if effect.measure in OF_SPANS:
+        return f"span {effect.name}: {effect.measure.removeprefix('span ')}"
     return f"{effect.name} {effect.measure}".strip()
 
 

@@ -64,6 +64,9 @@ CAUSES = {
     "not on record": "#9aa0a6",
 }
 
+#: Limits of Dask's memory management, from the first that a worker reaches to the last.
+LIMITS = {"target": "#3b7dd8", "spill": "#ffa500", "pause": "#d63384", "terminate": "#d62728"}
+
 
 def color_of(prefix: str) -> str:
     """Return the colour of a prefix in Dask's dashboard.

@@ -36,8 +36,8 @@ class Limits:
     Attributes
     ----------
     bars : int
-        Attempts above which neighbours on a thread with the same prefix, outcome and client
-        are drawn as one bar.
+        Attempts above which neighbours on a thread with the same prefix, outcome, client and
+        span are drawn as one bar.
     keys, edges : int
         Attempts above which keys, and dependencies, of single tasks are left out.
     path : int
@@ -98,7 +98,7 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
     if len(bars["row"]) < n:
         notes.append(
             f"{n:,} attempts are drawn as {len(bars['row']):,} bars: neighbours on a thread with "
-            "the same prefix, outcome and client are joined. The tables count each attempt."
+            "the same prefix, outcome, client and span are joined. The tables count each attempt."
         )
     whole = len(bars["row"]) == n
     names: list[str] = []
@@ -140,6 +140,7 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         ],
         "prefixes": [[visible(p), colors.color_of(p)] for p in drawn.prefixes],
         "clients": [visible(name) for name in drawn.clients] if len(drawn.clients) > 1 else [],
+        "spans": [visible(name) for name in drawn.spans],
         "outcomes": OUTCOMES,
         "phases": [[name, colors.PHASES[name]] for name in PHASES],
         "causes": list(colors.CAUSES.items()),
@@ -216,6 +217,10 @@ def _path(segments: tuple[Any, ...], origin: int) -> list[list[int]]:
     ]
 
 
+#: Columns in which neighbours have to agree to be one bar.
+_GROUPED = ("row", "prefix", "outcome", "client", "span")
+
+
 def _merged(drawn: Timeline, most: int) -> tuple[dict[str, Ints], Ints]:
     """Return the columns of at most about `most` bars, and the index of each attempt's bar."""
     bars = drawn.bars
@@ -225,7 +230,7 @@ def _merged(drawn: Timeline, most: int) -> tuple[dict[str, Ints], Ints]:
     where: Ints = np.arange(n)
     while len(columns["row"]) > most:
         step = max(drawn.span // _US * len(drawn.rows) // most, 1)
-        group = np.stack([columns[c] for c in ("row", "prefix", "outcome", "client")])
+        group = np.stack([columns[c] for c in _GROUPED])
         bucket = columns["start"] // step
         changes = (np.diff(group, prepend=-1) != 0).any(axis=0) | (np.diff(bucket, prepend=-1) != 0)
         first = np.flatnonzero(changes)
@@ -248,7 +253,9 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
         before[np.concatenate([[True], row[1:] != row[:-1]])] = 0
     made.ints("gap", start - before)
     made.ints("length", stop - start)
-    for name in ("prefix", "outcome", "ran", *(["client"] if len(drawn.clients) > 1 else [])):
+    of_clients, of_spans = len(drawn.clients) > 1, bool(drawn.spans)
+    optional = [*(["client"] if of_clients else []), *(["span"] if of_spans else [])]
+    for name in ("prefix", "outcome", "ran", *optional):
         made.ints(name, columns[name])
     for name in ("nbytes", "read_bytes", "cpu", "other_cpu"):
         made.ints(name, columns[name].astype(np.int64) + 1)

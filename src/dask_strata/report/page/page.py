@@ -21,6 +21,7 @@ from dask_strata.analysis.chunks.chunks import summarize_chunks
 from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
 from dask_strata.analysis.idleness import IdleWorker, idle_workers
 from dask_strata.analysis.map import STEPS, metadata_map
+from dask_strata.analysis.measured.memory import memory_lines
 from dask_strata.analysis.series.thread_states import thread_states
 from dask_strata.analysis.stacks import flame_graphs
 from dask_strata.analysis.story import Story, story
@@ -194,6 +195,7 @@ def _answers(
         "late": stragglers(run),
         "flames": flame_graphs(run),
         "idle": idle,
+        "memory_lines": memory_lines(run),
         "files": traffic.files(run),
         "pairs": traffic.pairs(run),
         "shuffled": traffic.shuffled(run),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dask_strata.analysis.breakdown import MEANINGS, PREFIX_KINDS
 from dask_strata.analysis.critical_path.walk import CAUSES, Segment
 from dask_strata.analysis.idleness import REASONS
+from dask_strata.analysis.measured.memory import LIMITS
 from dask_strata.report.chunks import headline as chunks_headline
 from dask_strata.report.io import io_lines
 from dask_strata.report.page import colors
@@ -79,6 +80,7 @@ def environment() -> Environment:
     }
     made.globals |= {
         "CAUSES": CAUSES,
+        "LIMITS": LIMITS,
         "MEANINGS": MEANINGS,
         "PREFIX_KINDS": PREFIX_KINDS,
         "REASONS": REASONS,
@@ -86,6 +88,7 @@ def environment() -> Environment:
         "color_of": colors.color_of,
         "kind_colors": colors.KINDS,
         "cause_colors": colors.CAUSES,
+        "limit_colors": colors.LIMITS,
         "headline": lambda s: " · ".join(str(headline(s)).split("  ")),
         "io_lines": io_lines,
         "io_sentence": io_sentence,

@@ -4,7 +4,8 @@
 -- depends on: _assigned_workers, _attempts_on_workers, _definitions, _disk_phases,
 -- _executions_of_attempts, _fetches, _keys, _rescheduling_workers, _scheduler_attempts,
 -- _scheduler_phases, _steals_of_attempts, _task_clients, _unreported_executions,
--- _unscheduled_numbers, _worker_executions, executions, imports, library_reads, processes, spills, worker_ends, worker_events
+-- _unscheduled_numbers, _worker_executions, executions, imports, library_reads, processes, spans, spills,
+-- worker_ends, worker_events
 -- by key: _assigned_workers, _attempts_on_workers, _definitions, _disk_phases,
 -- _executions_of_attempts, _fetches, _keys, _rescheduling_workers, _scheduler_attempts,
 -- _scheduler_phases, _steals_of_attempts, _task_clients, _unreported_executions,
@@ -58,7 +59,7 @@ with known as (
     from library_reads group by process, execution
 ), scheduled as (
 select s.number as attempt, s._key, c.key, c.key_type,
-       coalesce(k.prefix, key_prefix(c.key, c.key_type)) as prefix, k."group", q.client,
+       coalesce(k.prefix, key_prefix(c.key, c.key_type)) as prefix, k."group", q.client, y.name as span,
        coalesce(s.last_worker, e.worker, t.worker, s.first_worker, a.worker, m.worker) as worker,
        coalesce(s.thread, m.thread) as thread, s.start, s.stop,
        case when s.end_state is null then 'running'
@@ -92,6 +93,7 @@ from _scheduler_attempts s cross join known v
 left join _keys c on c._key = s._key
 left join _definitions k on k._key = s._key
 left join _task_clients q on q._key = s._key and q.life = s.life
+left join (select span, any_value(name) as name from spans group by span) y on y.span = q.span
 left join _steals_of_attempts t on t.number = s.number
 left join _rescheduling_workers e on e.number = s.number
 left join _assigned_workers a on a.number = s.number

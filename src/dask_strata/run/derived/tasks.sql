@@ -4,7 +4,7 @@
 -- `_since` is the moment from which the recording contains the task's wait: its submission, or the
 -- begin of the recording if it was submitted before.
 -- depends on: _bounds, _definitions, _dependents, _io_attempts, _keys, _lives, _task_clients, attempts,
--- graph_edges, transfer_end_keys, worker_log, worker_transitions
+-- graph_edges, spans, transfer_end_keys, worker_log, worker_transitions
 -- by key: _definitions, _dependents, _keys, _lives, _task_clients, attempts, graph_edges,
 -- transfer_end_keys, worker_log, worker_transitions
 -- order: position, coalesce(started, finished), key
@@ -37,7 +37,7 @@ with held as (
 ), scheduled as (
 select l._key, c.key, c.key_type, l.life,
        coalesce(k.prefix, key_prefix(c.key, c.key_type)) as prefix, k."group", k.function,
-       q.client, q.clients,
+       q.client, q.clients, p.name as span,
        case when l.finished_before then null
             -- Such as data that the client scattered: nothing waited for them.
             when l.first_state in ('memory', 'erred') then null
@@ -60,6 +60,7 @@ select l._key, c.key, c.key_type, l.life,
        l.first_seq as position
 from _lives l cross join _bounds left join _keys c on c._key = l._key
 left join _task_clients q on q._key = l._key and q.life = l.life
+left join (select span, any_value(name) as name from spans group by span) p on p.span = q.span
 left join _definitions k on k._key = l._key
 left join used u on u._key = l._key and u.life = l.life
 left join ended w on w._key = l._key and w.life = l.life

@@ -21,12 +21,14 @@ async function begin() {
   const $ = (id) => document.getElementById(id);
   const m = await readModel();
   $("timeline-app").hidden = m.n === 0;
-  const filters = { prefix: $("f-prefix"), worker: $("f-worker"), client: $("f-client"), state: $("f-state") };
+  const filters = { prefix: $("f-prefix"), worker: $("f-worker"), client: $("f-client"), span: $("f-span"), state: $("f-state") };
   const option = (select, value, text) => select.append(element("option", text, { value }));
   for (const [name] of [...m.facts.prefixes].sort()) option(filters.prefix, name, name);
   for (const [worker, name] of new Map(m.facts.rows.map((row) => [row[0], row[1]]))) option(filters.worker, worker, name ? `${name} · ${worker}` : worker);
   for (const name of m.facts.clients) option(filters.client, name, name);
   filters.client.parentElement.hidden = !m.client;
+  for (const name of m.facts.spans) option(filters.span, name, name);
+  filters.span.parentElement.hidden = !m.span;
   const present = new Set(m.outcome);
   m.facts.outcomes.forEach((name, i) => { if (present.has(i)) option(filters.state, name, name); });
 

@@ -28,6 +28,7 @@ async function readModel() {
     facts, n, first, start, stop, reach,
     prefix: ints(c, "prefix", Uint16Array), outcome: ints(c, "outcome", Uint8Array),
     client: facts.clients.length ? ints(c, "client", Uint32Array) : null,
+    span: facts.spans.length ? ints(c, "span", Uint16Array) : null,
     ran: ints(c, "ran", Uint8Array), nbytes: ints(c, "nbytes"), read: ints(c, "read_bytes"),
     cpu: ints(c, "cpu"), otherCpu: ints(c, "other_cpu"),
     task: ints(c, "task", Uint32Array),
@@ -90,14 +91,15 @@ function firstAfter(values, value, low, high) {  // index of the first larger va
   return low;
 }
 
-function showOnly(m, { prefix, worker, client, state }) {
+function showOnly(m, { prefix, worker, client, span, state }) {
   const rows = m.facts.rows, wanted = m.facts.prefixes.findIndex(([name]) => name === prefix);
   const outcome = m.facts.outcomes.indexOf(state), owner = m.facts.clients.indexOf(client);
+  const within = new Set(m.facts.spans.flatMap((name, i) => (name === span || name.startsWith(`${span} / `) ? [i] : [])));
   let count = 0;
   for (let row = 0; row < rows.length; row++) {
     const onWorker = worker === "" || rows[row][0] === worker;
     for (let i = m.first[row]; i < m.first[row + 1]; i++) {
-      const yes = onWorker && (prefix === "" || m.prefix[i] === wanted) && (client === "" || m.client[i] === owner) && (state === "" || m.outcome[i] === outcome);
+      const yes = onWorker && (prefix === "" || m.prefix[i] === wanted) && (client === "" || m.client[i] === owner) && (span === "" || within.has(m.span[i])) && (state === "" || m.outcome[i] === outcome);
       m.shown[i] = yes ? 1 : 0;
       count += m.shown[i];
     }

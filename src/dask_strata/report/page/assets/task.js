@@ -18,6 +18,7 @@ function factsOf(m, i) {
   const facts = [
     ["prefix", m.facts.prefixes[m.prefix[i]][0]],
     ...(m.client ? [["client", m.facts.clients[m.client[i]] || "not on record"]] : []),
+    ...(m.span && m.facts.spans[m.span[i]] ? [["span", m.facts.spans[m.span[i]]]] : []),
     ["state", m.facts.outcomes[m.outcome[i]]],
     ["worker", name ? `${name}, ${worker}` : worker],
     ["host", host || "not on record"],

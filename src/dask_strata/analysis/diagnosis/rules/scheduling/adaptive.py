@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
+from dask_strata.analysis.measured.scaling import summarize_scaling
 from dask_strata.analysis.words import count
 
 _SIZES = """
@@ -48,15 +49,18 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         return
     added = sum(step for step in steps if step > 0)
     grew = f" and {count(added, 'worker')} added" if added else ""
+    scaling = summarize_scaling(evidence.run)
+    decided = f"; Dask decided: {scaling.named}" if scaling is not None else ""
+    table = "cluster_sizes" if scaling is None else "adaptive_decisions"
     yield Finding(
         "adaptive",
         f"the cluster shrank before the work was done: from {max(numbers)} to {min(numbers)} "
         f"workers, {count(-sum(s for s in steps if s < 0), 'worker')} removed{grew}; tasks waited "
         "for workers",
-        f"{count(len(steps), 'change')} of size within the makespan",
+        f"{count(len(steps), 'change')} of size within the makespan{decided}",
         "keep workers longer: cluster.adapt(minimum=…, wait_count=…, interval=…), or use a "
         "fixed size with cluster.scale(…)",
-        "query RUN 'from cluster_sizes'",
+        f"query RUN 'from {table}'",
         claims=claims,
         uses=evidence.whole(claims),
     )

@@ -1,0 +1,1 @@
+"""Dask's own groups, limits and decisions: spans, workers' memory, adaptive scaling."""

@@ -1,0 +1,1 @@
+"""Tables of Dask's own groups, decisions and limits."""
