@@ -12,6 +12,7 @@ from typing import Any
 from dask_strata.config import Settings
 from dask_strata.recorder.graphs.own_tasks import OwnTasks
 from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
+from dask_strata.recorder.interruptions import interruption_sources
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.jobs.source import JobSource
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
@@ -111,6 +112,7 @@ class SchedulerSources:
             self._events,
             self._graph,
             self._jobs,
+            *interruption_sources(engine.settings, engine.run_id, scheduler),
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self.transitions.name,

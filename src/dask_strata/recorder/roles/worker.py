@@ -17,6 +17,7 @@ from dask_strata.recorder.environment.batch_systems import batch_systems
 from dask_strata.recorder.environment.host_view import HostView
 from dask_strata.recorder.environment.launched import note_worker
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.interruptions import interruption_sources
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
@@ -93,7 +94,9 @@ class WorkerRecorder(Source):
         shuffles = ShuffleSource(worker, engine)
         self._attached.append(shuffles)
         transfers = TransferSource(worker, incoming, outgoing, engine)
-        sources = (self, self._log, transfers, shuffles, spills, self._loop)
+        interruptions = interruption_sources(settings, engine.run_id, worker, self._address)
+        self._attached += interruptions
+        sources = (self, self._log, transfers, shuffles, spills, self._loop, *interruptions)
         engine.start(
             *sources,
             *of_executions,
