@@ -40,9 +40,14 @@ INTERRUPTIONS = (
             col(
                 "contention",
                 "float",
-                "share of the interval in which gilknocker's thread waited for the GIL, 0 to 1",
+                "share of its samples in which gilknocker's thread waited for the GIL, 0 to 1",
             ),
-            col("seconds", "seconds", "contention × length of the interval"),
+            col(
+                "seconds",
+                "seconds",
+                "contention × length of the interval; too high if one call held the GIL for more "
+                "than 10 ms, as gilknocker samples a tenth of the time",
+            ),
         ),
         prov="activity",
     ),

@@ -75,7 +75,9 @@ class GilContention(Source):
     def _new(self) -> Iterator[tuple[float, float, float]]:
         """Yield start, stop and share of the intervals since the last call, the last one first."""
         starts = islice(reversed(self._times), 1, None)
-        for start, stop, share in zip(starts, reversed(self._times), reversed(self._shares)):
+        for start, stop, share in zip(
+            starts, reversed(self._times), reversed(self._shares), strict=False
+        ):
             if stop <= self._last or start >= stop:  # the latter if the clock was set back
                 return
             yield start, stop, share
