@@ -37,7 +37,7 @@ hypothesis.settings.load_profile("strata")
 
 # Processes with gilknocker's thread may abort while they exit; tests of it switch it on.
 GIL_ENABLED = "distributed.admin.system-monitor.gil.enabled"
-os.environ["DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__GIL__ENABLED"] = "False"
+_GIL_VARIABLE = "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__GIL__ENABLED"
 dask.config.set({GIL_ENABLED: False})
 
 
@@ -183,3 +183,4 @@ def _no_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("DASK_DASK_STRATA", "DASK_DISTRIBUTED")):
             monkeypatch.delenv(name)
+    monkeypatch.setenv(_GIL_VARIABLE, "False")

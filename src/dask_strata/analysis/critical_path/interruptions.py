@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _RAN = 0.1
 _HELD = 0.25
 
+#: Share of the CPU time of all tasks from which one of them held the GIL alone.
+_ALONE = 0.75
+
 #: Shortest hold whose samples are read: there is one every 80 ms.
 _LEAST_SECONDS = 0.1
 
@@ -235,7 +238,7 @@ class Interruptions:
         cpu = {n: seconds for n, seconds in cpu.items() if n in attempts}
         total, least = sum(cpu.values()), _HELD * block.seconds
         most = max(cpu, key=lambda each: (cpu[each], -each), default=None)
-        if most is not None and cpu[most] >= max(least, total / 2):
+        if most is not None and cpu[most] >= max(least, _ALONE * total):
             return Holder.TASK, most
         if total >= least:
             return Holder.SEVERAL, None

@@ -182,8 +182,8 @@ class Occupants:
             for block in self._holds.blocks(*span)
             if block.frozen and block.is_held and self._holds.stopped(block, segment.attempt)
         ]
-        blocks = [part for part in blocks if part[2].attempt != segment.attempt]
-        yield from _cut(segment, [pauses, blocks], own)
+        others = [part for part in blocks if part[2] != _task(segment.attempt)]
+        yield from _cut(segment, [pauses, others], own)
 
     def _collections(self, segment: Segment, attempt: int | None) -> list[_Part]:
         """Return the collections that stopped an attempt on the thread of a segment."""
