@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-#: CPU seconds per second of a block from which a process ran, and from which one of its tasks did.
+#: CPU seconds of a process per second of a block from which it ran, and the same of its tasks, in
+#: which these ran or were ready to.
 _RAN = 0.1
 _HELD = 0.25
 
-#: Share of the CPU time of all tasks from which one of them held the GIL alone.
+#: Share of this time of all tasks from which one of them held the GIL alone.
 _ALONE = 0.75
 
 #: Shortest hold whose samples are read: there is one every 80 ms.
@@ -56,26 +57,27 @@ _BLOCKS = """
     order by b.worker, b.start_ns, b.stop_ns
 """
 
-#: CPU time of attempts, and their waits for the GIL, in some intervals. A row of samples is about
-#: the time until its last sample.
+#: How long attempts ran or were ready to, and waited for the GIL, in some intervals. A
+#: row of samples is about the time until its last sample; one of a frozen time has only that one.
 _SAMPLED = """
     with chosen as (
         select unnest(range(len($1))) as number, unnest($1::varchar[]) as worker,
                unnest($2::bigint[]) as a, unnest($3::bigint[]) as b
     ), samples as (
-        select t.attempt, s.worker, s.waiting, s.seconds, s.cpu_seconds, epoch_ns(s.last) as b,
+        select t.attempt, s.worker, s.waiting, s.seconds, epoch_ns(s.last) as b,
+               s.cpu_seconds + coalesce(s.delay_seconds, 0) as ran_seconds,
                epoch_ns(s.last) - greatest((s.seconds * 1e9)::bigint,
                                            epoch_ns(s.last) - epoch_ns(s.first)) as a
         from task_samples s
         join attempts t on t._key = s._key and t.worker = s.worker and t.run_id = s.run_id
         where s.worker in (select worker from chosen) and s.seconds > 0
     ), within as (
-        select c.number, s.attempt, s.waiting, s.seconds, s.cpu_seconds,
+        select c.number, s.attempt, s.waiting, s.seconds, s.ran_seconds,
                (least(s.b, c.b) - greatest(s.a, c.a)) / (s.b - s.a) as share
         from chosen c join samples s on s.worker = c.worker and s.a < c.b and s.b > c.a
         where s.b > s.a
     )
-    select number, attempt, sum(cpu_seconds * share) as cpu_seconds,
+    select number, attempt, sum(ran_seconds * share) as ran_seconds,
            coalesce(sum(seconds * share) filter (waiting = 'gil'), 0) as gil_seconds
     from within group by all order by all
 """
@@ -142,9 +144,12 @@ class Holder(Enum):
 
 
 class Sampled(NamedTuple):
-    """CPU time of an attempt in a hold, None if it is unknown, and its waits for the GIL."""
+    """How long an attempt ran or was ready to run in a hold, and waited for the GIL.
 
-    cpu_seconds: float | None
+    The former is None if it is unknown.
+    """
+
+    ran_seconds: float | None
     gil_seconds: float
 
 
@@ -215,7 +220,7 @@ class Interruptions:
             return
         columns = ([hold.worker for hold in chosen], [h.start for h in chosen])
         for row in self._run.rows(_SAMPLED, *columns, [hold.stop for hold in chosen]):
-            sampled = Sampled(row["cpu_seconds"], row["gil_seconds"])
+            sampled = Sampled(row["ran_seconds"], row["gil_seconds"])
             self._sampled[chosen[row["number"]]][row["attempt"]] = sampled
 
     def stopped(self, hold: Hold, attempt: int | None) -> bool:
@@ -234,15 +239,15 @@ class Interruptions:
             The attempts whose functions ran during it.
         """
         sampled = self._sampled.get(block, {})
-        cpu = {n: s.cpu_seconds for n, s in sampled.items() if s.cpu_seconds is not None}
-        cpu = {n: seconds for n, seconds in cpu.items() if n in attempts}
-        total, least = sum(cpu.values()), _HELD * block.seconds
-        most = max(cpu, key=lambda each: (cpu[each], -each), default=None)
-        if most is not None and cpu[most] >= max(least, _ALONE * total):
+        ran = {n: s.ran_seconds for n, s in sampled.items() if s.ran_seconds is not None}
+        ran = {n: seconds for n, seconds in ran.items() if n in attempts}
+        total, least = sum(ran.values()), _HELD * block.seconds
+        most = max(ran, key=lambda each: (ran[each], -each), default=None)
+        if most is not None and ran[most] >= max(least, _ALONE * total):
             return Holder.TASK, most
         if total >= least:
             return Holder.SEVERAL, None
-        if cpu and (block.cpu_seconds or 0.0) >= block.seconds / 2:
+        if ran and (block.cpu_seconds or 0.0) >= block.seconds / 2:
             return Holder.NO_TASK, None
         if not block.is_contended:
             return Holder.UNKNOWN, None
