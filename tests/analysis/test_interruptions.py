@@ -255,6 +255,7 @@ def hold_the_gil(n: int) -> float:
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_a_real_task_was_stopped_by_two_others(tmp_path: Path) -> None:
     """Its time on the path has their occupants, for about as long as they measured themselves."""
     with (
@@ -276,5 +277,5 @@ def test_a_real_task_was_stopped_by_two_others(tmp_path: Path) -> None:
         assert occupant is not None
         who = occupant.kind, occupant.name
         named[who] = named.get(who, 0.0) + segment.seconds
-    assert named["gc", "collected"] == pytest.approx(collected, rel=0.2, abs=0.05)
-    assert named["task", "held"] == pytest.approx(held, rel=0.2, abs=0.2)
+    assert named["gc", "collected"] == pytest.approx(collected, rel=0.3)
+    assert named["task", "held"] == pytest.approx(held, rel=0.3)
