@@ -226,6 +226,28 @@ def test_a_blocked_scheduler_is_no_task_of_the_worker(tmp_path: Path) -> None:
     assert parts(run, "blocked event loop", 2, 3) == [(0.0, "scheduler", None)]
 
 
+@pytest.mark.parametrize(("seconds", "cause"), [(2.0, "gc"), (0.25, None)])
+def test_the_insight_costs_what_the_path_waited_for(
+    tmp_path: Path, seconds: float, cause: str | None
+) -> None:
+    """Collections of less than 5 % of the makespan are none; the sum of all parts is exact."""
+    run = recorded(
+        tmp_path / "r",
+        gc_pauses=[collection(2, 2 + seconds, A, "a"), collection(5, 5 + seconds, B, "b")],
+    )
+    path = critical_path(run)
+    assert sum(path.seconds.values()) == pytest.approx(path.makespan_seconds)
+    found = {insight.cause: insight for insight in run.insights()}
+    assert ("gc" in found) is (cause == "gc")
+    if cause:
+        insight = found["gc"]
+        assert insight.seconds == pytest.approx(seconds)
+        assert "stopped worker" in insight.text
+        assert "for 4 s, mostly in full collections" in insight.text
+        assert "begun by `" in insight.text
+        assert (Path(dask_strata.__file__).parents[2] / insight.docs).exists()
+
+
 def burn(seconds: float) -> float:
     """Run Python; return the time at the end."""
     stop = time.perf_counter() + seconds

@@ -58,13 +58,14 @@ _FILES = """
 # Processes that were stopped, as the mean of a step: 100 is one process.
 _STOPS = """
     with stops as (
-        select distinct 'collecting' as name, g.process, epoch_ns(g.start) as a, epoch_ns(g.stop) as b
-        from gc_pauses g
+        select 'collecting' as name, process, epoch_ns(start) as a, epoch_ns(stop) as b
+        from gc_pauses
         union all
         select 'blocked', process, start_ns, stop_ns from _loop_blocks
     )
     select name, s.step::bigint as step,
-           sum(least(b, $1 + (s.step + 1) * $2) - greatest(a, $1 + s.step * $2)) * 100.0 / $2 as stopped
+           sum(least(b, $1 + (s.step + 1) * $2) - greatest(a, $1 + s.step * $2)) * 100.0 / $2
+               as stopped
     from stops, unnest(generate_series(greatest((a - $1) // $2, 0)::bigint,
                                        least((b - $1) // $2, $3)::bigint)) as s(step)
     where b > a group by all
