@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import dask
 import hypothesis
 import pytest
 from distributed import Client, LocalCluster
@@ -33,6 +34,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No deadline: on a loaded machine any example may take long.
 hypothesis.settings.register_profile("strata", deadline=None)
 hypothesis.settings.load_profile("strata")
+
+# Processes with gilknocker's thread may abort while they exit; tests of it switch it on.
+GIL_ENABLED = "distributed.admin.system-monitor.gil.enabled"
+_GIL_VARIABLE = "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__GIL__ENABLED"
+dask.config.set({GIL_ENABLED: False})
 
 
 @pytest.fixture(autouse=True)
@@ -177,3 +183,4 @@ def _no_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("DASK_DASK_STRATA", "DASK_DISTRIBUTED")):
             monkeypatch.delenv(name)
+    monkeypatch.setenv(_GIL_VARIABLE, "False")

@@ -353,6 +353,14 @@ class Settings:
             "record.",
         )
     )
+    interruptions: bool = field(
+        metadata=_setting(
+            _flag,
+            default=True,
+            meaning="Whether long collections of the garbage collector are recorded, and the waits "
+            "for the GIL that Dask measures if the package gilknocker is installed.",
+        )
+    )
     tap: str = field(
         metadata=_setting(
             _tap,

@@ -32,6 +32,7 @@ from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.executions import EXECUTIONS
 from dask_strata.schema.graph import GRAPH
 from dask_strata.schema.imported import DARSHAN, IMPORTS
+from dask_strata.schema.interruptions import INTERRUPTIONS
 from dask_strata.schema.job import JOB
 from dask_strata.schema.keys import KEY_MARK, recorded_text, split_wire_key, wire_key
 from dask_strata.schema.logs import DERIVED_LOGS, LOGS
@@ -48,8 +49,8 @@ FORMAT_VERSION = 2
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(*JOB, *CLIENT, *GRAPH, *SCHEDULER, *WORKERS, *PROCESSES, *EXECUTIONS, *SPANS, *LOGS),
-        *(*DARSHAN, *PROFILES, *MEASUREMENTS, *RECORD, *IMPORTS),
+        *(*JOB, *CLIENT, *GRAPH, *SCHEDULER, *WORKERS, *PROCESSES, *EXECUTIONS, *INTERRUPTIONS),
+        *(*SPANS, *LOGS, *DARSHAN, *PROFILES, *MEASUREMENTS, *RECORD, *IMPORTS),
         *(*_DERIVED, *SPANS_DERIVED, *DERIVED_LOGS),
     )
 }

@@ -154,7 +154,8 @@ EXECUTIONS = (
     Table(
         "task_samples",
         "reason for which an execution waited at a line of the user's code, or ran, by samples of "
-        "its thread; of a long execution, one row per part of about 2 s",
+        "its thread; of a long execution, one row per part of about 2 s, and one or two about each "
+        "time of 0.1 s or more in which the sampling thread could not run",
         5,
         "system",
         "thread",

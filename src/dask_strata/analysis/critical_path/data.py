@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from dask_strata.analysis.critical_path.interruptions import Interruptions
 from dask_strata.analysis.series.columns import Array, Ints, Names, arrays, columns, groups
 
 if TYPE_CHECKING:
@@ -122,6 +123,11 @@ _THREADS = """
         union all select distinct worker, null from _waits
         union all select distinct worker, null from _other_executions
     ) where worker is not null group by worker order by worker
+"""
+
+_LOOP_THREADS = """
+    select p.address as worker, t.thread from process_threads t join processes p using (process)
+    where t.purpose = 'event loop' and p.role = 'worker' order by all
 """
 
 _UNDER_WAY = """
@@ -388,6 +394,19 @@ class PathData:
         """Disjoint intervals in which the scheduler's event loop was blocked, in order."""
         found = self._run.arrow("from _loop_blocks where worker is null and stop_ns > start_ns")
         return merged(_ints(found, "start_ns"), _ints(found, "stop_ns"))
+
+    @cached_property
+    def interruptions(self) -> Interruptions:
+        """Collections of the garbage collector, and blocks of event loops."""
+        return Interruptions(self._run)
+
+    @cached_property
+    def loop_threads(self) -> dict[str, list[int]]:
+        """Identities of the threads of workers' event loops, by worker."""
+        found: dict[str, list[int]] = {}
+        for row in self._run.rows(_LOOP_THREADS):
+            found.setdefault(row["worker"], []).append(row["thread"])
+        return found
 
     @cached_property
     def under_way(self) -> tuple[Ints, Ints]:

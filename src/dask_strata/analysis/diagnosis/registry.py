@@ -36,6 +36,7 @@ from dask_strata.analysis.diagnosis.rules.machine import (
     slow_worker,
 )
 from dask_strata.analysis.diagnosis.rules.memory import (
+    garbage_collection,
     lost_workers,
     paused,
     spill,
@@ -72,6 +73,7 @@ _BUILT_IN = (
     large_graph,
     different_versions,
     clocks_apart,
+    garbage_collection,
     tiny_tasks,
     restrictions,
     adaptive,
@@ -106,6 +108,7 @@ _CAUSES = frozenset(
         "cpu-starvation",
         "different-versions",
         "exception",
+        "gc",
         "gil",
         "imports",
         "killed-task",

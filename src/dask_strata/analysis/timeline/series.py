@@ -1,4 +1,4 @@
-"""Memory and file traffic of a run's workers over time, in even steps."""
+"""Memory, file traffic and stops of a run's workers over time, in even steps."""
 
 from __future__ import annotations
 
@@ -55,6 +55,22 @@ _FILES = """
     where s.step between 0 and $3 group by 1 order by 1
 """
 
+# Processes that were stopped, as the mean of a step: 100 is one process.
+_STOPS = """
+    with stops as (
+        select 'collecting' as name, process, epoch_ns(start) as a, epoch_ns(stop) as b
+        from gc_pauses
+        union all
+        select 'blocked', process, start_ns, stop_ns from _loop_blocks
+    )
+    select name, s.step::bigint as step,
+           sum(least(b, $1 + (s.step + 1) * $2) - greatest(a, $1 + s.step * $2)) * 100.0 / $2
+               as stopped
+    from stops, unnest(generate_series(greatest((a - $1) // $2, 0)::bigint,
+                                       least((b - $1) // $2, $3)::bigint)) as s(step)
+    where b > a group by all
+"""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -66,7 +82,9 @@ class Series:
         Length of a step.
     values : dict
         By name: ``managed``, ``unmanaged`` and ``spilled`` memory in bytes, ``read`` and
-        ``written`` in bytes per second; None in steps without a sample.
+        ``written`` in bytes per second; None in steps without a sample. ``collecting`` and
+        ``blocked``: processes that the garbage collector stopped, and processes whose event loop
+        was blocked, in percent of one process; absent if there was none.
     """
 
     step_seconds: float
@@ -74,7 +92,7 @@ class Series:
 
 
 def series(run: Run, origin: int, span: int) -> Series:
-    """Return memory and file traffic of all workers over time.
+    """Return memory, file traffic and stops of all workers over time.
 
     Parameters
     ----------
@@ -99,5 +117,8 @@ def series(run: Run, origin: int, span: int) -> Series:
         for name in ("read", "written"):
             if row[name] is not None:
                 values[name][row["step"]] = row[name] / step * 1e9
+    for row in run.rows(_STOPS, origin, step, STEPS):
+        of_name = values.setdefault(row["name"], [0.0] * (STEPS + 1))
+        of_name[row["step"]] = row["stopped"]
     kept = {name: tuple(v) for name, v in values.items() if any(x is not None for x in v)}
     return Series(step / 1e9, kept)

@@ -11,6 +11,7 @@ from dask_strata.config import read_settings, understood
 from dask_strata.recorder.environment.script import script_facts
 from dask_strata.recorder.environment.static_facts import add_static_facts
 from dask_strata.recorder.graphs.submissions import SubmissionSource
+from dask_strata.recorder.interruptions import interruption_sources
 from dask_strata.recorder.logs.source import record_logs
 from dask_strata.recorder.pipeline.comm import sender
 from dask_strata.recorder.pipeline.engine import Engine
@@ -45,6 +46,7 @@ class ClientRecorder(Source):
         if settings.sampling:
             sampler = ClientSampler(client, self._engine.process, code=settings.code)
             sources += [sampler, CallSource(client, sampler.follow, code=settings.code)]
+        sources += interruption_sources(settings, spec["run"])
         self._engine.start(*sources, *record_logs(self._engine), address=client.id)
         if sampler is not None:
             sampler.start()

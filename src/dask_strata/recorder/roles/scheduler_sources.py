@@ -13,6 +13,7 @@ from dask_strata.config import Settings
 from dask_strata.recorder.graphs.own_tasks import OwnTasks
 from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
 from dask_strata.recorder.graphs.spans import Spans
+from dask_strata.recorder.interruptions import interruption_sources
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.jobs.source import JobSource
 from dask_strata.recorder.logs.source import record_logs
@@ -123,6 +124,7 @@ class SchedulerSources:
             *record_logs(engine),
             self._stacks,
             *scaling_sources(scheduler, engine),
+            *interruption_sources(engine.settings, engine.run_id, scheduler),
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self.transitions.name,

@@ -17,6 +17,7 @@ from dask_strata.recorder.environment.batch_systems import batch_systems
 from dask_strata.recorder.environment.host_view import HostView
 from dask_strata.recorder.environment.launched import note_worker
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.interruptions import interruption_sources
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.logs.redirect import redirect_output
 from dask_strata.recorder.logs.source import record_logs
@@ -99,12 +100,15 @@ class WorkerRecorder(Source):
         of_logs = [*redirect_output(worker, engine), *record_logs(engine, self._address)]
         self._attached += of_logs
         transfers = TransferSource(worker, incoming, outgoing, engine)
+        interruptions = interruption_sources(settings, engine.run_id, worker, self._address)
+        self._attached += interruptions
         metrics = FineMetrics(worker, engine)
         sources = (self, self._log, transfers, shuffles, spills, self._loop, metrics)
         engine.start(
             *sources,
             *of_executions,
             *of_logs,
+            *interruptions,
             *self._sources_of_stacks(settings),
             address=self._address,
             name=str(worker.name),

@@ -148,9 +148,12 @@ class Sums:
     """Sums of the samples of executions, until these end."""
 
     def __init__(self) -> None:
-        self._sums: dict[int, tuple[Sampled, dict[tuple[str | None, Place], _Sum]]] = {}
+        #: By execution, reason, place, and time of a sample that is a row of its own or 0.
+        self._sums: dict[int, tuple[Sampled, dict[tuple[str | None, Place, int], _Sum]]] = {}
 
-    def add(self, execution: Sampled, place: Place, sample: Sample, now_ns: int) -> None:
+    def add(
+        self, execution: Sampled, place: Place, sample: Sample, now_ns: int, *, apart: bool = False
+    ) -> None:
         """Add a sample.
 
         Parameters
@@ -163,11 +166,14 @@ class Sums:
             The sample.
         now_ns : int
             Wall clock in nanoseconds since the epoch.
+        apart : bool, optional
+            Whether it becomes a row of its own, so that its time is known exactly.
         """
         _, sums = self._sums.setdefault(execution.number, (execution, {}))
-        found = sums.get((sample.waiting, place))
+        name = sample.waiting, place, now_ns if apart else 0
+        found = sums.get(name)
         if found is None:
-            found = sums[sample.waiting, place] = _Sum(now_ns, now_ns)
+            found = sums[name] = _Sum(now_ns, now_ns)
         found.last = now_ns
         found.n += 1
         found.ns += sample.ns
@@ -189,7 +195,7 @@ class Sums:
             old = any(now_ns - each.first >= _MAX_AGE for each in sums.values())
             if number not in under_way or old:
                 del self._sums[number]
-                found += [(execution, _row(*key, each)) for key, each in sums.items()]
+                found += [(execution, _row(*name[:2], each)) for name, each in sums.items()]
         return found
 
 

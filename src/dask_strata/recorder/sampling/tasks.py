@@ -129,7 +129,7 @@ class TaskSampler(Source):
                     at, waiting = place, seen.waiting
                 cpu, delay = _share(seen.cpu_ns, ns, total), _share(seen.delay_ns, ns, total)
                 for part in frozen_parts(Sample(waiting, ns, cpu, delay)):
-                    self._sums.add(execution, at, part, wall)
+                    self._sums.add(execution, at, part, wall, apart=True)
 
     def rows(self) -> Iterable[Batch]:
         """Return rows of the executions that ended since the last call, and of long ones."""

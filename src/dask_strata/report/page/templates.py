@@ -52,8 +52,13 @@ def occupant_text(segment: Segment) -> str:
     occupant = segment.occupant
     if occupant is None:
         return "–"
+    if occupant.kind == "gil":
+        return f"the GIL on {occupant.worker}, tasks such as {occupant.prefix}"
     thread = f", thread {occupant.thread or segment.thread}" if occupant.attempt is not None else ""
     where = f" on {occupant.worker or segment.worker}{thread}" if thread else ""
+    if occupant.kind == "gc":
+        begun = f", begun by task {occupant.name}{where}" if occupant.name else ""
+        return f"garbage collection{begun}"
     return f"{occupant.kind} {occupant.name or ''}".strip() + where
 
 

@@ -36,7 +36,7 @@ _ORDER = re.compile(r"^-- order: (.*)$", re.MULTILINE)
 #: that are computed again as a whole while the run grows.
 STORED = frozenset({
     "_attempt_numbers", "_bounds", "_definitions", "_dependents", "_disk_phases", "_file_uses",
-    "_held", "_io_attempts", "_job_ends", "_loop_blocks", "_other_executions",
+    "_gc_pauses", "_held", "_io_attempts", "_job_ends", "_loop_blocks", "_other_executions",
     "_own_keys", "_pauses", "_places", "_queued", "_renewals", "_shuffle_barriers",
     "_shuffle_waits", "_skipped_files", "_task_clients", "_waits", "_worker_conditions",
     "_worker_connections", "_worker_executions", *DERIVED,

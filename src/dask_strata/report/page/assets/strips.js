@@ -1,8 +1,9 @@
-// Strips above the timeline, on its time axis: times, critical path, memory and files.
+// Strips above the timeline, on its time axis: times, critical path, memory, files and stopped processes.
 
 const STRIPS = [
   { name: "memory", stack: [["unmanaged", "#8fa3b8"], ["managed", "#20A585"], ["spilled", "#ffa500"]], spell: sizeText },
   { name: "files", lines: [["read", "#3b7dd8"], ["written", "#d64545"]], spell: rateText },
+  { name: "stopped", lines: [["collecting", "#e8590c"], ["blocked", "#6f42c1"]], spell: (v) => `${v} % of a process` },
 ];
 
 function drawStrips(m, view, canvas) {

@@ -78,7 +78,9 @@ def _gain(evidence: Evidence, worker: str | None, ran: Occupant | Runner | None)
 
 def _competes(evidence: Evidence, occupant: Occupant | None) -> bool:
     """Return whether other executions waited for the GIL while an occupant held it."""
-    if occupant is None or occupant.attempt is None:
+    if occupant is not None and occupant.kind == "gil":
+        return True
+    if occupant is None or occupant.kind != "task" or occupant.attempt is None:
         return False
     runner = Runner(occupant.attempt, occupant.name, occupant.prefix, occupant.worker)
     return evidence.samples.share(runner, is_gil) >= LEAST_SHARE
