@@ -38,6 +38,7 @@ from dask_strata.schema.processes import PROCESSES
 from dask_strata.schema.profiles import PROFILES
 from dask_strata.schema.record import RECORD
 from dask_strata.schema.scheduler import SCHEDULER
+from dask_strata.schema.stuck import STUCK
 from dask_strata.schema.worker import WORKERS
 
 FORMAT_VERSION = 2
@@ -47,6 +48,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         *(*JOB, *CLIENT, *GRAPH, *SCHEDULER, *WORKERS, *PROCESSES, *EXECUTIONS),
+        *STUCK,
         *(*DARSHAN, *PROFILES, *RECORD, *IMPORTS, *_DERIVED),
     )
 }

@@ -1,0 +1,107 @@
+"""What is stuck in a run that is being recorded, or was when the run ended too early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from dask_strata.analysis.words import duration
+from dask_strata.schema.stuck import CHECK_SECONDS, place_in, sentence
+
+if TYPE_CHECKING:
+    from dask_strata.run import Run
+
+#: Age of the last check, at the scheduler's last sample, up to which its findings are the present.
+_RECENT = timedelta(seconds=2.5 * CHECK_SECONDS)
+
+#: Rows of the last check, without tasks that have ended since.
+_LAST = """
+    select s.* from stuck s where s.time = (select max(time) from stuck) and not exists (
+        select 1 from scheduler_transitions t where t.key = s.key and t.key_type = s.key_type
+        and t.time > s.time and t.finish_state in ('memory', 'erred'))
+    order by s.seq
+"""
+
+#: Outcomes of runs in which nothing is stuck.
+_NOTHING_STUCK = frozenset({"finished", "imported"})
+
+#: Most findings of each kind in words.
+_SHOWN = 5
+
+_COLUMNS = (
+    "kind",
+    "key",
+    "key_type",
+    "prefix",
+    "worker",
+    "worker_name",
+    "since",
+    "seconds",
+    "typical_seconds",
+    "n_finished",
+    "reason",
+    "n_others",
+    "stack",
+)
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Tasks and workers that did not move at the last check.
+
+    Attributes
+    ----------
+    time : datetime
+        Time of the check.
+    present : bool
+        Whether the run is still being recorded.
+    findings : tuple of dict
+        Rows of the table ``stuck``, each with ``place``, the innermost frames in words, and
+        ``text``, the finding in a sentence.
+    """
+
+    time: datetime
+    present: bool
+    findings: tuple[dict[str, Any], ...]
+
+    def lines(self) -> list[str]:
+        """Return the findings in sentences, at most five of each kind."""
+        shown: dict[str, int] = {}
+        lines = []
+        for row in self.findings:
+            shown[row["kind"]] = shown.get(row["kind"], 0) + 1
+            if shown[row["kind"]] <= _SHOWN:
+                lines.append(row["text"])
+        if rest := len(self.findings) - len(lines):
+            lines.append(f"and {rest:,} more: see the table stuck")
+        return lines
+
+
+def stuck_of(run: Run, outcome: str) -> Stuck | None:
+    """Return what is stuck in a run, or was when it ended too early; None if nothing is.
+
+    Also return None if the run was opened for the tasks of one client.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    outcome : str
+        Its outcome, as in the summary. A run that finished or was imported has nothing stuck.
+    """
+    if outcome in _NOTHING_STUCK or run.client is not None or not run.n_rows("stuck"):
+        return None
+    rows = run.rows(_LAST)
+    last = run.rows("select max(time) as time from scheduler_samples")[0]["time"]
+    if not rows or last is None or last - rows[0]["time"] > _RECENT:
+        return None
+    findings = tuple(
+        {
+            **{name: row[name] for name in _COLUMNS},
+            "place": place_in(row["stack"]) or None,
+            "text": sentence(row, duration),
+        }
+        for row in rows
+    )
+    return Stuck(rows[0]["time"], outcome == "recording", findings)
