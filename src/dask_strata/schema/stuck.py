@@ -51,7 +51,12 @@ STUCK = (
                 "median of the last finished executions of the prefix (at most 101); null if none "
                 "has finished during the recording",
             ),
-            col("n_finished", "int", "finished executions of the prefix during the recording"),
+            col(
+                "n_finished",
+                "int",
+                "finished executions of the prefix that the recorder has seen: each of at least "
+                "0.1 s, and a part of shorter ones",
+            ),
             col(
                 "reason",
                 "long",
@@ -75,12 +80,14 @@ STUCK = (
 #: A line of the column ``stack``.
 _FRAME = re.compile(r"(?P<function>.+) \((?P<file>.*):(?P<line>\w+)\)")
 
-#: Most frames in a sentence.
-_SHOWN_FRAMES = 3
+#: Most of the user's frames in a sentence.
+_USERS_FRAMES = 2
 
 
 def place_in(stack: str | None) -> str:
-    r"""Return the innermost frames of a stack in a line: that which waits, and the user's.
+    r"""Return the innermost frames of a stack in a line: the user's, and what they wait in.
+
+    Of frames that are not the user's, show the innermost, and the one that the user's line called.
 
     Parameters
     ----------
@@ -93,12 +100,13 @@ def place_in(stack: str | None) -> str:
     if not stack or stack == LEFT_OUT:
         return ""
     frames = [match for line in stack.splitlines() if (match := _FRAME.fullmatch(line))]
-    users = [frame for frame in frames if owner_of(frame["file"]).owner == "user"]
-    shown = list(reversed(users or frames))
-    if frames and frames[-1] is not shown[0]:
-        shown.insert(0, frames[-1])
+    users = [i for i, f in enumerate(frames) if owner_of(f["file"]).owner == "user"]
+    last = users[-1] if users else -1
+    others = dict.fromkeys((len(frames) - 1, last + 1)) if last < len(frames) - 1 else ()
+    shown = [*others, *reversed(users[-_USERS_FRAMES:])]
     return " ← ".join(
-        f"{f['function']} ({_file_name(f['file'])}:{f['line']})" for f in shown[:_SHOWN_FRAMES]
+        f"{f['function']} ({_file_name(f['file'])}:{f['line']})"
+        for f in map(frames.__getitem__, shown)
     )
 
 

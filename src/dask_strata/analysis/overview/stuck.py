@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.words import duration
-from dask_strata.schema.stuck import CHECK_SECONDS, place_in, sentence
+from dask_strata.schema.stuck import CHECK_SECONDS, NO_ANSWER, place_in, sentence
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -21,6 +21,14 @@ _LAST = """
         select 1 from scheduler_transitions t where t.key = s.key and t.key_type = s.key_type
         and t.time > s.time and t.finish_state in ('memory', 'erred'))
     order by s.seq
+"""
+
+#: The last sample of an execution that had not ended when its worker fell silent.
+_LAST_SAMPLE = """
+    select s.key, s.function, s.file, s.line from task_samples s
+    left join executions e on e.process = s.process and e.execution = s.execution
+    where s.worker = ? and e.execution is null and s.file is not null
+    order by s.last desc limit 1
 """
 
 #: Outcomes of runs in which nothing is stuck.
@@ -96,12 +104,15 @@ def stuck_of(run: Run, outcome: str) -> Stuck | None:
     last = run.rows("select max(time) as time from scheduler_samples")[0]["time"]
     if not rows or last is None or last - rows[0]["time"] > _RECENT:
         return None
-    findings = tuple(
-        {
-            **{name: row[name] for name in _COLUMNS},
-            "place": place_in(row["stack"]) or None,
-            "text": sentence(row, duration),
-        }
-        for row in rows
-    )
+    findings = tuple(_finding(run, row) for row in rows)
     return Stuck(rows[0]["time"], outcome == "recording", findings)
+
+
+def _finding(run: Run, row: dict[str, Any]) -> dict[str, Any]:
+    place, text = place_in(row["stack"]), sentence(row, duration)
+    if row["kind"] == NO_ANSWER:
+        for sample in run.rows(_LAST_SAMPLE, row["worker"]):
+            frame = f"{sample['function']} ({sample['file']}:{sample['line']})"
+            place = place_in(frame)
+            text += f"; the last sample of {sample['key']} was in {place}"
+    return {**{name: row[name] for name in _COLUMNS}, "place": place or None, "text": text}

@@ -137,7 +137,7 @@ class Transitions(Source):
         keys, starts, finishes, stimuli, times = columns
         ended = [i for i, start in enumerate(starts) if start == "processing"]
         reports = {i: report for i in ended if (report := report_of(i)) is not None}
-        self.durations.add((keys[i], report) for i, (ok, report) in reports.items() if ok)
+        self.durations.add([(keys[i], report) for i, (ok, report) in reports.items() if ok])
         workers = self._assigned(keys, finishes, ended)
         workers |= {i: message.get("worker") for i, (_, message) in reports.items()}
         if len(reports) < len(ended):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -28,13 +28,17 @@ _FEW, _FEW_SECONDS = 5, 30.0
 _NONE_SECONDS = 300.0
 
 
+#: Executions below this duration are short: of these, only so many are added in a call.
+_SHORT_SECONDS, _SHORT_A_CALL = 0.1, 20
+
+
 class Usual(NamedTuple):
     """The finished executions of a prefix.
 
     Attributes
     ----------
     n : int
-        Their number.
+        Their number, of short ones only those that were added.
     typical, longest : float or None
         The median of the last 101 and the longest, in seconds; None without one.
     """
@@ -83,30 +87,37 @@ class Durations:
         self._tasks = tasks
         self._by_prefix: dict[str, _Finished] = {}
 
-    def add(self, finished: Iterable[tuple[Any, Mapping[str, Any]]]) -> None:
-        """Add executions.
+    def add(self, finished: Sequence[tuple[Any, Mapping[str, Any]]]) -> None:
+        """Add executions: each long one, and some of the short ones.
 
         Parameters
         ----------
-        finished : iterable of (key, dict)
+        finished : sequence of (key, dict)
             Keys with the messages of workers.
         """
-        known, tasks = self._by_prefix, self._tasks
-        for key, message in finished:
-            for part in message.get("startstops") or ():
-                if part["action"] != "compute":
-                    continue
-                ts = tasks.get(key)
-                prefix = key_split(key) if ts is None else ts.prefix.name
-                of_prefix = known.get(prefix)
-                if of_prefix is None:
-                    if len(known) >= _MAX_PREFIXES:
-                        del known[next(iter(known))]
-                    of_prefix = known[prefix] = _Finished()
-                seconds = part["stop"] - part["start"]
-                of_prefix.n += 1
-                of_prefix.longest = max(of_prefix.longest, seconds)
-                of_prefix.recent.append(seconds)
+        step = len(finished) // _SHORT_A_CALL + 1
+        for i, (key, message) in enumerate(finished):
+            intervals = message.get("startstops")
+            if not intervals:
+                continue
+            last = intervals[-1]
+            if last["stop"] - last["start"] < _SHORT_SECONDS and i % step:
+                continue  # most tasks of a graph of many, on each of which every step costs
+            for part in intervals:
+                if part["action"] == "compute":
+                    self._add(key, part["stop"] - part["start"])
+
+    def _add(self, key: Any, seconds: float) -> None:
+        ts, known = self._tasks.get(key), self._by_prefix
+        prefix = key_split(key) if ts is None else ts.prefix.name
+        of_prefix = known.get(prefix)
+        if of_prefix is None:
+            if len(known) >= _MAX_PREFIXES:
+                del known[next(iter(known))]
+            of_prefix = known[prefix] = _Finished()
+        of_prefix.n += 1
+        of_prefix.longest = max(of_prefix.longest, seconds)
+        of_prefix.recent.append(seconds)
 
     def usual(self, prefix: str) -> Usual:
         """Return what executions of a prefix usually take.

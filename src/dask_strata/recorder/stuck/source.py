@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from dask_strata.recorder.graphs.own_tasks import OwnTasks
@@ -35,7 +36,7 @@ _ANSWER_SECONDS = 3.0
 #: Most findings of each kind in a check, and so most stacks and most workers that are asked.
 _MOST = 10
 
-#: Most executions of a silent worker that its reason names.
+#: Most tasks of a silent worker that its reason names.
 _NAMED = 3
 
 #: Classes of facts without which stacks are not recorded, so that none is requested.
@@ -195,10 +196,13 @@ def _stack_in(answer: Mapping[Any, list[str]], key: Any) -> str | None:
 
 
 def _silence(one: Found) -> str:
-    """Return what a silent worker did at its last heartbeat."""
-    running = [ts for ts in one.worker.executing if ts.processing_on is one.worker]
-    names = ", ".join(name_of_key(ts.key) for ts in running[:_NAMED])
-    more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
-    executed = f"it executed {names}{more}" if names else "it executed no task"
-    why = f"it sends no heartbeat and does not answer a request; at its last heartbeat {executed}"
-    return redact_text(why)
+    """Return that a worker is silent, and what it executed or was to execute."""
+    ws = one.worker
+    tasks, what = [ts for ts in ws.executing if ts.processing_on is ws], "it executed"
+    if not tasks:
+        tasks, what = list(islice(ws.processing, _NAMED)), "the scheduler has assigned to it"
+    others = max(len(ws.executing), len(ws.processing)) - len(tasks[:_NAMED])
+    names = ", ".join(name_of_key(ts.key) for ts in tasks[:_NAMED])
+    more = f" and {others:,} more" if others > 0 else ""
+    had = f"{what} {names}{more}" if tasks else "no task is assigned to it"
+    return redact_text(f"it sends no heartbeat and does not answer a request; {had}")

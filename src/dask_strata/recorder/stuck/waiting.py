@@ -230,14 +230,14 @@ def why_not_begun(ts: Any, ws: Any) -> str:
     parts = [_held(d) for d in missing[:_DEPENDENCIES]]
     if len(missing) > _DEPENDENCIES:
         parts.append(f"and {len(missing) - _DEPENDENCIES} other dependencies")
-    states = ", ".join(
-        f"{n} {state}" for state, n in _counts(ws).items() if n and state not in _AT_REST
-    )
+    counts = _counts(ws)
+    states = ", ".join(f"{n} {s}" for s, n in counts.items() if n and s not in _AT_REST)
+    if not missing and not states:
+        return "its worker has all its dependencies, and reports no task to execute"
     if not missing:
         parts.append("its worker has all its dependencies and does not begin it")
-    parts.append(
-        f"tasks of the worker: {states}" if states else "the worker does not have the task"
-    )
+    if states:
+        parts.append(f"tasks of the worker: {states}")
     return _reason(parts)
 
 
