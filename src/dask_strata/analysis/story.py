@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.words import count, duration, size
 from dask_strata.analysis.worker_ends import ends_of
-from dask_strata.schema.stuck import LONG_RUNNING
+from dask_strata.schema.measured.stuck import LONG_RUNNING
 
 if TYPE_CHECKING:
     from dask_strata.run import Run, Task

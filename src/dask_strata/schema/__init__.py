@@ -34,11 +34,11 @@ from dask_strata.schema.graph import GRAPH
 from dask_strata.schema.imported import DARSHAN, IMPORTS
 from dask_strata.schema.job import JOB
 from dask_strata.schema.keys import KEY_MARK, recorded_text, split_wire_key, wire_key
+from dask_strata.schema.measured.stuck import STUCK
 from dask_strata.schema.processes import PROCESSES
 from dask_strata.schema.profiles import PROFILES
 from dask_strata.schema.record import RECORD
 from dask_strata.schema.scheduler import SCHEDULER
-from dask_strata.schema.stuck import STUCK
 from dask_strata.schema.worker import WORKERS
 
 FORMAT_VERSION = 2

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.words import duration
-from dask_strata.schema.stuck import CHECK_SECONDS, NO_ANSWER, place_in, sentence
+from dask_strata.schema.measured.stuck import CHECK_SECONDS, NO_ANSWER, place_in, sentence
 
 if TYPE_CHECKING:
     from dask_strata.run import Run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dask.utils import format_bytes, format_time
 
 from dask_strata.schema.keys import split_wire_key
-from dask_strata.schema.stuck import CHECK_SECONDS, sentence
+from dask_strata.schema.measured.stuck import CHECK_SECONDS, sentence
 from dask_strata.store.copies.place import is_url, shown
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dask_strata.recorder.stuck.durations import LEAST_SECONDS, Durations, Usual
 from dask_strata.recorder.stuck.found import Found
-from dask_strata.schema.stuck import LONG_RUNNING, NO_ANSWER
+from dask_strata.schema.measured.stuck import LONG_RUNNING, NO_ANSWER
 
 #: Age of the last heartbeat from which a worker is asked whether it answers: in seconds, and in
 #: intervals between heartbeats, which Dask makes longer for many workers.

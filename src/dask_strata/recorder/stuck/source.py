@@ -24,7 +24,7 @@ from dask_strata.recorder.stuck.waiting import (
     name_of_key,
 )
 from dask_strata.schema import LEFT_OUT, wire_key
-from dask_strata.schema.stuck import CHECK_SECONDS
+from dask_strata.schema.measured.stuck import CHECK_SECONDS
 from dask_strata.store.segments.frames import Batch
 
 #: Time between two checks in seconds; no worker is asked for stacks more often.

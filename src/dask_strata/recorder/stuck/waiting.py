@@ -12,7 +12,7 @@ from typing import Any
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.text import clip, safe_repr
 from dask_strata.recorder.stuck.found import Found
-from dask_strata.schema.stuck import NOBODY_COMPUTES
+from dask_strata.schema.measured.stuck import NOBODY_COMPUTES
 
 #: Time in seconds after which a task counts as stuck that no connected worker may run, that waits
 #: while no worker is connected or running, and that does not move otherwise.

@@ -22,9 +22,9 @@ STUCK = (
         "stuck",
         "task or worker that did not move, as found by one of the scheduler's checks (every "
         "10 s); all rows of a check have the same time",
-        4,
-        "system",
-        "cluster",
+        3,
+        "workflow system",
+        "scheduler",
         (
             TIME,
             col(

@@ -1,0 +1,1 @@
+"""Tables of what Dask itself groups, limits and decides."""
