@@ -36,6 +36,9 @@ _ANSWER_SECONDS = 3.0
 #: Most findings of each kind in a check, and so most stacks and most workers that are asked.
 _MOST = 10
 
+#: Failed checks in a row after which there are no more: a version of Dask may have another form.
+_MOST_FAILURES = 3
+
 #: Most tasks of a silent worker that its reason names.
 _NAMED = 3
 
@@ -77,7 +80,7 @@ class StuckSource(Source):
         self._hides = bool(_HIDE_STACKS & set(engine.settings.leave_out))
         self._due = time.monotonic() + _INTERVAL_SECONDS
         self._task: asyncio.Future[None] | None = None
-        self._ended = False
+        self._ended, self._failures = False, 0
         self.checked: float | None = None
         self.present: list[dict[str, Any]] = []
 
@@ -108,8 +111,11 @@ class StuckSource(Source):
     async def _guarded_check(self) -> None:
         try:
             await self._check()
+            self._failures = 0
         except Exception as error:  # noqa: BLE001  also attributes that a version of Dask lacks
             found = error
+            self._failures += 1
+            self._ended |= self._failures >= _MOST_FAILURES
 
             def fail() -> None:
                 raise found
