@@ -27,8 +27,9 @@ from dask_strata.run import open_run
 def command(run: str, form: str, as_json: bool, client: str | None, follow: bool) -> None:  # noqa: FBT001
     """Show how a run ended, why it took so long, and what to do.
 
-    Of a run that is being recorded, also show what is stuck: tasks that run far longer than others
-    of their prefix, tasks that wait for what nobody computes, and workers that do not answer.
+    Of a run that is being recorded, also show stuck tasks and workers: tasks that run far longer
+    than others of their prefix, tasks that wait for a result that nobody computes, and workers
+    that do not answer.
 
     \b
     Examples:

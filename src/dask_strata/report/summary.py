@@ -128,7 +128,7 @@ def print_summary(s: Summary, out: Console, stuck: Stuck | None = None) -> None:
     out : Console
         The console.
     stuck : Stuck, optional
-        What is stuck in it.
+        Its stuck tasks and workers.
     """
     _print_headline(s, out)
     print_stuck(stuck, out, _wrapped_width(out))
@@ -411,7 +411,7 @@ def summary_json(s: Summary, stuck: Stuck | None = None) -> str:
     s : Summary
         The summary of the run.
     stuck : Stuck, optional
-        What is stuck in it.
+        Its stuck tasks and workers.
     """
     facts = {_JSON_NAMES.get(name, name): value for name, value in asdict(s).items()}
     facts["overhead"] = s.overhead

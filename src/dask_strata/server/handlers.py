@@ -131,7 +131,7 @@ class State(Page):
 
 
 def _headline(run: Run, summary: Summary) -> str:
-    """Return the headline of a run, and what is stuck in it."""
+    """Return the headline of a run, with its stuck tasks and workers."""
     stuck = stuck_of(run, summary.outcome)
     more = "" if stuck is None else f"  {heading(stuck)}: {visible(' · '.join(stuck.lines()))}"
     return str(headline(summary)) + more

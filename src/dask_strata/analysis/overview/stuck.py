@@ -1,4 +1,4 @@
-"""What is stuck in a run that is being recorded, or was when the run ended too early."""
+"""Stuck tasks and workers of a run that is being recorded, or that ended too early."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Stuck:
 
 
 def stuck_of(run: Run, outcome: str) -> Stuck | None:
-    """Return what is stuck in a run, or was when it ended too early; None if nothing is.
+    """Return the stuck tasks and workers of a run, now or at its early end; None without any.
 
     Also return None if the run was opened for the tasks of one client.
 

@@ -1,4 +1,4 @@
-"""A page in Dask's dashboard: what is stuck now, and the folder and the size of the record."""
+"""A page in Dask's dashboard: stuck tasks and workers, and the folder and size of the record."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DashboardPage:
     name : str
         Name of the run.
     stuck : StuckSource
-        The checks for what is stuck.
+        The checks for stuck tasks and workers.
     """
 
     def __init__(self, scheduler: Any, engine: Engine, name: str, stuck: StuckSource) -> None:

@@ -1,1 +1,1 @@
-"""What does not move while a run is recorded: tasks that run too long or wait, silent workers."""
+"""Stuck tasks and workers: tasks that run too long, tasks that wait, silent workers."""

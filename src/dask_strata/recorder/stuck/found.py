@@ -1,4 +1,4 @@
-"""What one check found."""
+"""One finding of a check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Found:
     n_finished : int or None
         Finished executions of the prefix.
     reason : str or None
-        What it waits for.
+        The dependency or restriction that it waits for.
     n_others : int or None
         Further tasks that wait for the same.
     stack : str or None

@@ -1,4 +1,4 @@
-"""The scheduler's checks for what is stuck, each on its event loop, and their rows."""
+"""The scheduler's checks for stuck tasks and workers, each on its event loop, and their rows."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _stack_in(answer: Mapping[Any, list[str]], key: Any) -> str | None:
 
 
 def _silence(one: Found) -> str:
-    """Return that a worker is silent, and what it executed or was to execute."""
+    """Return that a worker is silent, and its tasks."""
     ws = one.worker
     tasks, what = [ts for ts in ws.executing if ts.processing_on is ws], "it executed"
     if not tasks:

@@ -1,4 +1,4 @@
-"""Tasks that wait for what nobody computes, and why."""
+"""Tasks that wait for a result that nobody computes, and why."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def _waits(ws: Any) -> bool:
 
 
 def _state(ws: Any) -> tuple[Any, ...]:
-    """Return what changes when a worker does anything."""
+    """Return facts that change whenever a worker does anything."""
     transfer = ws.metrics.get("transfer") or {}
     received = transfer.get("incoming_bytes"), transfer.get("incoming_count_total")
     first = next(iter(ws.processing)).key

@@ -1,4 +1,4 @@
-"""What is stuck, on a terminal and as JSON."""
+"""Stuck tasks and workers, on a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def print_stuck(stuck: Stuck | None, out: Console, width: int) -> None:
-    """Print what is stuck; nothing if nothing is.
+    """Print the stuck tasks and workers, if there are any.
 
     Parameters
     ----------
     stuck : Stuck or None
-        What is stuck.
+        The stuck tasks and workers.
     out : Console
         The console.
     width : int
@@ -42,12 +42,12 @@ def heading(stuck: Stuck) -> str:
 
 
 def stuck_line(stuck: Stuck | None) -> str:
-    """Return what is stuck in one line, for a log.
+    """Return the stuck tasks and workers in one line, for a log.
 
     Parameters
     ----------
     stuck : Stuck or None
-        What is stuck.
+        The stuck tasks and workers.
     """
     if stuck is None:
         return "nothing is stuck any more"
@@ -55,19 +55,19 @@ def stuck_line(stuck: Stuck | None) -> str:
 
 
 def situation(stuck: Stuck | None) -> frozenset[tuple[Any, ...]]:
-    """Return what is stuck without what changes at each check, to compare two checks."""
+    """Return the findings without their durations, to compare two checks."""
     if stuck is None:
         return frozenset()
     return frozenset((row["kind"], row["key"], row["worker"]) for row in stuck.findings)
 
 
 def stuck_json(stuck: Stuck | None) -> dict[str, Any] | None:
-    """Return what is stuck for JSON; None if nothing is.
+    """Return the stuck tasks and workers for JSON; None without any.
 
     Parameters
     ----------
     stuck : Stuck or None
-        What is stuck.
+        The stuck tasks and workers.
     """
     if stuck is None:
         return None

@@ -1,4 +1,4 @@
-"""The table of what did not move while the run was recorded."""
+"""The table of tasks and workers that were stuck while the run was recorded."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _USERS_FRAMES = 2
 
 
 def place_in(stack: str | None) -> str:
-    r"""Return the innermost frames of a stack in a line: the user's, and what they wait in.
+    r"""Return the innermost frames of a stack in a line: the user's, and the library's.
 
     Of frames that are not the user's, show the innermost, and the one that the user's line called.
 
