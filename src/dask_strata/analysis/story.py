@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_strata.analysis.words import count, duration, size
 from dask_strata.analysis.worker_ends import ends_of
+from dask_strata.schema.measured.stuck import LONG_RUNNING
 
 if TYPE_CHECKING:
     from dask_strata.run import Run, Task
@@ -105,6 +106,7 @@ def story(task: Task) -> Story:
         *_transfers(task),
         *_spills(task),
         *_steals(task),
+        *_stuck(task),
         *_segments(task),
         *_logs(task),
         *_ends(ends),
@@ -384,3 +386,25 @@ def _steals(task: Task) -> Iterator[Event]:
             f"steal: {row['outcome']}",
             f"to {row['destination']}" if row["destination"] else "",
         )
+
+
+def _stuck(task: Task) -> Iterator[Event]:
+    """Yield when the task was found stuck, and again when its stack or its reason changed."""
+    before = None
+    for row in sorted(task.rows("stuck"), key=lambda r: r["seq"]):
+        what = row["worker"], row["reason"], row["stack"]
+        if what == before:
+            continue
+        before = what
+        parts = [row["reason"]]
+        if row["kind"] == LONG_RUNNING:
+            typical = "no other of its prefix had finished"
+            if row["typical_seconds"] is not None:
+                typical = f"typical for its prefix is {duration(row['typical_seconds'])}"
+            parts = [typical]
+        detail = ", ".join(filter(None, parts))
+        if row["stack"]:
+            detail += f"\n{row['stack']}"
+        done = "ran" if row["kind"] == LONG_RUNNING else "waited"
+        found = f"found stuck: {done} for {duration(row['seconds'])}"
+        yield Event(row["time"], "scheduler", row["worker"] or "", found, detail)

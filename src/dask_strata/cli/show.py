@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.overview.stored import summary_of
+from dask_strata.analysis.overview.stuck import stuck_of
 from dask_strata.errors import UsageError
 from dask_strata.report.follow import follow as follow_run
 from dask_strata.report.rows import print_json
@@ -26,6 +27,10 @@ from dask_strata.run import open_run
 def command(run: str, form: str, as_json: bool, client: str | None, follow: bool) -> None:  # noqa: FBT001
     """Show how a run ended, why it took so long, and what to do.
 
+    Of a run that is being recorded, also show stuck tasks and workers: tasks that run far longer
+    than others of their prefix, tasks that wait for a result that nobody computes, and workers
+    that do not answer.
+
     \b
     Examples:
       dask-strata show runs/2026-11-21T12-00-00-pipeline-0a1b2c3d
@@ -41,7 +46,8 @@ def command(run: str, form: str, as_json: bool, client: str | None, follow: bool
         follow_run(opened, console())
         return
     summary = summary_of(opened)
+    stuck = stuck_of(opened, summary.outcome)
     if as_json:
-        print_json(summary_json(summary))
+        print_json(summary_json(summary, stuck))
     else:
-        print_summary(summary, console())
+        print_summary(summary, console(), stuck)

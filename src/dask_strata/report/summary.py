@@ -19,10 +19,13 @@ from dask_strata.analysis.measured.spans import SpanUse
 from dask_strata.analysis.summary import Analysed, InputOutput, Summary
 from dask_strata.report.io import io_lines, moved_sentence
 from dask_strata.report.profile import profile_lines
+from dask_strata.report.terminal.stuck import print_stuck, stuck_json
 from dask_strata.report.words import count, duration, number, percent, size, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from dask_strata.analysis.overview.stuck import Stuck
 
 #: Size of segments from which compacting them is suggested.
 _LARGE_BYTES = 32 << 20
@@ -117,7 +120,7 @@ def _overhead(s: Summary, share: float) -> str:
     return percent(share, 1)
 
 
-def print_summary(s: Summary, out: Console) -> None:
+def print_summary(s: Summary, out: Console, stuck: Stuck | None = None) -> None:
     """Print the first screen of a run.
 
     Parameters
@@ -126,8 +129,11 @@ def print_summary(s: Summary, out: Console) -> None:
         The summary of the run.
     out : Console
         The console.
+    stuck : Stuck, optional
+        Its stuck tasks and workers.
     """
     _print_headline(s, out)
+    print_stuck(stuck, out, _wrapped_width(out))
     if s.analysed is not None:
         out.print(Text(_analysed(s.analysed), style="dim"), soft_wrap=True)
     _print_failures(s, out)
@@ -426,17 +432,20 @@ def _span_table(spans: Sequence[SpanUse]) -> RichTable:
     return table
 
 
-def summary_json(s: Summary) -> str:
+def summary_json(s: Summary, stuck: Stuck | None = None) -> str:
     """Return a summary as JSON.
 
     Parameters
     ----------
     s : Summary
         The summary of the run.
+    stuck : Stuck, optional
+        Its stuck tasks and workers.
     """
     facts = {_JSON_NAMES.get(name, name): value for name, value in asdict(s).items()}
     facts["overhead"] = s.overhead
     facts["findings"] = facts["insights"]  # their name in earlier versions
+    facts["stuck"] = stuck_json(stuck)
     return json.dumps(facts, default=_json, ensure_ascii=False, indent=1)
 
 

@@ -37,6 +37,7 @@ from dask_strata.schema.job import JOB
 from dask_strata.schema.keys import KEY_MARK, recorded_text, split_wire_key, wire_key
 from dask_strata.schema.logs import DERIVED_LOGS, LOGS
 from dask_strata.schema.measured.spans import SPANS, SPANS_DERIVED
+from dask_strata.schema.measured.stuck import STUCK
 from dask_strata.schema.processes import PROCESSES
 from dask_strata.schema.profiles import MEASUREMENTS, PROFILES
 from dask_strata.schema.record import RECORD
@@ -50,7 +51,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         *(*JOB, *CLIENT, *GRAPH, *SCHEDULER, *WORKERS, *PROCESSES, *EXECUTIONS, *INTERRUPTIONS),
-        *(*SPANS, *LOGS, *DARSHAN, *PROFILES, *MEASUREMENTS, *RECORD, *IMPORTS),
+        *(*SPANS, *STUCK, *LOGS, *DARSHAN, *PROFILES, *MEASUREMENTS, *RECORD, *IMPORTS),
         *(*_DERIVED, *SPANS_DERIVED, *DERIVED_LOGS),
     )
 }

@@ -16,7 +16,9 @@ from tornado.web import HTTPError
 
 from dask_strata.analysis.compare import compare
 from dask_strata.analysis.overview.stored import summary_of
+from dask_strata.analysis.overview.stuck import stuck_of
 from dask_strata.analysis.story import story
+from dask_strata.analysis.summary import Summary
 from dask_strata.errors import QueryError, UsageError
 from dask_strata.report.comparison.page import comparison_part
 from dask_strata.report.formats import formats_of
@@ -24,6 +26,9 @@ from dask_strata.report.page.page import make_page
 from dask_strata.report.page.templates import asset
 from dask_strata.report.rows import write_rows
 from dask_strata.report.summary import headline
+from dask_strata.report.terminal.stuck import heading
+from dask_strata.report.words import visible
+from dask_strata.run import Run
 from dask_strata.schema import TABLES
 from dask_strata.server.page import LONGEST, Page, ServerContext, status_of
 from dask_strata.server.sql import BusyError
@@ -84,7 +89,7 @@ class OneRun(Page):
             "run.html",
             name=name,
             summary=summary,
-            headline=str(headline(summary)),
+            headline=await self.in_thread(_headline, run, summary),
             mark=mark,
             others=others,
             tables={t: len(run[t]) for t in TABLES} if is_imported else list(TABLES),
@@ -112,16 +117,24 @@ class State(Page):
         """Respond with the state."""
 
         def state() -> dict[str, Any]:
-            summary = summary_of(self.context.runs.run(name))
+            run = self.context.runs.run(name)
+            summary = summary_of(run)
             found = {
                 "mark": self.context.runs.mark(name),
                 "state": summary.state,
                 "outcome": summary.outcome,
             }
-            return found | {"headline": str(headline(summary))}
+            return found | {"headline": _headline(run, summary)}
 
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(await self.in_thread(state)))
+
+
+def _headline(run: Run, summary: Summary) -> str:
+    """Return the headline of a run, with its stuck tasks and workers."""
+    stuck = stuck_of(run, summary.outcome)
+    more = "" if stuck is None else f"  {heading(stuck)}: {visible(' · '.join(stuck.lines()))}"
+    return str(headline(summary)) + more
 
 
 class TaskStory(Page):

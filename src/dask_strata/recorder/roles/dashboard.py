@@ -1,18 +1,22 @@
-"""A page in Dask's dashboard that shows the folder and the size of the record."""
+"""A page in Dask's dashboard: stuck tasks and workers, and the folder and size of the record."""
 
 from __future__ import annotations
 
 import html
 import logging
 import shlex
+import time
 from typing import TYPE_CHECKING, Any
 
-from dask.utils import format_bytes
+from dask.utils import format_bytes, format_time
 
+from dask_strata.schema.keys import split_wire_key
+from dask_strata.schema.measured.stuck import CHECK_SECONDS, sentence
 from dask_strata.store.copies.place import is_url, shown
 
 if TYPE_CHECKING:
     from dask_strata.recorder.pipeline.engine import Engine
+    from dask_strata.recorder.stuck.source import StuckSource
 
 logger = logging.getLogger("dask_strata")
 
@@ -23,7 +27,9 @@ _PAGE = """<!doctype html>
 <title>dask-strata: {name}</title>
 <style>:root {{ color-scheme: light dark }} body {{ font: 15px/1.5 system-ui, sans-serif;
 margin: 2rem; overflow-wrap: anywhere }} dt {{ font-weight: 600 }}</style></head>
-<body><h1>Recording: {name}</h1><dl>{facts}</dl>
+<body><h1>Recording: {name}</h1>
+<h2>Stuck now</h2>{stuck}
+<h2>Record</h2><dl>{facts}</dl>
 <p>In a terminal:</p><pre>dask-strata show --follow {path}
 dask-strata serve {runs}</pre>
 <p><a href="status">Dask's dashboard</a></p></body></html>"""
@@ -40,9 +46,12 @@ class DashboardPage:
         The scheduler's engine.
     name : str
         Name of the run.
+    stuck : StuckSource
+        The checks for stuck tasks and workers.
     """
 
-    def __init__(self, scheduler: Any, engine: Engine, name: str) -> None:
+    def __init__(self, scheduler: Any, engine: Engine, name: str, stuck: StuckSource) -> None:
+        self._stuck = stuck
         self._engine, self._name, self._scheduler = engine, name, scheduler
         self._dashboard: Any = getattr(scheduler, "http_application", None)
         self._application: Any = None
@@ -95,9 +104,25 @@ class DashboardPage:
             refresh=_REFRESH_SECONDS,
             name=html.escape(self._name),
             facts=items,
+            stuck=self._stuck_html(),
             path=html.escape(shlex.quote(folder)),
             runs=html.escape(shlex.quote(runs)),
         )
+
+    def _stuck_html(self) -> str:
+        checked, rows = self._stuck.checked, self._stuck.present
+        if checked is None:
+            return f"<p>Not checked yet: there is a check every {CHECK_SECONDS:.0f} s.</p>"
+        ago = format_time(max(time.time() - checked, 0.0))
+        if not rows:
+            return f"<p>Nothing is stuck. Checked {ago} ago.</p>"
+        lines = (sentence({**row, "key": _shown_key(row)}, format_time) for row in rows)
+        items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+        return f"<ul>{items}</ul><p>Checked {ago} ago.</p>"
+
+
+def _shown_key(row: dict[str, Any]) -> str:
+    return "" if row["key"] is None else split_wire_key(row["key"])[0]
 
 
 _CSP = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"

@@ -36,6 +36,7 @@ from dask_strata.recorder.sources.loop_lag import LoopMonitor
 from dask_strata.recorder.sources.scheduler_samples import SchedulerSamples
 from dask_strata.recorder.sources.segment_names import SegmentNames
 from dask_strata.recorder.sources.transitions import PluginSource, TransitionSource
+from dask_strata.recorder.stuck.source import StuckSource
 from dask_strata.store.manifest import Manifest
 
 logger = logging.getLogger("dask_strata")
@@ -91,6 +92,7 @@ class SchedulerSources:
         self._loop = LoopMonitor(scheduler, engine.process)
         self._samples = SchedulerSamples(scheduler, engine, self.transitions, self._loop)
         self._jobs = JobSource(engine, scheduler)
+        self._stuck = StuckSource(scheduler, engine, self.transitions.durations, self._own)
         self._registrations = RegistrationHook(scheduler, engine)
         self._stacks = LoopStacks(scheduler, engine, Frames()) if settings.sampling else Source()
         self._page: DashboardPage | None = None
@@ -125,6 +127,7 @@ class SchedulerSources:
             self._stacks,
             *scaling_sources(scheduler, engine),
             *interruption_sources(engine.settings, engine.run_id, scheduler),
+            self._stuck,
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self.transitions.name,
@@ -132,7 +135,7 @@ class SchedulerSources:
         self._loop.start()
         warn_if_missing(engine.settings)
         profile(engine)
-        self._page = DashboardPage(scheduler, engine, self._manifest.name)
+        self._page = DashboardPage(scheduler, engine, self._manifest.name, self._stuck)
 
     def add_present(self) -> None:
         """Add rows for the workers, clients and tasks that are present at the start."""

@@ -21,6 +21,7 @@ from dask_strata.recorder.pipeline.redact import redact_json, redact_text
 from dask_strata.recorder.pipeline.source import Source
 from dask_strata.recorder.pipeline.text import clip, wire_keys
 from dask_strata.recorder.sources.dask_logs import LogFollower, MessageHook, UnexpectedLogError
+from dask_strata.recorder.stuck.durations import Durations
 from dask_strata.schema import wire_key
 from dask_strata.store.segments.encode import Sparse
 from dask_strata.store.segments.frames import Batch
@@ -90,6 +91,8 @@ class Transitions(Source):
     ----------
     recorded : int
         Number of rows of ``scheduler_transitions`` so far, and of those that were left out.
+    durations : Durations
+        Durations of the finished executions in these rows.
     """
 
     def __init__(self, scheduler: Any, *, code: bool, own: OwnTasks | None = None) -> None:
@@ -100,6 +103,7 @@ class Transitions(Source):
         self._removed: dict[str, str] = {}
         self._failed: dict[tuple[Any, str], dict[str, Any]] = {}
         self.recorded = 0
+        self.durations = Durations(scheduler.tasks)
 
     def worker_removed(self, worker: str, stimulus_id: str) -> None:
         """Remember the worker that a stimulus removed; called on the event loop."""
@@ -133,6 +137,7 @@ class Transitions(Source):
         keys, starts, finishes, stimuli, times = columns
         ended = [i for i, start in enumerate(starts) if start == "processing"]
         reports = {i: report for i in ended if (report := report_of(i)) is not None}
+        self.durations.add([(keys[i], report) for i, (ok, report) in reports.items() if ok])
         workers = self._assigned(keys, finishes, ended)
         workers |= {i: message.get("worker") for i, (_, message) in reports.items()}
         if len(reports) < len(ended):

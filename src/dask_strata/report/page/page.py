@@ -22,6 +22,7 @@ from dask_strata.analysis.critical_path.walk import CriticalPath, critical_path
 from dask_strata.analysis.idleness import IdleWorker, idle_workers
 from dask_strata.analysis.map import STEPS, metadata_map
 from dask_strata.analysis.measured.memory import memory_lines
+from dask_strata.analysis.overview.stuck import stuck_of
 from dask_strata.analysis.series.thread_states import thread_states
 from dask_strata.analysis.stacks import flame_graphs
 from dask_strata.analysis.story import Story, story
@@ -34,6 +35,7 @@ from dask_strata.errors import StrataError, UnknownTaskError
 from dask_strata.report.page.data import Limits, intervals_of, page_data
 from dask_strata.report.page.log import log_lines
 from dask_strata.report.page.templates import asset, environment
+from dask_strata.report.terminal.stuck import heading
 from dask_strata.report.words import count, visible
 
 if TYPE_CHECKING:
@@ -118,6 +120,7 @@ def _pieces(run: Run, options: Options) -> Iterator[str]:
             **answers,
             data=data,
             n_attempts=n_attempts,
+            stuck_heading=heading,
             home=options.home,
             script=_script(),
             style=_style(),
@@ -190,6 +193,7 @@ def _answers(
     has_chunks = any(cell.rows.get("chunks") for cell in map_)
     return {
         "s": summary,
+        "stuck": stuck_of(run, summary.outcome),
         "path": path,
         "longest": sorted(path.segments, key=lambda p: p.start - p.stop)[:_SEGMENTS],
         "late": stragglers(run),

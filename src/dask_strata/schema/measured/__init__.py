@@ -1,1 +1,1 @@
-"""Tables of Dask's own groups, decisions and limits."""
+"""Tables of what Dask itself groups, limits and decides."""
