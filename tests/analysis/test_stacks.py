@@ -272,7 +272,8 @@ def test_the_command(profiled: Run, tmp_path: Path) -> None:
     assert_is_speedscope(file.read_text())
     assert invoke("profile", run, "--format", "collapsed").output.count("\n") == 4
     for wrong, message in (
-        (("--process", "w2"), "--process is no option of the source dask"),
+        (("--prefix", "load", "--process", "w2"), "--process is no option of the source dask"),
+        (("--source", "yappi", "--from", "0"), "--from is no option of the source yappi"),
         (("--source", "yappi", "--from", "1"), "--from is no option of the source yappi"),
         (("--source", "yappi", "--format", "collapsed"), "is for Dask's profile"),
         (("--source", "dask", "--by", "thread"), "no sums by thread"),
@@ -280,6 +281,7 @@ def test_the_command(profiled: Run, tmp_path: Path) -> None:
         done = invoke("profile", run, *wrong)
         assert done.exit_code == 2, done.output
         assert message in done.output
+    assert "No profile is on record" in invoke("profile", run, "--waiting").output
     missing = invoke("profile", run, "--format", "collapsed", "-o", tmp_path / "no" / "file")
     assert missing.exit_code == 1
     assert "cannot be written" in missing.output

@@ -83,8 +83,10 @@ def command(
       dask-strata profile RUN --source yappi --by owner --format csv
     """
     opened = open_run(run)
-    if form in STACK_FORMATS and source is None:
+    if source is None and (form in STACK_FORMATS or _given(_OF_DASK, options)):
         source = "dask"
+    elif source is None and _given(_OF_YAPPI, options):
+        source = "yappi"
     source = _source(source or profile_source(opened, options["by"]), options)
     which = StackFilter(**{name: options.pop(name) for name in _OF_DASK})
     if form in STACK_FORMATS:
@@ -110,11 +112,14 @@ def command(
 
 def _source(source: str, options: dict[str, Any]) -> str:
     """Check that the options are those of the source, and return it."""
-    others = _OF_YAPPI if source == "dask" else _OF_DASK
-    for name in others:
-        if options[name] not in {None, False}:
-            option, other = _OPTION.get(name, f"--{name}"), "yappi" if source == "dask" else "dask"
-            raise UsageError(
-                f"{option} is no option of the source {source}.", hint=f"Add --source {other}"
-            )
+    for name in _given(_OF_YAPPI if source == "dask" else _OF_DASK, options):
+        option, other = _OPTION.get(name, f"--{name}"), "yappi" if source == "dask" else "dask"
+        raise UsageError(
+            f"{option} is no option of the source {source}.", hint=f"Give --source {other}"
+        )
     return source
+
+
+def _given(names: tuple[str, ...], options: dict[str, Any]) -> list[str]:
+    """Return which of these options were given; 0 is a value."""
+    return [name for name in names if options[name] is not None and options[name] is not False]
