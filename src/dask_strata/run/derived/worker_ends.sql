@@ -76,7 +76,9 @@ with silences as (
      and abs(epoch_ns(e.time) - epoch_ns(x.time)) < 5000000000
     where e.action in ('oom-kill', 'no-oom-kill') group by n.number
 ), last_looks as (
-    select process, max(time) as time from overheads group by process
+    select process, max(time) as time from overheads
+    where process in (select process from processes where role in ('nanny', 'scheduler'))
+    group by process
 ), nannies as (
     -- The nanny that started the process, if its record has no end.
     select n.number, max(p.pid) as pid, max(l.time) as time
