@@ -29,15 +29,13 @@ class _Redirection:
     """The redirected descriptors of this process."""
 
     def __init__(self, found: dict[str, int]) -> None:
-        import fcntl
-
         self._saved: dict[int, int] = {}
         self._pipes: dict[int, tuple[int, int]] = {}
         self._enabled_faulthandler = False
         _flush()
         try:
             for standard in pipes.STREAMS.values():
-                self._saved[standard] = fcntl.fcntl(standard, fcntl.F_DUPFD_CLOEXEC, 3)
+                self._saved[standard] = pipes.duplicate(standard)
             for stream, standard in pipes.STREAMS.items():
                 self._pipes[standard] = _identity(found[stream])
                 os.dup2(found[stream], standard)
