@@ -45,6 +45,9 @@ LOST_WORKER = "worker"
 LOST_COUNTERS = "counters of Darshan's logs"
 INTERRUPTED_UPLOAD = "upload"
 
+#: Begin of ``losses.reason`` of log entries that are left out on purpose: a process logs too much.
+BEYOND_BOUND = "beyond the bound"
+
 #: Tolerance when processes and logs are matched by time: it covers the clocks of two hosts, and
 #: a process that starts before its recording or ends after it.
 MATCH_TOLERANCE_NS = 5_000_000_000

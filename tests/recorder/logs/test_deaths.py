@@ -171,6 +171,7 @@ def test_a_flood_is_bounded_and_counted(tmp_path: Path) -> None:
     [logged] = rows(run, "select count(*) as n from log_records where logger = 'flood'")
     assert logged["n"] + lost["log_records"] == 10_000
     assert 0 < logged["n"] < 1_500
+    assert "missing" not in {finding.severity for finding in run.check().findings}
     assert sum(path.stat().st_size for path in folder.rglob("*.seg")) < 20_000_000
 
 

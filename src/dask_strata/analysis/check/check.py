@@ -16,6 +16,7 @@ from dask_strata.analysis.check.imports import check_import
 from dask_strata.analysis.check.unwritten_logs import unwritten_logs
 from dask_strata.analysis.words import count
 from dask_strata.schema.values import (
+    BEYOND_BOUND,
     INTERRUPTED_UPLOAD,
     LOST_COUNTERS,
     LOST_FRAME,
@@ -320,8 +321,11 @@ def _losses(run: Run) -> Iterator[Finding]:
         when = f" since {clock(row['time'])}" if row["time"] else ""
         text = f"{number}{row['what']}: {row['reason']}{when}"
         # An upload is repeated until it succeeds: an interruption alone is no loss.
-        repeated = row["what"] == INTERRUPTED_UPLOAD
-        yield Finding("note" if repeated else "missing", row["process"], text)
+        # Logs are bounded on purpose: a run whose tasks print much is whole.
+        by_design = row["what"] == INTERRUPTED_UPLOAD or (row["reason"] or "").startswith(
+            BEYOND_BOUND
+        )
+        yield Finding("note" if by_design else "missing", row["process"], text)
 
 
 def _unrecorded_workers(run: Run) -> Iterator[Finding]:

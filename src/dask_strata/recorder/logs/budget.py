@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from dask_strata.schema.values import BEYOND_BOUND
+
 #: Entries a second that a process records for long, and at once.
 LINES_PER_SECOND = 2_000
 LINES_AT_ONCE = 20_000
@@ -19,7 +21,7 @@ ENTRY_LIMIT = 10_000
 
 #: Why entries are missing, in ``losses``.
 REASON = (
-    f"beyond the bound of {LINES_PER_SECOND:,} entries a second (at once {LINES_AT_ONCE:,}) and "
+    f"{BEYOND_BOUND} of {LINES_PER_SECOND:,} entries a second (at once {LINES_AT_ONCE:,}) and "
     f"{BYTES_AT_ONCE >> 20} MiB of text of a process"
 )
 

@@ -196,14 +196,9 @@ class Forwarder:
 
 
 def _duplicate(descriptor: int) -> int | None:
-    """Return a copy of a standard descriptor, which may be redirected later.
-
-    None if it is closed.
-    """
-    import fcntl
-
+    """Return a copy of a standard descriptor, which may be redirected later; None if closed."""
     try:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+        return pipes.duplicate(descriptor)
     except OSError:
         return None
 

@@ -24,7 +24,10 @@ from dask_strata.recorder.logs.budget import ENTRY_LIMIT, Budget
 from dask_strata.recorder.pipeline.text import clip
 
 #: Loggers whose records are on record in a process that runs the user's program.
-_OF_DASK = ("distributed", "dask_strata", "py.warnings")
+_OF_DASK = ("distributed.", "dask_strata.", "py.warnings.")
+
+#: Records inside of each other that are noted: texts of objects that log may do so without end.
+_MAX_DEPTH = 3
 
 #: Longest name of a logger or thread, in characters.
 _NAME_LIMIT = 500
@@ -149,8 +152,8 @@ if hasattr(os, "register_at_fork"):
 
 def _calling_handlers(original: Callable[..., None]) -> Callable[..., None]:
     def callHandlers(self: logging.Logger, record: logging.LogRecord) -> None:  # noqa: N802
-        if _note(record):
-            original(self, record)
+        _note(record)
+        original(self, record)
 
     _set_file(callHandlers, logging.__file__)
     return callHandlers
@@ -176,35 +179,29 @@ def _set_file(function: Any, file: str) -> None:
 @contextlib.contextmanager
 def _guarded() -> Iterator[None]:
     """Let no error of the recorder reach the code that logs."""
-    _reading.now = True
+    _reading.depth = getattr(_reading, "depth", 0) + 1
     try:
         yield
     except Exception as error:  # noqa: BLE001  a message is made by the user's own objects
         for listener in _first:
             listener.fail(f"{type(error).__name__} while an entry was read")
     finally:
-        _reading.now = False
+        _reading.depth -= 1
 
 
-def _note(record: logging.LogRecord) -> bool:
-    """Note a record; return whether it is to be handled now.
-
-    Records that are logged while a message is made here come again when a handler makes it.
-    """
-    if not _first:
-        return True
-    if getattr(_reading, "now", False):
-        return False
+def _note(record: logging.LogRecord) -> None:
+    """Note a record that is about to be handled."""
+    if not _first or getattr(_reading, "depth", 0) >= _MAX_DEPTH:
+        return
     with _guarded():
         execution = current_execution.get()
-        if execution is None and _only_dask and not record.name.startswith(_OF_DASK):
-            return True
+        if execution is None and _only_dask and not f"{record.name}.".startswith(_OF_DASK):
+            return
         takers = [each for each in _first if record.levelno >= each.level]
         if takers:
             entry = _entry_of(record, execution)
             for taker in takers:
                 taker.take(entry)
-    return True
 
 
 def _entry_of(record: logging.LogRecord, execution: Any) -> Entry:
@@ -261,7 +258,7 @@ def _worker_of_thread() -> str | None:
 
 def _note_warning(shown: Any) -> None:
     """Note a warning that Python is about to show."""
-    if not _first or getattr(_reading, "now", False) or _is_taken_elsewhere():
+    if not _first or getattr(_reading, "depth", 0) >= _MAX_DEPTH or _is_taken_elsewhere():
         return
     with _guarded():
         level = logging.WARNING
@@ -290,8 +287,8 @@ def _is_taken_elsewhere() -> bool:
 
     `logging.captureWarnings` makes records of them; `warnings.catch_warnings` keeps them in a list.
     """
-    if warnings.showwarning is getattr(logging, "_showwarning", None):
-        return True
+    if warnings.showwarning is not getattr(warnings, "_showwarning_orig", None):
+        return warnings.showwarning is getattr(logging, "_showwarning", None)
     context = getattr(warnings, "_get_context", None)
     if context is not None and getattr(context(), "log", None) is not None:
         return True

@@ -7,7 +7,6 @@ worker knows. The worker opens them only while somebody reads them.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -101,6 +100,13 @@ def open_to_write(folder: Path) -> dict[str, int] | None:
     return found
 
 
+def duplicate(descriptor: int) -> int:
+    """Return a copy of a standard descriptor, which no child process inherits."""
+    import fcntl  # not on Windows
+
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
 def without_hello(data: bytes) -> tuple[bytes, int | None]:
     r"""Return what a worker wrote, and its process id if it is in there.
 
@@ -120,6 +126,8 @@ def _is_own(folder: Path) -> bool:
 
 
 def _enlarge(descriptor: int) -> None:
+    import fcntl  # not on Windows
+
     size = getattr(fcntl, "F_SETPIPE_SZ", None)
     if size is not None:
         with contextlib.suppress(OSError):

@@ -29,15 +29,13 @@ class _Redirection:
     """The redirected descriptors of this process."""
 
     def __init__(self, found: dict[str, int]) -> None:
-        import fcntl
-
         self._saved: dict[int, int] = {}
         self._pipes: dict[int, tuple[int, int]] = {}
         self._enabled_faulthandler = False
         _flush()
         try:
             for standard in pipes.STREAMS.values():
-                self._saved[standard] = fcntl.fcntl(standard, fcntl.F_DUPFD_CLOEXEC, 3)
+                self._saved[standard] = pipes.duplicate(standard)
             for stream, standard in pipes.STREAMS.items():
                 self._pipes[standard] = _identity(found[stream])
                 os.dup2(found[stream], standard)
@@ -113,9 +111,10 @@ class RedirectedOutput(Source):
         global _present  # noqa: PLW0603  the descriptors are those of the process
         with _lock:
             if _present is not None:
-                if not _present.is_read():
+                if not _present.is_read():  # the nanny was killed
                     _present.restore()
                     _present = None
+                    pipes.remove(pipes.folder_of(self._worker.nanny))
             elif self in _holders and not self._failed:
                 found = pipes.open_to_write(pipes.folder_of(self._worker.nanny))
                 if found is not None:
