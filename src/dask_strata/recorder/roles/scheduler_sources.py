@@ -84,7 +84,9 @@ class SchedulerSources:
         self._samples = SchedulerSamples(scheduler, engine, self.transitions, self._loop)
         self._jobs = JobSource(engine, scheduler)
         self._registrations = RegistrationHook(scheduler, engine)
-        self._stacks = LoopStacks(scheduler, engine, Frames()) if settings.sampling else Source()
+        self._stacks: LoopStacks | None = None
+        if settings.sampling:
+            self._stacks = LoopStacks(scheduler, engine, Frames())
         self._page: DashboardPage | None = None
 
     def _tap(self, settings: Settings) -> TransitionSource | PluginSource:
@@ -113,7 +115,7 @@ class SchedulerSources:
             self._events,
             self._graph,
             self._jobs,
-            self._stacks,
+            *([] if self._stacks is None else [self._stacks]),
             address=scheduler.address,
             name=getattr(scheduler, "name", None),
             tap=self.transitions.name,
@@ -233,6 +235,8 @@ class SchedulerSources:
             if self._page is not None:
                 restored.callback(self._page.remove)
             restored.callback(self._registrations.remove)
+            if self._stacks is not None:
+                restored.callback(self._stacks.remove)
             if self._releases is not None:
                 restored.callback(self._releases.remove)
             self._settle()
