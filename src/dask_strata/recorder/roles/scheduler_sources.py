@@ -94,7 +94,9 @@ class SchedulerSources:
         self._jobs = JobSource(engine, scheduler)
         self._stuck = StuckSource(scheduler, engine, self.transitions.durations, self._own)
         self._registrations = RegistrationHook(scheduler, engine)
-        self._stacks = LoopStacks(scheduler, engine, Frames()) if settings.sampling else Source()
+        self._stacks: LoopStacks | None = None
+        if settings.sampling:
+            self._stacks = LoopStacks(scheduler, engine, Frames())
         self._page: DashboardPage | None = None
 
     def _tap(self, settings: Settings) -> TransitionSource | PluginSource:
@@ -124,7 +126,7 @@ class SchedulerSources:
             self._graph,
             self._jobs,
             *record_logs(engine),
-            self._stacks,
+            *([] if self._stacks is None else [self._stacks]),
             *scaling_sources(scheduler, engine),
             *interruption_sources(engine.settings, engine.run_id, scheduler),
             self._stuck,
@@ -247,6 +249,8 @@ class SchedulerSources:
             if self._page is not None:
                 restored.callback(self._page.remove)
             restored.callback(self._registrations.remove)
+            if self._stacks is not None:
+                restored.callback(self._stacks.remove)
             if self._releases is not None:
                 restored.callback(self._releases.remove)
             self._settle()
