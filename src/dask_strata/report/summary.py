@@ -43,6 +43,9 @@ _INSIGHTS = 3
 _FAILURES = 1
 _COMMANDS = 2
 
+#: Deepest span that is indented further than the one around it.
+_DEEPEST = 6
+
 #: Width of wrapped sentences on wider terminals, and without a terminal.
 _WIDEST = 100
 _WIDTH = 80
@@ -420,7 +423,7 @@ def _span_table(spans: Sequence[SpanUse]) -> RichTable:
     for s in spans[:_SPANS]:
         tag = s.name.rpartition(" / ")[2] if s.depth else s.name
         table.add_row(
-            Text(f"  {'  ' * s.depth}{visible(tag)}"),
+            Text(f"  {'  ' * min(s.depth, _DEEPEST)}{visible(tag)}"),
             f"{s.n_tasks:,}",
             "–" if s.n_erred is None else f"{s.n_erred:,}" if s.n_erred else "",
             duration(s.compute_seconds),
