@@ -1,1 +1,1 @@
-"""Tables of what Dask itself groups, limits and decides."""
+"""Tables of what Dask reports of itself: groups, decisions, limits, logs, interruptions."""

@@ -191,6 +191,9 @@ def _short_blocks(lags: _Lags) -> Finding:
     )
 
 
+#: Kinds of occupants of a worker's blocked loop: a worker has no prefix.
+_HOLDERS = frozenset({"task", "gil", "worker"})
+
 #: Prefixes of the functions that ran on a worker during its blocks, the longest first.
 _BESIDE = """
     select coalesce(a.prefix, '(unknown)') as prefix,
@@ -204,6 +207,18 @@ _BESIDE = """
 
 
 def _prefix_on(evidence: Evidence, worker: str, blocks: list[dict[str, Any]]) -> str | None:
+    """Return the prefix that blocked the loop on the path; None if code of the loop itself did.
+
+    For blocks beside the path, it is the prefix whose functions ran longest meanwhile.
+    """
+    held: dict[str | None, float] = {}
+    for index, seconds in evidence.where("blocked event loop").items():
+        segment = evidence.segments[index]
+        occupant = segment.occupant
+        if segment.worker == worker and occupant is not None and occupant.kind in _HOLDERS:
+            held[occupant.prefix] = held.get(occupant.prefix, 0.0) + seconds
+    if held:
+        return max(held, key=lambda prefix: (held[prefix], prefix or ""))
     starts, stops = ([block[name] for block in blocks] for name in ("start", "stop"))
     rows = evidence.run.rows(_BESIDE, worker, starts, stops)
     return rows[0]["prefix"] if rows else None
