@@ -145,7 +145,7 @@ def test_exceptions_of_tasks_are_as_before(shared: Client, runs: Path) -> None:
     with dask_strata.record(runs, client=shared):
         lock = Lock("other")
         lock.acquire()
-        stuck = shared.submit(tasks.hold, "other")
+        stuck = shared.submit(tasks.hold, "other", key="waits")  # a prefix without history
         found(shared, lambda row: row["key"] == stuck.key)
         failing = shared.submit(tasks.fail, "the user's own")
         with pytest.raises(ValueError, match="the user's own"):
