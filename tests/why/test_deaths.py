@@ -261,17 +261,17 @@ def in_a_full_group(deployment: Deployment, limit: int) -> tuple[Run, int, int, 
             client.wait_for_workers(1, timeout=60)  # the nanny lives on
         deployment.end(nanny)
         run = deployment.run()
-    return run, noted(deployment.folder, "hoard")[0], kills, str(group.folder / group.counter)
+    return run, noted(deployment.folder, "hoard")[0], kills, f"/{group.folder.name}"
 
 
 def test_the_kernels_oom_killer(deployment: Deployment, strata: Strata) -> None:
     """A full control group: the kernel's counter is the evidence, and the insight names it."""
     limit = 700_000_000
-    run, pid, kills, counter = in_a_full_group(deployment, limit)
+    run, pid, kills, path = in_a_full_group(deployment, limit)
     assert kills == 1  # as the test itself read it
     found = post_mortem(run, pid)
     assert (found.end.cause, found.end.signal) == ("oom killer", "SIGKILL")
-    assert f"oom_kill of {counter} rose from 0 to 1" in (found.end.evidence or "")
+    assert f"oom_kill of control group {path} rose from 0 to 1" in (found.end.evidence or "")
     assert found.attempts.first[0].key == "hoard-1"
     assert found.memory.group_limit_bytes == pytest.approx(limit, abs=8192)
     words = " ".join(strata("why", run.path, "big", check=True).stdout.split())
