@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "security.md"
 
+LOGS = "tests/recorder/logs/"
 SECURITY = "tests/docs/test_security.py::"
 LEFT_OUT = "tests/recorder/pipeline/test_anonymize.py::"
 SERVE = "tests/server/test_serve.py::"
@@ -29,6 +30,11 @@ PROVEN_BY = {
     "The script's text,": (f"{SECURITY}test_the_script_is_recorded",),
     "So are the source lines": (f"{SECURITY}test_the_script_is_recorded",),
     "Keys of tasks, texts": (f"{SECURITY}test_what_is_recorded_by_default",),
+    "What processes log,": (
+        f"{LOGS}test_logs.py::test_each_record_is_on_record_once_in_order",
+        f"{LOGS}test_logs.py::test_what_is_printed_is_on_record_once",
+        f"{LOGS}test_logs.py::test_warnings_are_on_record_once",
+    ),
     "Names of files": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Host names,": (f"{SECURITY}test_what_is_recorded_by_default",),
     "Of the environment,": (
@@ -75,6 +81,7 @@ PROVEN_BY = {
     "This applies to": (
         PLANTED,
         f"{SECURITY}test_secrets_are_nowhere_in_the_folder",
+        f"{LOGS}test_logs.py::test_no_secret_is_on_record",
         f"{SECURITY}test_the_script_is_recorded",
     ),
     "A setting or variable": (
@@ -128,6 +135,7 @@ PROVEN_BY = {
     ),
     "Left-out facts are": (f"{SECURITY}test_what_is_left_out_is_nowhere",),
     "| `code` |": (f"{SECURITY}test_the_command_leaves_out", f"{LEFT_OUT}test_facts_of_the_job"),
+    "| `logs` |": (f"{LOGS}test_attach.py::test_logs_are_left_out",),
     "| `paths` |": (f"{SECURITY}test_what_is_left_out_is_nowhere", f"{LEFT_OUT}test_texts"),
     "| `hosts` |": (f"{SECURITY}test_what_is_left_out_is_nowhere", f"{LEFT_OUT}test_texts"),
     "| `users` |": (f"{SECURITY}test_what_is_left_out_is_nowhere", f"{LEFT_OUT}test_texts"),

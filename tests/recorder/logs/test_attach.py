@@ -17,6 +17,7 @@ from distributed import Client, LocalCluster
 
 import dask_strata
 from dask_strata.errors import SettingError
+from dask_strata.recorder.logs import pipes
 from tests.conftest import rows, wait_until
 
 
@@ -63,16 +64,20 @@ def _messages(run: dask_strata.Run, word: str) -> list[str]:
 def test_everything_is_restored(client: Client, runs: Path) -> None:
     """Descriptors, handlers, levels, functions and faulthandler are as before on all processes."""
     before = client.run(_state), _state()
+    [facts] = client.scheduler_info()["workers"].values()
+    folder = pipes.folder_of(facts["nanny"])
+    assert not folder.exists()
     with dask_strata.record(runs, client=client) as run:
         assert client.submit(_log_and_print, "one", pure=False).result()
         during = client.run(_state)
+        assert folder.stat().st_mode & 0o777 == 0o700
     assert (client.run(_state), _state()) == before
     for address, state in during.items():
         assert state["descriptors"] != before[0][address]["descriptors"]
         assert state["handlers"] == before[0][address]["handlers"]
         assert state["levels"] == before[0][address]["levels"]
     assert _messages(run, "one") == ["logged one", "detail one", "printed one"]
-    assert not list(Path("/tmp").glob("dask-strata-output-*"))
+    assert not folder.exists()
 
 
 @pytest.mark.long

@@ -13,6 +13,11 @@ from typing import Any
 import pytest
 
 from dask_strata import Run
+from dask_strata.analysis.logs import select_logs
+from dask_strata.analysis.story import story
+from dask_strata.errors import StrataError, UnknownTaskError, UsageError
+from dask_strata.report.logs.lines import entry_lines, note_of
+from dask_strata.report.page.page import make_page
 from tests.conftest import rows, runs_in
 from tests.recorder.logs import workload
 
@@ -77,7 +82,7 @@ def test_each_record_is_on_record_once_in_order(recorded: Recorded) -> None:
         for level, name, text in recorded.truth
         if level != "DEBUG" and "W " in text
     ]
-    assert len(expected) == 6 * TASKS
+    assert len(expected) == 7 * TASKS
     fitting = [row for row in found if "arguments that do not fit" not in row["text"]]
     assert [[*row.values()] for row in fitting] == expected
     assert len(found) == len(fitting) + TASKS
@@ -155,3 +160,73 @@ def test_the_user_gets_the_same_output(recorded: Recorded) -> None:
     )
     assert b"W junk \xff\xfe\x00 0\n" in with_recording
     assert with_recording == without
+
+
+def test_entries_are_selected(recorded: Recorded) -> None:
+    """Worker, task, level and pattern select what SQL selects; the worker has three names."""
+    run = recorded.run
+
+    def count(condition: str) -> int:
+        [row] = rows(run, f"select count(*) as n from logs where {condition}")
+        return int(row["n"])
+
+    [worker] = rows(run, "select process, address, name from processes where role = 'worker'")
+    by_process = len(select_logs(run, worker=worker["process"]).rows)
+    assert by_process == count(f"process = '{worker['process']}'") > 0
+    assert len(select_logs(run, worker=worker["address"]).rows) >= by_process
+    assert len(select_logs(run, worker=worker["name"]).rows) >= by_process
+    assert len(select_logs(run, key="work-1").rows) == count("key = 'work-1'") >= 7
+    assert len(select_logs(run, level="error").rows) == count("level_number >= 40") == 3 * TASKS
+    matching = select_logs(run, grep=r"^W (info|print) [01]$")
+    assert sorted(matching.rows["message"].to_pylist()) == [
+        f"W {kind} {i}" for kind in ("info", "print") for i in (0, 1)
+    ]
+    assert matching.total == count("true")
+
+
+@pytest.mark.parametrize(
+    ("selection", "error", "message"),
+    [
+        ({"worker": "nobody"}, UsageError, "No worker or process nobody"),
+        ({"level": "loud"}, UsageError, "No level loud"),
+        ({"grep": "(a"}, UsageError, "is no regular expression: missing"),
+        ({"key": "no-task"}, UnknownTaskError, "no task no-task"),
+    ],
+)
+def test_a_wrong_selection_is_an_error(
+    recorded: Recorded, selection: dict[str, str], error: type[StrataError], message: str
+) -> None:
+    """Each error names the problem in a sentence."""
+    with pytest.raises(error, match=re.escape(message)):
+        select_logs(recorded.run, **selection)
+
+
+def test_entries_are_lines_of_text(recorded: Recorded) -> None:
+    """A line has time, process, level, logger and message; control characters are spelled out."""
+    entries = select_logs(recorded.run, key="work-0", level="ERROR")
+    lines = list(entry_lines(entries))
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}  worker 0 +ERROR +user\.code +W failed 0", lines[0]
+    )
+    assert lines[1] == "    W second line"
+    assert lines[2] == "    Traceback (most recent call last):"
+    assert any(line.endswith(r"W <script>alert(1)</script> \x1b[31m") for line in lines)
+    assert note_of(entries) == f"3 of {entries.total:,} entries"
+
+
+def test_a_story_has_the_records_of_its_task(recorded: Recorded) -> None:
+    """The events of a task include what it logged, in their order."""
+    events = [e for e in story(recorded.run.task("work-2")).events if e.layer == "log"]
+    assert events[0].what == "INFO user.code: W info 2"
+    assert len([e for e in events if "failed 2" in e.what and "ZeroDivision" in e.detail]) == 1
+
+
+def test_the_page_has_warnings_and_errors(recorded: Recorded) -> None:
+    """The page has records from WARNING, escaped, and none below."""
+    page = make_page(recorded.run)
+    assert page.count("W &lt;script&gt;alert(1)&lt;/script&gt; \\x1b[31m") >= TASKS
+    assert "<script>alert" not in page
+    assert "from the client" in page
+    log = page[page.index('<details id="log">') : page.index('<section id="prefixes"')]
+    assert "W info" not in log
+    assert log.count("<li data-intervals=") == len(select_logs(recorded.run, level="30").rows)

@@ -65,6 +65,7 @@ def work(i: int) -> int:
     except ZeroDivisionError:
         log.exception("W failed %d\nW second line", i)
     log.error("W password=%s", SECRET)
+    log.error("W <script>alert(1)</script> \x1b[31m")
     log.info("W lists %s", [i])
     log.warning("W %d arguments that do not fit", "no number")
     logging.getLogger("distributed.worker").info("W as Dask %d", i)
@@ -75,7 +76,7 @@ def work(i: int) -> int:
 def main() -> None:
     """Run the tasks one after the other."""
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         assert client.run(set_up, sys.argv[1]) == {address: [] for address in

@@ -64,7 +64,20 @@ def wanted(  # noqa: PLR0913
     level: str | None = None,
     grep: str | None = None,
 ) -> Wanted:
-    """Return the conditions on entries; see `select_logs`.
+    """Return conditions on entries.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    worker : str, optional
+        Only entries of this worker: its address or name, or the id of a process.
+    key, key_type : str, optional
+        Only entries of this task.
+    level : str, optional
+        Only records and warnings of at least this level: its name or number.
+    grep : str, optional
+        Only entries that match this regular expression (in the syntax of RE2).
 
     Raises
     ------
@@ -91,39 +104,17 @@ def wanted(  # noqa: PLR0913
     return Wanted(" and ".join(parts) or "true", tuple(values))
 
 
-def select_logs(  # noqa: PLR0913
-    run: Run,
-    *,
-    worker: str | None = None,
-    key: str | None = None,
-    key_type: str | None = None,
-    level: str | None = None,
-    grep: str | None = None,
-) -> Entries:
+def select_logs(run: Run, **selection: str | None) -> Entries:
     """Return selected entries of a run's logs.
 
     Parameters
     ----------
     run : Run
         The run.
-    worker : str, optional
-        Only entries of this worker: its address or name, or the id of a process.
-    key, key_type : str, optional
-        Only entries of this task.
-    level : str, optional
-        Only records and warnings of at least this level: its name or number.
-    grep : str, optional
-        Only entries that match this regular expression (in the syntax of RE2).
-
-    Raises
-    ------
-    UsageError
-        There is no such worker or level, or the pattern is invalid.
-    UnknownTaskError
-        There is no such task.
+    **selection
+        Conditions on the entries, see `wanted`, which also has the errors.
     """
-    conditions = wanted(run, worker=worker, key=key, key_type=key_type, level=level, grep=grep)
-    return entries_of(run, conditions)
+    return entries_of(run, wanted(run, **selection))
 
 
 def entries_of(

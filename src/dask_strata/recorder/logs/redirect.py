@@ -113,9 +113,10 @@ class RedirectedOutput(Source):
         global _present  # noqa: PLW0603  the descriptors are those of the process
         with _lock:
             if _present is not None:
-                if not _present.is_read():
+                if not _present.is_read():  # the nanny was killed
                     _present.restore()
                     _present = None
+                    pipes.remove(pipes.folder_of(self._worker.nanny))
             elif self in _holders and not self._failed:
                 found = pipes.open_to_write(pipes.folder_of(self._worker.nanny))
                 if found is not None:
