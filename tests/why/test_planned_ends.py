@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +12,10 @@ import dask_strata
 from dask_strata import open_run
 from dask_strata.analysis.summary import summarize
 from dask_strata.analysis.why import why
+from dask_strata.report.why import plain_why
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.long
-
-Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def n_workers(client: Client) -> int:
@@ -68,9 +66,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_planned_ends(
-    way: Callable[[LocalCluster, Client], None], runs: Path, strata: Strata
-) -> None:
+def test_planned_ends(way: Callable[[LocalCluster, Client], None], runs: Path) -> None:
     """They are summed up in a line, and no insight is about them."""
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
@@ -80,14 +76,14 @@ def test_planned_ends(
         wait(client.map(abs, range(4)))
         way(cluster, client)
     n, words = WAYS[way]
-    found = why(open_run(run.path))
+    read = open_run(run.path)
+    found = why(read)
     assert [end.ended for end in found.ends] == ["planned"] * n
     assert found.post_mortems == ()
-    shown = strata("why", run.path, check=True).stdout
+    shown = plain_why(found)
     assert shown == f"no worker ended unexpectedly; {n} as planned: {shown.partition(': ')[2]}"
     assert words in shown
-    assert "unexpectedly" not in " ".join(i.text for i in summarize(open_run(run.path)).insights)
+    assert "unexpectedly" not in " ".join(i.text for i in summarize(read).insights)
     pid = found.ends[0].pid
     assert pid is not None
-    of_one = strata("why", run.path, pid, check=True).stdout
-    assert "this end was planned" in " ".join(of_one.split())
+    assert "this end was planned" in " ".join(plain_why(why(read, pid)).split())

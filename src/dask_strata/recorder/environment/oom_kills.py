@@ -108,7 +108,9 @@ class OomKills:
         before, now = self._counts[0], self._count()
         if before is None or now is None:
             return None
-        counter = f"{_COUNTER} of {self._file}"
+        # The path of the group, not that of its file: those below /sys are never left out.
+        place = f"control group {self._in}" if self._limits else str(self._file)
+        counter = f"{_COUNTER} of {place}"
         if now <= before:
             return OomEvidence(risen=False, text=f"{counter} stayed {now}")
         text = f"{counter} rose from {before} to {now}"
