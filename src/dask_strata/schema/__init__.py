@@ -32,9 +32,9 @@ from dask_strata.schema.derived import DERIVED as _DERIVED
 from dask_strata.schema.executions import EXECUTIONS
 from dask_strata.schema.graph import GRAPH
 from dask_strata.schema.imported import DARSHAN, IMPORTS
-from dask_strata.schema.measured.interruptions import INTERRUPTIONS
 from dask_strata.schema.job import JOB
 from dask_strata.schema.keys import KEY_MARK, recorded_text, split_wire_key, wire_key
+from dask_strata.schema.measured.interruptions import INTERRUPTIONS
 from dask_strata.schema.measured.logs import DERIVED_LOGS, LOGS
 from dask_strata.schema.measured.spans import SPANS, SPANS_DERIVED
 from dask_strata.schema.measured.stuck import STUCK
