@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.util import Finalize
@@ -94,8 +96,7 @@ class Forwarder:
         self._retired = self._done = False
         self._drain_requests = 0
         self._drained = threading.Condition()
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
+        self._woken, self._wake = _wake_pipe()
         self._thread = threading.Thread(target=self._run, name="dask-strata-output", daemon=True)
         _all.append(self)
         _add_finalizer()
@@ -109,7 +110,7 @@ class Forwarder:
     def _wake_up(self) -> None:
         with self._drained, contextlib.suppress(OSError):
             if not self._done:
-                os.write(self._wake, b"!")
+                os.write(self._wake, (1).to_bytes(8, sys.byteorder))
 
     def drain(self, seconds: float) -> None:
         """Wait until all that was written before has been passed on.
@@ -130,8 +131,8 @@ class Forwarder:
     def forget_thread(self) -> None:
         """Close the descriptors in a forked process."""
         for stream in self._streams.values():
-            _close(stream.reading, stream.writing)
-        _close(self._woken, self._wake)
+            _close(stream.reading)
+        _close(*{self._woken, self._wake})
 
     def _run(self) -> None:
         poll = select.poll()
@@ -152,7 +153,7 @@ class Forwarder:
         with self._drained:
             self._done = True
             self._drained.notify_all()
-            _close(self._woken, self._wake)
+            _close(*{self._woken, self._wake})
         _all.remove(self)
         if not self._retired:
             with contextlib.suppress(Exception):
@@ -184,7 +185,9 @@ class Forwarder:
             rest = stream.splitter.rest()
             if rest is not None:
                 self._deliver(Lines(stream.name, now, stream.pid, [rest], terminated=False))
-            _close(stream.reading, stream.writing)
+            _close(reading)
+            if stream.writing is not None:
+                _release(stream.writing)
             return
         data, pid = pipes.without_hello(data)
         stream.pid = pid or stream.pid
@@ -195,12 +198,36 @@ class Forwarder:
             self._deliver(Lines(stream.name, now, stream.pid, lines))
 
 
+#: Copies of standard descriptors by the identity of their file, and how many streams use each.
+#: A process may have many nannies, and few descriptors.
+_copies: dict[tuple[int, int, int], int] = {}
+_uses: Counter[int] = Counter()
+_copies_lock = threading.Lock()
+
+
 def _duplicate(descriptor: int) -> int | None:
     """Return a copy of a standard descriptor, which may be redirected later; None if closed."""
     try:
-        return pipes.duplicate(descriptor)
+        with _copies_lock:
+            facts = os.fstat(descriptor)
+            identity = descriptor, facts.st_dev, facts.st_ino
+            if identity not in _copies:
+                _copies[identity] = pipes.duplicate(descriptor)
+            _uses[_copies[identity]] += 1
+            return _copies[identity]
     except OSError:
         return None
+
+
+def _release(copy: int) -> None:
+    """Close a copy that no stream uses any more."""
+    with _copies_lock:
+        _uses[copy] -= 1
+        if not _uses[copy]:
+            del _uses[copy]
+            for identity in [each for each, known in _copies.items() if known == copy]:
+                del _copies[identity]
+            _close(copy)
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -217,11 +244,20 @@ def _write(descriptor: int, data: bytes) -> None:
             return
 
 
-def _close(*descriptors: int | None) -> None:
+def _close(*descriptors: int) -> None:
     for descriptor in descriptors:
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _wake_pipe() -> tuple[int, int]:
+    """Return descriptors to read and to write 8 bytes at a time; the same one where possible."""
+    if hasattr(os, "eventfd"):
+        descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        return descriptor, descriptor
+    ends = os.pipe()
+    os.set_blocking(ends[1], False)
+    return ends
 
 
 #: Forwarders of this process whose threads run.
@@ -246,6 +282,11 @@ def _forget_in_child() -> None:
     for forwarder in _all:
         forwarder.forget_thread()
     _all.clear()
+    global _copies_lock  # noqa: PLW0603  a thread of the parent may hold the old lock
+    _copies_lock = threading.Lock()
+    _close(*_copies.values())
+    _copies.clear()
+    _uses.clear()
 
 
 if hasattr(os, "register_at_fork"):
