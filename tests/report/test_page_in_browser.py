@@ -35,6 +35,7 @@ SECTIONS = [
     "timeline",
     "prefixes",
     "path",
+    "profile",
     "data",
     "transfers",
     "errors",
