@@ -286,4 +286,6 @@ def test_secrets_in_names_are_redacted_and_names_left_out(tmp_path: Path) -> Non
     assert "hunter2" not in str(row)
     [row] = rows(left_out, "from spans")
     assert "mine" not in str(row)
-    assert "mine" not in str(rows(left_out, "select span, t.span from submissions, tasks t"))
+    assert "mine" not in str(
+        rows(left_out, "select s.span, t.span as of_task from submissions s, tasks t")
+    )

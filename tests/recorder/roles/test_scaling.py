@@ -197,8 +197,8 @@ def test_decisions_of_a_cluster_object_outside_of_the_schedulers_process(
     assert {row["process"].partition("-")[0] for row in rows(run, "from adaptive_log")} == {
         "client"
     }
-    assert found[0]["reason"] == "maximum"
-    assert found[-1]["reason"] in {"idle", "minimum"}
+    assert {row["reason"] for row in found if row["status"] == "up"} <= {"work", "maximum"}
+    assert {row["reason"] for row in found if row["status"] == "down"} <= {"idle", "minimum"}
 
 
 def test_two_recordings_at_once_record_and_restore(tmp_path: Path) -> None:

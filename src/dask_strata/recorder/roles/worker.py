@@ -125,7 +125,7 @@ class WorkerRecorder(Source):
                 reason=f"of the results that the worker held at the start, {MAX_HELD:,} are listed",
                 where=engine.process,
             )
-        self._add_memory_limits()
+        engine.call(self._add_memory_limits, "limits of memory")
         self._loop.start()
         profile(engine)
 
