@@ -43,6 +43,7 @@ def during(run: Any, times: tuple[int, int]) -> list[dict[str, Any]]:
     return [row for row in found if row["a"] < times[1] and row["b"] > times[0]]
 
 
+@pytest.mark.long
 def test_waits_are_those_of_a_call_that_holds_the_gil(tmp_path: Path) -> None:
     """A call that holds it for 1.2 s makes others wait; one that releases it does not."""
     pytest.importorskip("gilknocker")
