@@ -136,6 +136,7 @@ def test_a_module_of_a_package_is_run_with_its_arguments(
     assert keys_of(run) == {"triple"}
 
 
+@pytest.mark.long
 def test_runs_are_in_the_current_folder_by_default(
     strata: Strata, script: Script, tmp_path: Path
 ) -> None:

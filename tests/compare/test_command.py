@@ -225,6 +225,7 @@ def test_python(
         dask_strata.compare(folders["before"], by="tag")
 
 
+@pytest.mark.long
 def test_facts_that_were_left_out_are_no_difference(
     strata: Strata, folders: dict[str, list[Path]], tmp_path: Path
 ) -> None:

@@ -149,6 +149,7 @@ def test_collections_within_the_recorders_own_locks_do_not_block(source: GcPause
         gc.set_threshold(*threshold)
 
 
+@pytest.mark.long
 def test_collections_of_tasks_scheduler_and_client_are_on_record(tmp_path: Path) -> None:
     """A task's have its attempt; those of scheduler and client in one process count once."""
     with (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,12 +26,20 @@ def step(seconds: float, wait_for: str | None = None) -> float:
 
 
 def hang(file: str) -> None:
-    """Hang until a file exists, and note the time before."""
-    path = Path(file)
+    """Hang in one line until a file exists, and note the time before."""
+    path, held = Path(file), threading.Lock()
+    held.acquire()
+    threading.Thread(target=_release, args=(held, path), daemon=True).start()
     path.with_suffix(".begun").write_text(repr(time.time()), encoding="utf-8")
+    held.acquire(timeout=LONGEST)  # the line of `hang`
+
+
+def _release(held: threading.Lock, file: Path) -> None:
+    """Release a lock once a file exists."""
     until = time.monotonic() + LONGEST
-    while not path.exists() and time.monotonic() < until:
-        time.sleep(0.01)  # the line of `hang`
+    while not file.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    held.release()
 
 
 def hold(name: str) -> str:
