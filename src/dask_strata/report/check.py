@@ -37,7 +37,10 @@ def print_check(check: Check, out: Console, *, verbose: bool) -> None:
         if verbose or finding.severity != "ok" or check.grade == WHOLE:
             out.print(
                 Text.assemble(
-                    marks[finding.severity], visible(finding.process), "  ", visible(finding.text)
+                    marks[finding.severity],
+                    visible(finding.process or "–"),
+                    "  ",
+                    visible(finding.text),
                 ),
                 soft_wrap=True,
             )

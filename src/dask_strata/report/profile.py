@@ -30,7 +30,7 @@ def profile_lines(profile: ProfileSummary) -> Text:
     rest = 1 - sum(s.share for s in named)
     if profile.seconds and rest >= _SMALL:
         parts.append(f"others {percent(rest)}")
-    clock = f"{profile.clock} clock" if profile.clock else "clock unknown"
+    clock = f"{visible(profile.clock)} clock" if profile.clock else "clock unknown"
     waiting = (
         f", {duration(profile.waiting_seconds)} of waiting left out"
         if profile.waiting_seconds

@@ -126,7 +126,9 @@ def test_reasons_are_those_of_the_load(adapted: Any) -> None:
     shrunk = [row for row in found if row["status"] == "down"]
     assert {row["reason"] for row in shrunk} <= {"idle", "minimum"}
     # Dask's rule: the expected work does not need as many workers as there were.
-    assert all(row["occupancy_seconds"] / row["target_seconds"] < row["n_workers"] for row in shrunk)
+    assert all(
+        row["occupancy_seconds"] / row["target_seconds"] < row["n_workers"] for row in shrunk
+    )
 
 
 def test_targets_are_those_that_dask_computed(adapted: Any) -> None:

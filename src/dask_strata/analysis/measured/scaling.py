@@ -81,7 +81,8 @@ def _words(row: dict[str, Any]) -> str:
     target = "–" if row["target"] is None else count(row["target"], "worker")
     reason = _REASONS.get(row["reason"])
     why = f" ({reason.format(**_values(row))})" if reason is not None else ""
-    return f"{row['status']} {before} → {target} at {row['seconds']:.1f} s{why}"
+    at = "" if row["seconds"] is None else f" at {row['seconds']:.1f} s"
+    return f"{row['status'] or '–'} {before} → {target}{at}{why}"
 
 
 def _values(row: dict[str, Any]) -> dict[str, str]:
@@ -95,7 +96,7 @@ def _values(row: dict[str, Any]) -> dict[str, str]:
         "aim": _seconds(row["target_seconds"]),
         "waiting": f"{count(waiting, 'task')} waited"
         + (f", {assigned:,} were assigned" if assigned else ""),
-        "wanted": f"{row['wanted']:,}",
+        "wanted": "–" if row["wanted"] is None else f"{row['wanted']:,}",
         "share": share,
     }
 
