@@ -48,6 +48,22 @@ def listening() -> Iterator[Listening]:
     hook.leave(made)
 
 
+def test_other_code_that_wraps_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later recording has each entry once, although other code still calls our function."""
+    original = logging.Logger.callHandlers
+    first, second = Listening(), Listening()
+    hook.join(first)
+    ours = logging.Logger.callHandlers
+    monkeypatch.setattr(logging.Logger, "callHandlers", lambda *args: ours(*args))
+    hook.leave(first)
+    hook.join(second)
+    logging.getLogger("a").warning("once")
+    monkeypatch.undo()
+    hook.leave(second)
+    assert second.messages == ["once"]
+    assert logging.Logger.callHandlers is original
+
+
 def test_functions_are_restored_by_the_last_recording() -> None:
     """Python's functions are the very same ones after two recordings that overlap."""
     before = logging.Logger.callHandlers, warnings._showwarnmsg

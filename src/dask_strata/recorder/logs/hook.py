@@ -88,8 +88,7 @@ def join(listener: Listener) -> None:
     with _lock:
         _listeners.append(listener)
         _update()
-        if not _originals:
-            _install()
+        _install()
 
 
 def leave(listener: Listener) -> None:
@@ -123,7 +122,7 @@ def _install() -> None:
 
 def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name, None)
-    if original is None:
+    if original is None or name in _originals:
         return
     replacement = make(original)
     _originals[name] = original, replacement
@@ -132,10 +131,12 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 def _restore() -> None:
     for owner, name in ((logging.Logger, "callHandlers"), (warnings, "_showwarnmsg")):
-        original, replacement = _originals.pop(name, (None, None))
-        # If other code has wrapped our function, leave it in place: it passes calls on.
+        original, replacement = _originals.get(name, (None, None))
+        # If other code has wrapped our function, leave it in place, for later recordings, too: it
+        # passes calls on.
         if replacement is not None and getattr(owner, name, None) is replacement:
             setattr(owner, name, original)
+            del _originals[name]
 
 
 def _forget_in_child() -> None:
