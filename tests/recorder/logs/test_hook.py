@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import warnings
@@ -54,7 +55,7 @@ def test_other_code_that_wraps_the_function(monkeypatch: pytest.MonkeyPatch) -> 
     first, second = Listening(), Listening()
     hook.join(first)
     ours = logging.Logger.callHandlers
-    monkeypatch.setattr(logging.Logger, "callHandlers", lambda *args: ours(*args))
+    monkeypatch.setattr(logging.Logger, "callHandlers", functools.partialmethod(ours))
     hook.leave(first)
     hook.join(second)
     logging.getLogger("a").warning("once")

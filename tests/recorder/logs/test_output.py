@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,10 +52,10 @@ def test_without_a_thread_nobody_has_the_pipes_open(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", fail)
-    before = os.listdir("/proc/self/fd")
+    before = len([*Path("/proc/self/fd").iterdir()])
     with pytest.raises(RuntimeError, match="new thread"):
         Forwarder(tmp_path / "pipes", lambda lines: None, lambda: None)
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
     assert pipes.open_to_write(tmp_path / "pipes") is None
 
 
