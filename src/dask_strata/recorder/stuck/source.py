@@ -213,6 +213,6 @@ def _silence(one: Found, own: OwnTasks | None) -> str:
     others = max(len(ws.executing), len(ws.processing)) - len(tasks[:_NAMED])
     names = ", ".join(name_of_key(ts.key) for ts in tasks[:_NAMED])
     more = f" and {others:,} more" if others > 0 else ""
-    nothing = "no task" if own is None else "no recorded task"
+    nothing = "no recorded task" if ws.executing or ws.processing else "no task"
     had = f"{what} {names}{more}" if tasks else f"{nothing} is assigned to it"
     return redact_text(f"it sends no heartbeat and does not answer a request; {had}")
