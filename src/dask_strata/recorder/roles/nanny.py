@@ -119,7 +119,7 @@ class NannyRecorder(Source):
     def _started(self, starting: asyncio.Task[Any]) -> None:
         if starting.cancelled() or self._engine.finished:
             return
-        self._watch()
+        self._engine.call(self._watch, "process of a worker")
         if (error := starting.exception()) is not None:
             self._add(START_FAILED, _describe_error(error))
             return

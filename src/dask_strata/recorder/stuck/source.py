@@ -73,7 +73,7 @@ class StuckSource(Source):
     ) -> None:
         self._scheduler, self._engine, self._own = scheduler, engine, own
         self._durations = durations
-        self._unrunnable = Unrunnable(scheduler)
+        self._unrunnable = Unrunnable(scheduler, hosts="hosts" not in engine.settings.leave_out)
         self._still = StillWorkers(scheduler)
         self._resting = RestingScheduler(scheduler)
         self._requests = StackRequests(scheduler)
