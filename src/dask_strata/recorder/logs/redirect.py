@@ -117,9 +117,7 @@ class RedirectedOutput(Source):
                 try:
                     found = pipes.open_to_write(pipes.folder_of(self._worker.nanny))
                     _present = None if found is None else _Redirection(found)
-                except (
-                    OSError
-                ):  # a standard descriptor is closed, or no folder is for temporary files
+                except OSError:  # a standard descriptor is closed, or there is no temporary folder
                     self._failed = True
 
     def remove(self) -> None:
