@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import logging.handlers
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -46,6 +49,63 @@ def listening() -> Iterator[Listening]:
     hook.join(made)
     yield made
     hook.leave(made)
+
+
+class _Locked:
+    """An object whose text takes a lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __str__(self) -> str:
+        assert self.lock.acquire(blocking=False), "would wait for ever"
+        self.lock.release()
+        return "its text"
+
+
+@pytest.mark.parametrize("handler", [None, logging.NullHandler(), logging.StreamHandler()])
+def test_a_text_that_nobody_makes(listening: Listening, handler: logging.Handler | None) -> None:
+    """Where no handler prints a record, no code of the user's objects in it runs."""
+    logger = logging.getLogger("user.locked")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    if handler is not None:
+        if not isinstance(handler, logging.NullHandler):
+            handler.setLevel(logging.ERROR)
+        logger.addHandler(handler)
+    locked = _Locked()
+    try:
+        with locked.lock:
+            logger.info("state %s", locked)
+        logger.info("state %s", {"plain": [1, 2.5]})
+        logger.error("state %s", locked)
+    finally:
+        logger.handlers.clear()
+        logger.propagate = True
+    last = "state %s (no handler prints it)" if _is_null(handler) else "state its text"
+    plain = "state {'plain': [1, 2.5]}"
+    assert listening.messages == ["state %s (no handler prints it)", plain, last]
+    assert listening.failures == []
+
+
+def _is_null(handler: logging.Handler | None) -> bool:
+    return isinstance(handler, logging.NullHandler)
+
+
+def test_other_code_that_wraps_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later recording has each entry once, although other code still calls our function."""
+    original = logging.Logger.callHandlers
+    first, second = Listening(), Listening()
+    hook.join(first)
+    ours = logging.Logger.callHandlers
+    monkeypatch.setattr(logging.Logger, "callHandlers", functools.partialmethod(ours))
+    hook.leave(first)
+    hook.join(second)
+    logging.getLogger("a").warning("once")
+    monkeypatch.undo()
+    hook.leave(second)
+    assert second.messages == ["once"]
+    assert logging.Logger.callHandlers is original
 
 
 def test_functions_are_restored_by_the_last_recording() -> None:
@@ -102,7 +162,7 @@ def test_any_message_is_noted(listening: Listening) -> None:
             return "text"
 
     log = logging.getLogger("outer")
-    log.addHandler(logging.NullHandler())
+    log.addHandler(logging.handlers.MemoryHandler(100))  # it makes no text itself
     log.propagate = False
     try:
         changing = [1]
@@ -115,6 +175,7 @@ def test_any_message_is_noted(listening: Listening) -> None:
         log.debug("below the level")
     finally:
         log.propagate = True
+        log.handlers.clear()
     assert listening.messages[0] == "list [1]"
     assert "its arguments do not fit" in listening.messages[1]
     assert "RuntimeError" in listening.messages[2]

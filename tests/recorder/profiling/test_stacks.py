@@ -7,11 +7,11 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import dask
@@ -26,7 +26,7 @@ from dask_strata.errors import StrataError
 from dask_strata.recorder.pipeline.anonymize import Replacing
 from dask_strata.recorder.profiling import stacks as sources
 from dask_strata.recorder.profiling.innermost import count_innermost, stop_counting
-from dask_strata.recorder.profiling.stacks import Frames, innermost_counts
+from dask_strata.recorder.profiling.stacks import Frames, LoopStacks, innermost_counts
 from dask_strata.store.segments.frames import Batch
 from tests.conftest import assert_whole, rows, wait_until
 from tests.recorder.profiling.spinning import SHARE, hold, work
@@ -163,6 +163,37 @@ def test_frames_beyond_the_bound_count_for_their_callers(monkeypatch: pytest.Mon
     assert sum(n for _, n in innermost_counts(tree, frames)) == 10
     assert len(frames.take()) == 5
     assert frames.beyond > 0
+
+
+def test_a_frame_found_during_a_flush_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are taken on one thread while another describes a new frame."""
+    taken: list[dict[str, Any]] = []
+    frames, function = Frames(), sources._function
+
+    def described_during_a_flush(node: dict[str, Any]) -> dict[str, Any]:
+        taken.extend(frames.take())
+        return function(node)
+
+    monkeypatch.setattr(sources, "_function", described_during_a_flush)
+    number = frames.number(None, _node("/a.py"))
+    assert [row["frame"] for row in [*taken, *frames.take()]] == [number]
+
+
+def test_the_last_samples_of_a_loop_are_counted_once() -> None:
+    """Samples that were taken at the end of a recording become rows in its last step."""
+    tree = {**_node("/a.py"), "count": 1, "children": {}}
+    root = {"count": 1, "children": {"load": tree}, "identifier": "root", "description": {}}
+    loop: Any = type("Loop", (), {})()
+    loop.profile = deque([(time.time() + 1, root)])
+    server, engine = SimpleNamespace(io_loop=loop), SimpleNamespace(run_id="r", process="p")
+    source = LoopStacks(server, engine, Frames())  # type: ignore[arg-type]
+    source.remove()
+    source.remove()
+    assert list(source.rows()) == []  # nothing is computed on the event loop
+    source.finish()
+    source.finish()
+    assert [batch.n for batch in source.rows()] == [1, 1]
+    assert not sources._recorded[loop]
 
 
 def test_files_are_left_out_and_secrets_redacted() -> None:

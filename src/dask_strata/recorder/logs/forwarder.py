@@ -8,6 +8,7 @@ so that output arrives after the recording has ended, too.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import sys
@@ -80,27 +81,32 @@ class Forwarder:
 
     Raises
     ------
-    OSError
-        The pipes cannot be created.
+    OSError, RuntimeError
+        The pipes or the thread cannot be created. Nothing has them open then: a worker that opened
+        pipes which nobody reads would block.
     """
 
     def __init__(
         self, folder: Path, deliver: Callable[[Lines], None], ended: Callable[[], None]
     ) -> None:
         self._deliver, self._ended = deliver, ended
-        found = pipes.create(folder)
-        self._streams = {
-            reading: _Stream(name, reading, _duplicate(pipes.STREAMS[name]))
-            for name, reading in found.items()
-        }
+        self._streams: dict[int, _Stream] = {}
         self._retired = self._done = False
         self._drain_requests = 0
         self._drained = threading.Condition()
         self._woken, self._wake = _wake_pipe()
         self._thread = threading.Thread(target=self._run, name="dask-strata-output", daemon=True)
-        _all.append(self)
-        _add_finalizer()
-        self._thread.start()
+        try:
+            for name, reading in pipes.create(folder).items():
+                self._streams[reading] = _Stream(name, reading, None)
+            for stream in self._streams.values():
+                stream.writing = _duplicate(pipes.STREAMS[stream.name])
+            _all.append(self)
+            _add_finalizer()
+            self._thread.start()
+        except BaseException:
+            self._close()
+            raise
 
     def retire(self) -> None:
         """End once nobody writes; another forwarder has taken over, or the recording has ended."""
@@ -134,7 +140,30 @@ class Forwarder:
             _close(stream.reading)
         _close(*{self._woken, self._wake})
 
+    def _close(self) -> None:
+        """Close all descriptors; who writes the pipes later gets an error, and does not block."""
+        if self in _all:
+            _all.remove(self)
+        for stream in self._streams.values():
+            _close(stream.reading)
+            if stream.writing is not None:
+                _release(stream.writing)
+        self._streams.clear()
+        with self._drained:
+            self._done = True
+            self._drained.notify_all()
+            _close(*{self._woken, self._wake})
+
     def _run(self) -> None:
+        try:
+            self._pass_on()
+        finally:
+            self._close()
+        if not self._retired:
+            with contextlib.suppress(Exception):
+                self._ended()
+
+    def _pass_on(self) -> None:
         poll = select.poll()
         for reading in (*self._streams, self._woken):
             poll.register(reading, select.POLLIN)
@@ -143,21 +172,14 @@ class Forwarder:
             ready = [reading for reading, _ in poll.poll(0 if requests else None)]
             for reading in ready:
                 if reading == self._woken:
-                    os.read(reading, _BLOCK)
+                    with contextlib.suppress(OSError):  # other code has closed all descriptors
+                        os.read(reading, _BLOCK)
                 else:
                     self._read(reading, poll)
             if self._retired and ready in ([], [self._woken]):
                 self._close_unused(poll)
             if not ready:
                 self._answer(requests)
-        with self._drained:
-            self._done = True
-            self._drained.notify_all()
-            _close(*{self._woken, self._wake})
-        _all.remove(self)
-        if not self._retired:
-            with contextlib.suppress(Exception):
-                self._ended()
 
     def _answer(self, requests: int) -> None:
         if requests:
@@ -215,8 +237,10 @@ def _duplicate(descriptor: int) -> int | None:
                 _copies[identity] = pipes.duplicate(descriptor)
             _uses[_copies[identity]] += 1
             return _copies[identity]
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            return None
+        raise
 
 
 def _release(copy: int) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from dask_strata.metrics import current_execution
 from dask_strata.recorder.environment.program import program
 from dask_strata.recorder.logs.budget import ENTRY_LIMIT, Budget
+from dask_strata.recorder.logs.printed import is_plain, is_printed
 from dask_strata.recorder.pipeline.text import clip
 
 #: Loggers whose records are on record in a process that runs the user's program.
@@ -88,8 +89,7 @@ def join(listener: Listener) -> None:
     with _lock:
         _listeners.append(listener)
         _update()
-        if not _originals:
-            _install()
+        _install()
 
 
 def leave(listener: Listener) -> None:
@@ -123,7 +123,7 @@ def _install() -> None:
 
 def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name, None)
-    if original is None:
+    if original is None or name in _originals:
         return
     replacement = make(original)
     _originals[name] = original, replacement
@@ -132,10 +132,12 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 def _restore() -> None:
     for owner, name in ((logging.Logger, "callHandlers"), (warnings, "_showwarnmsg")):
-        original, replacement = _originals.pop(name, (None, None))
-        # If other code has wrapped our function, leave it in place: it passes calls on.
+        original, replacement = _originals.get(name, (None, None))
+        # If other code has wrapped our function, leave it in place, for later recordings, too: it
+        # passes calls on.
         if replacement is not None and getattr(owner, name, None) is replacement:
             setattr(owner, name, original)
+            del _originals[name]
 
 
 def _forget_in_child() -> None:
@@ -152,7 +154,7 @@ if hasattr(os, "register_at_fork"):
 
 def _calling_handlers(original: Callable[..., None]) -> Callable[..., None]:
     def callHandlers(self: logging.Logger, record: logging.LogRecord) -> None:  # noqa: N802
-        _note(record)
+        _note(self, record)
         original(self, record)
 
     _set_file(callHandlers, logging.__file__)
@@ -189,28 +191,32 @@ def _guarded() -> Iterator[None]:
         _reading.depth -= 1
 
 
-def _note(record: logging.LogRecord) -> None:
+def _note(logger: logging.Logger, record: logging.LogRecord) -> None:
     """Note a record that is about to be handled."""
     if not _first or getattr(_reading, "depth", 0) >= _MAX_DEPTH:
         return
     with _guarded():
         execution = current_execution.get()
-        if execution is None and _only_dask and not f"{record.name}.".startswith(_OF_DASK):
+        if execution is None and _only_dask and not _is_of_dask(record):
             return
         takers = [each for each in _first if record.levelno >= each.level]
         if takers:
-            entry = _entry_of(record, execution)
+            entry = _entry_of(logger, record, execution)
             for taker in takers:
                 taker.take(entry)
 
 
-def _entry_of(record: logging.LogRecord, execution: Any) -> Entry:
+def _is_of_dask(record: logging.LogRecord) -> bool:
+    return f"{record.name}.".startswith(_OF_DASK)
+
+
+def _entry_of(logger: logging.Logger, record: logging.LogRecord, execution: Any) -> Entry:
     return Entry(
         int(record.created * 1e9),
         str(record.levelname)[:_NAME_LIMIT],
         int(record.levelno),
         str(record.name)[:_NAME_LIMIT],
-        clip(_message(record), ENTRY_LIMIT),
+        clip(_message(logger, record), ENTRY_LIMIT),
         _exception(record),
         "log",
         *_where(execution),
@@ -219,7 +225,12 @@ def _entry_of(record: logging.LogRecord, execution: Any) -> Entry:
     )
 
 
-def _message(record: logging.LogRecord) -> str:
+def _message(logger: logging.Logger, record: logging.LogRecord) -> str:
+    # The text of a user's object may take a lock that the code which logs it has.
+    if not (is_plain(record.args) or _is_of_dask(record) or is_printed(logger, record)):
+        return (
+            f"{record.msg if type(record.msg) is str else type(record.msg)} (no handler prints it)"
+        )
     try:
         return record.getMessage()
     except Exception as error:  # noqa: BLE001  arguments that do not fit, or raise

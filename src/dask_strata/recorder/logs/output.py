@@ -48,7 +48,7 @@ class Capture:
         self._lock = threading.Lock()
 
     def add(self, listener: OutputSource) -> None:
-        """Deliver lines to a recording; raise OSError if there can be no pipes."""
+        """Deliver lines to a recording; raise an error if there can be no pipes."""
         with self._lock:
             if not self._forwarders:
                 self._renew()
@@ -67,7 +67,7 @@ class Capture:
 
     def renew(self) -> None:
         """Make new pipes, for a process that is about to start; never raises."""
-        with self._lock, contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError, RuntimeError):  # no thread can be started
             if self._listeners:
                 self._renew()
 
@@ -109,6 +109,8 @@ class OutputSource(Source):
         self._lines: deque[_Line] = deque()
         #: Lines beyond the bound, which may be the last ones of their process.
         self._last: deque[_Line] = deque(maxlen=_LAST_LINES)
+        #: Lines are lost, counted and kept after all on several threads, none of them a loop's.
+        self._counting = threading.Lock()
         self._filters = {stream: TextFilter(code=engine.settings.code) for stream in pipes.STREAMS}
         #: Address of the worker by the id of its process.
         self._addresses: dict[int, str | None] = {}
@@ -131,6 +133,11 @@ class OutputSource(Source):
 
     def take(self, lines: Lines) -> None:
         """Keep lines for the next flush, within the bounds. Called on the thread that reads."""
+        with self._counting:
+            # An error must not end the thread: nobody else reads what the process writes.
+            self._engine.call(lambda: self._take(lines), "lines of output")
+
+    def _take(self, lines: Lines) -> None:
         found = lines.lines
         n = self._budget.take([len(line) for line, _ in found])
         kept = [*self._last] if n and self._last else []
@@ -146,7 +153,7 @@ class OutputSource(Source):
         return _Line(lines.time, lines.pid, lines.stream, *line, lines.terminated)
 
     def _keep_last(self) -> None:
-        """Record the last lines beyond the bound, too: they may explain the end of the process."""
+        """Keep the last lines beyond the bound, too: they may explain the end of the process."""
         kept = [self._last.popleft() for _ in range(len(self._last))]
         self._budget.unlose(len(kept))
         self._lines += kept
@@ -154,7 +161,8 @@ class OutputSource(Source):
     def process_ended(self) -> None:
         """Record what the process wrote last. Called when its exit is known."""
         self._capture.drain(_DRAIN_SECONDS)
-        self._keep_last()
+        with self._counting:
+            self._keep_last()
 
     def rows(self) -> Iterable[Batch]:
         """Return rows of the lines since the last call."""
@@ -179,10 +187,8 @@ class OutputSource(Source):
 
     def sample(self) -> None:
         """Record how many lines were lost since the last sample."""
-        self._add_losses(kept=len(self._last))
-
-    def _add_losses(self, kept: int) -> None:
-        lost = self._budget.take_lost(kept)
+        with self._counting:
+            lost = self._budget.take_lost(kept=len(self._last))
         if lost:
             row = {"what": "output_lines", "count": lost, "reason": REASON}
             self._engine.add("losses", time=now_ns(), where=self._engine.process, **row)
@@ -196,8 +202,9 @@ class OutputSource(Source):
         with _lock:
             if self._capture.remove(self):
                 _captures.pop(id(self._nanny), None)
-        self._keep_last()
-        self._add_losses(kept=0)
+        with self._counting:
+            self._keep_last()
+        self.sample()
 
 
 def _text(line: _Line) -> str:
@@ -221,7 +228,7 @@ def record_output(nanny: Any, engine: Engine) -> OutputSource | None:
     if pipes.available():
         try:
             return OutputSource(nanny, engine)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             reason = f"the nanny cannot read its worker's output: {error}"
     engine.add("losses", time=now_ns(), what="output_lines", reason=reason, where=engine.process)
     return None

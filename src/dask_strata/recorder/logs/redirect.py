@@ -8,7 +8,6 @@ are on record.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import select
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 from distributed.core import Status
 
 from dask_strata.recorder.logs import pipes
+from dask_strata.recorder.logs.fatal_signals import Tracebacks
 from dask_strata.recorder.logs.source import records_logs
 from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
@@ -31,7 +31,7 @@ class _Redirection:
     def __init__(self, found: dict[str, int]) -> None:
         self._saved: dict[int, int] = {}
         self._pipes: dict[int, tuple[int, int]] = {}
-        self._enabled_faulthandler = False
+        self._tracebacks: Tracebacks | None = None
         _flush()
         try:
             for standard in pipes.STREAMS.values():
@@ -45,10 +45,8 @@ class _Redirection:
         finally:
             for descriptor in found.values():
                 os.close(descriptor)
-        if not faulthandler.is_enabled():
-            # It writes to the descriptor, and so through the pipe, or later to the original.
-            faulthandler.enable(pipes.STREAMS["stderr"], all_threads=False)
-            self._enabled_faulthandler = True
+        # They are written to the descriptor, and so through the pipe, or later to the original.
+        self._tracebacks = Tracebacks(pipes.STREAMS["stderr"])
 
     def is_read(self) -> bool:
         """Return whether somebody reads both pipes."""
@@ -60,8 +58,8 @@ class _Redirection:
     def restore(self) -> None:
         """Restore the process's own descriptors, unless other code has redirected them since."""
         _flush()
-        if self._enabled_faulthandler:
-            faulthandler.disable()
+        if self._tracebacks is not None:
+            self._tracebacks.end()
         for standard, saved in self._saved.items():
             with contextlib.suppress(OSError):
                 if _identity(standard) == self._pipes.get(standard):
@@ -116,12 +114,11 @@ class RedirectedOutput(Source):
                     _present = None
                     pipes.remove(pipes.folder_of(self._worker.nanny))
             elif self in _holders and not self._failed:
-                found = pipes.open_to_write(pipes.folder_of(self._worker.nanny))
-                if found is not None:
-                    try:
-                        _present = _Redirection(found)
-                    except OSError:  # a standard descriptor is closed
-                        self._failed = True
+                try:
+                    found = pipes.open_to_write(pipes.folder_of(self._worker.nanny))
+                    _present = None if found is None else _Redirection(found)
+                except OSError:  # a standard descriptor is closed, or there is no temporary folder
+                    self._failed = True
 
     def remove(self) -> None:
         """Restore the descriptors, if the process goes on and no other recording needs them."""

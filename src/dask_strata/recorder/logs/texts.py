@@ -9,7 +9,7 @@ from dask_strata.schema import LEFT_OUT
 
 _FRAME = re.compile(r'(\s*)File "[^"\n]*", line \d+')
 _QUOTED_CODE = re.compile(
-    r'(File \\?"[^"\n]*", line \d+[^\n]*?)\\n(?: {4,}(?:(?!\\n).)*(?:\\n|$))+'
+    r'(File \\?"[^"\n]*", line \d+[^\n]{0,300}?)\\n(?: {4,}(?:(?!\\n).)*(?:\\n|$))+'
 )
 _WARNING = re.compile(r"\S.*:\d+: \w*Warning: ")
 _BEGIN, _END = "-----BEGIN ", "-----END "

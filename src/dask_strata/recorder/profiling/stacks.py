@@ -8,8 +8,10 @@ from outside of the recording counts, and none of it is missing.
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -39,7 +41,7 @@ class Frames:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int | None, str], int] = {}
-        self._rows: list[dict[str, Any]] = []
+        self._rows: deque[dict[str, Any]] = deque()
         #: Visits of frames beyond the bound.
         self.beyond = 0
 
@@ -60,14 +62,13 @@ class Frames:
                 self.beyond += 1
                 return parent
             number = self._numbers[place] = len(self._numbers) + 1
-            row = {"time": now_ns(), "frame": number, "parent": parent}
-            self._rows.append({**row, **_function(node)})
+            row = {"time": now_ns(), "frame": number, "parent": parent, **_function(node)}
+            self._rows.append(row)
         return number
 
     def take(self) -> list[dict[str, Any]]:
         """Return rows of the frames that are new since the last call."""
-        rows, self._rows = self._rows, []
-        return rows
+        return [self._rows.popleft() for _ in range(len(self._rows))]
 
 
 def _function(node: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +131,8 @@ class _Stacks(Source):
 
     def __init__(self, engine: Engine, frames: Frames, worker: str | None) -> None:
         self._engine, self._frames, self._address = engine, frames, worker
-        self._rows: list[dict[str, Any]] = []
+        # The recorder's thread appends, and any thread that flushes takes.
+        self._rows: deque[dict[str, Any]] = deque()
         self._start = now_ns()
         self._beyond = 0
 
@@ -145,7 +147,7 @@ class _Stacks(Source):
                     counts[prefix, frame] = counts.get((prefix, frame), 0) + n
                 else:
                     self._beyond += n
-        self._rows += [
+        self._rows.extend(
             {
                 "start": self._start,
                 "stop": stop,
@@ -157,14 +159,14 @@ class _Stacks(Source):
                 "estimated_seconds": n * seconds,
             }
             for (prefix, frame), n in counts.items()
-        ]
+        )
         self._start = stop
 
     def rows(self) -> Iterable[Batch]:
         """Return the stacks and new frames since the last call."""
-        if not self._rows:
+        rows = [self._rows.popleft() for _ in range(len(self._rows))]
+        if not rows:
             return
-        rows, self._rows = self._rows, []
         yield Batch.of_rows("stack_frames", self._frames.take())
         yield Batch.of_rows("stacks", rows)
 
@@ -262,10 +264,22 @@ class LoopStacks(_Stacks):
         super().__init__(engine, frames, worker)
         self._loop = server.io_loop
         self._last = time.time()
+        #: Times of two samples and the tree of the second, which have no rows yet.
+        self._taken: deque[tuple[float, float, dict[str, Any]]] = deque()
+        self._taking = threading.Lock()
         _recorded.setdefault(self._loop, {}).setdefault(engine.run_id, self)
 
     def sample(self) -> None:
         """Add the samples since the last call, unless another server of the loop does."""
+        with self._taking:
+            self._take()
+        for _ in range(len(self._taken)):
+            # The only sample of the cycle stands for the time since the sample before.
+            previous, at, tree = self._taken.popleft()
+            self._start = to_ns(previous)
+            self._add(to_ns(at), "event loop", at - previous, [(None, tree)])
+
+    def _take(self) -> None:
         entries = self._new_entries()
         if not entries:
             return
@@ -273,9 +287,7 @@ class LoopStacks(_Stacks):
         if _recorded.get(self._loop, {}).setdefault(self._engine.run_id, self) is not self:
             return
         for at, tree in entries:
-            # The only sample of the cycle stands for the time since the sample before.
-            self._start = to_ns(previous)
-            self._add(to_ns(at), "event loop", at - previous, [(None, tree)])
+            self._taken.append((previous, at, tree))
             previous = at
 
     def _new_entries(self) -> list[tuple[float, dict[str, Any]]]:
@@ -293,12 +305,13 @@ class LoopStacks(_Stacks):
         return found[::-1]
 
     def remove(self) -> None:
-        """Add the last samples, and leave the loop's profile to other servers of the loop."""
-        self.sample()
-        of_loop = _recorded.get(self._loop, {})
-        if of_loop.get(self._engine.run_id) is self:
-            del of_loop[self._engine.run_id]
-        self._last = float("inf")
+        """Keep the last samples for `finish`, and leave the loop's profile to other servers."""
+        with self._taking:
+            self._take()
+            of_loop = _recorded.get(self._loop, {})
+            if of_loop.get(self._engine.run_id) is self:
+                del of_loop[self._engine.run_id]
+            self._last = float("inf")
 
 
 def add_loss(engine: Engine, reason: str, count: int | None = None) -> None:

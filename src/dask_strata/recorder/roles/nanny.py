@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ class NannyRecorder(Source):
         self._pid: int | None = None
         self._address: str | None = None
         self._reported = False
+        #: The recorder's thread and the event loop look at the process.
+        self._watching = threading.RLock()
         self._oom_kills: OomKills | None = None
         self._spec = spec
         self._output = record_output(nanny, engine)
@@ -116,7 +119,7 @@ class NannyRecorder(Source):
     def _started(self, starting: asyncio.Task[Any]) -> None:
         if starting.cancelled() or self._engine.finished:
             return
-        self._watch()
+        self._engine.call(self._watch, "process of a worker")
         if (error := starting.exception()) is not None:
             self._add(START_FAILED, _describe_error(error))
             return
@@ -128,6 +131,10 @@ class NannyRecorder(Source):
 
     def _watch(self) -> None:
         """Record a new process of the worker as a start, and one with an exit code as an exit."""
+        with self._watching:
+            self._watch_process()
+
+    def _watch_process(self) -> None:
         worker_process = self._nanny.process
         process = getattr(worker_process, "process", None)
         started = process is not None and process.pid is not None

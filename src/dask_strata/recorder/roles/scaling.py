@@ -62,13 +62,13 @@ def remote_clusters(client: Any) -> list[Any]:
 class _Log(deque[Any]):
     """Dask's log of decisions, which passes each one on."""
 
-    listeners: list[Callable[[float, dict[str, Any]], None]]
+    listeners: list[Callable[[Any], None]]
 
     def append(self, entry: Any) -> None:
         """Append a decision."""
         super().append(entry)
         for listener in list(self.listeners):
-            listener(*entry)
+            listener(entry)
 
 
 class DecisionSource(Source):
@@ -108,8 +108,8 @@ class DecisionSource(Source):
         if any(adaptive is each for each, _, _ in self._followed):
             return
 
-        def decided(moment: float, decision: dict[str, Any]) -> None:
-            self._engine.call(lambda: self._add(cluster, moment, decision, now=True), _WHAT)
+        def decided(entry: Any) -> None:
+            self._engine.call(lambda: self._add(cluster, *entry, now=True), _WHAT)
 
         for moment, decision in list(log):
             if moment >= self._begun:

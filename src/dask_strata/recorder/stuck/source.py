@@ -73,7 +73,7 @@ class StuckSource(Source):
     ) -> None:
         self._scheduler, self._engine, self._own = scheduler, engine, own
         self._durations = durations
-        self._unrunnable = Unrunnable(scheduler)
+        self._unrunnable = Unrunnable(scheduler, hosts="hosts" not in engine.settings.leave_out)
         self._still = StillWorkers(scheduler)
         self._resting = RestingScheduler(scheduler)
         self._requests = StackRequests(scheduler)
@@ -170,7 +170,7 @@ class StuckSource(Source):
                 one.ended = one.stack is None
         for one in silent:
             if one.worker.address not in answers and one.worker.address in self._scheduler.workers:
-                one.reason = _silence(one)
+                one.reason = _silence(one, self._own)
 
     def _row(self, one: Found, now: float) -> dict[str, Any]:
         ws = one.worker
@@ -201,14 +201,18 @@ def _stack_in(answer: Mapping[Any, list[str]], key: Any) -> str | None:
     return stack_text(frames) if frames else None
 
 
-def _silence(one: Found) -> str:
-    """Return that a worker is silent, and its tasks."""
+def _silence(one: Found, own: OwnTasks | None) -> str:
+    """Return that a worker is silent, and its tasks; of these, only recorded ones have names."""
     ws = one.worker
+    recorded = (ts for ts in ws.processing if own is None or ts.key in own)
     tasks, what = [ts for ts in ws.executing if ts.processing_on is ws], "it executed"
+    if own is not None:
+        tasks = [ts for ts in tasks if ts.key in own]
     if not tasks:
-        tasks, what = list(islice(ws.processing, _NAMED)), "the scheduler has assigned to it"
+        tasks, what = list(islice(recorded, _NAMED)), "the scheduler has assigned to it"
     others = max(len(ws.executing), len(ws.processing)) - len(tasks[:_NAMED])
     names = ", ".join(name_of_key(ts.key) for ts in tasks[:_NAMED])
     more = f" and {others:,} more" if others > 0 else ""
-    had = f"{what} {names}{more}" if tasks else "no task is assigned to it"
+    nothing = "no recorded task" if ws.executing or ws.processing else "no task"
+    had = f"{what} {names}{more}" if tasks else f"{nothing} is assigned to it"
     return redact_text(f"it sends no heartbeat and does not answer a request; {had}")

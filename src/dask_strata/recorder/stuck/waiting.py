@@ -12,6 +12,7 @@ from typing import Any
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.text import clip, safe_repr
 from dask_strata.recorder.stuck.found import Found
+from dask_strata.schema import LEFT_OUT
 from dask_strata.schema.measured.stuck import NOBODY_COMPUTES
 
 #: Time in seconds after which a task counts as stuck that no connected worker may run, that waits
@@ -47,10 +48,12 @@ class Unrunnable:
     ----------
     scheduler : distributed.Scheduler
         The scheduler.
+    hosts : bool, optional
+        Whether reasons may name workers and hosts, which users may choose freely.
     """
 
-    def __init__(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Any, *, hosts: bool = True) -> None:
+        self._scheduler, self._hosts = scheduler, hosts
         self._without_workers: float | None = None
 
     def find(self, now: float) -> list[Found]:
@@ -80,7 +83,7 @@ class Unrunnable:
         for ts, begun in islice(scheduler.unrunnable.items(), _LOOK):
             if monotonic - begun < _UNRUNNABLE_SECONDS:
                 continue
-            why = why_unrunnable(scheduler, ts)
+            why = why_unrunnable(scheduler, ts, hosts=self._hosts)
             if why not in found and len(found) < _ROWS:
                 since = now - (monotonic - begun)
                 found[why] = Found(NOBODY_COMPUTES, since, ts, reason=why, n_others=0)
@@ -105,7 +108,7 @@ def none_running(scheduler: Any) -> str:
     return f"no worker accepts tasks: {parts}"
 
 
-def why_unrunnable(scheduler: Any, ts: Any) -> str:
+def why_unrunnable(scheduler: Any, ts: Any, *, hosts: bool = True) -> str:
     """Return which restriction of a task no connected worker satisfies.
 
     Parameters
@@ -114,6 +117,8 @@ def why_unrunnable(scheduler: Any, ts: Any) -> str:
         The scheduler.
     ts : distributed.scheduler.TaskState
         The task.
+    hosts : bool, optional
+        Whether to name workers and hosts.
     """
     parts = []
     for name, required in (ts.resource_restrictions or {}).items():
@@ -131,6 +136,7 @@ def why_unrunnable(scheduler: Any, ts: Any) -> str:
             some = ", ".join(sorted(map(str, restrictions))[:_DEPENDENCIES])
             more = len(restrictions) - _DEPENDENCIES
             some += f" and {more} more" if more > 0 else ""
+            some = some if hosts else LEFT_OUT
             parts.append(f"it may run only on the {kind} {some}")
     return _reason(parts) or "no connected worker may run it"
 
