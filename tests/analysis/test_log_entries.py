@@ -26,8 +26,8 @@ TABLES = """
            '2026-11-26 00:00:00,123 - mylab - INFO - ' || {message} as line
     from range({n}) as t(i);
     insert into output_lines by name
-    select 'nanny-1' as process, {n} as seq, make_timestamp_ns({n}::bigint * 1000000) as time, 2 as pid,
-           'a print of my own' as line, 'stdout' as stream;
+    select 'nanny-1' as process, {n} as seq, make_timestamp_ns({n}::bigint * 1000000) as time,
+           2 as pid, 'a print of my own' as line, 'stdout' as stream;
 """
 
 
