@@ -50,20 +50,20 @@ _HELD = """
     left join left_memory l on l._key = h._key
     -- The scheduler had released the others before, and the worker's row of that is missing.
     where c._key is not null or l._key is not null or (select stimulus_id from removed) is null
-    order by h._key
+    order by k.key
 """
 
 #: Tasks that began to wait again because of the removal: their results were lost, or had been
-#: released before and were needed for those. A task that was on the worker is not one of them.
+#: released before and were needed for those. A task that was assigned to a worker had no result.
 _AGAIN = """
     with removed as (
-        select worker, stimulus_id from worker_ends where worker = ? and stimulus_id = ?
+        select distinct stimulus_id from worker_ends where worker = ? and stimulus_id = ?
     ), again as (
         select s._key, min(s.time) as time from scheduler_transitions s join removed w
           on w.stimulus_id = s.stimulus_id
         where s.finish_state = 'waiting' and s._key not in (
-            select a._key from attempts a join removed w
-              on w.worker = a.worker and w.stimulus_id = a.stimulus_id)
+            select p._key from scheduler_transitions p join removed w
+              on w.stimulus_id = p.stimulus_id where p.start_state = 'processing')
         group by s._key
     ), computed as (
         select a._key, arg_min(a.compute_seconds, a.start) as seconds, count(*) as n
