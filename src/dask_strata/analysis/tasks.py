@@ -206,7 +206,8 @@ def _selected(  # noqa: PLR0913, PLR0917
             where.append(f"{column} = ?")
             values.append(wanted)
     if span is not None:
-        names = [row["name"] for row in run.rows("select distinct name from spans order by name")]
+        query = "select distinct name from spans where name is not null order by name"
+        names = [row["name"] for row in run.rows(query)]
         if span not in names:
             raise _unknown("span", span, "task", names)
         where.append("(span = ? or starts_with(span, ?))")

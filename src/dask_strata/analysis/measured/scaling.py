@@ -95,7 +95,7 @@ def _values(row: dict[str, Any]) -> dict[str, str]:
         "aim": _seconds(row["target_seconds"]),
         "waiting": f"{count(waiting, 'task')} waited"
         + (f", {assigned:,} were assigned" if assigned else ""),
-        "wanted": f"{row['wanted']:,}",
+        "wanted": "–" if row["wanted"] is None else f"{row['wanted']:,}",
         "share": share,
     }
 
