@@ -49,7 +49,8 @@ _HELD = """
     left join copied c on c._key = h._key left join sizes s on s._key = h._key
     left join left_memory l on l._key = h._key
     -- The scheduler had released the others before, and the worker's row of that is missing.
-    where c._key is not null or l._key is not null or (select any_value(stimulus_id) from removed) is null
+    where c._key is not null or l._key is not null
+       or (select any_value(stimulus_id) from removed) is null
     order by k.key
 """
 
