@@ -61,10 +61,10 @@ _SUMS = f"""
     ), recorded as (
         select 'compute' as what, prefix, sum(compute_seconds) as seconds
         from attempts t where outcome = 'memory' and exists (
-            -- A restarted worker may have the address of the one before. Clocks may differ by 1 s.
+            -- A restarted worker may have the address of the one before. It takes 0.1 s to start.
             from whole w where w.worker = t.worker
-            and coalesce(epoch_ns(t.stop) >= w.a - 1000000000, true)
-            and coalesce(epoch_ns(t.stop) <= w.b + 1000000000, true))
+            and coalesce(epoch_ns(t.stop) >= w.a - 100000000, true)
+            and coalesce(epoch_ns(t.stop) <= w.b + 100000000, true))
         group by all
         union all
         select case "end" when 'incoming' then 'transfers received' else 'transfers sent' end,
