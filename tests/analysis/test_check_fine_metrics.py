@@ -9,7 +9,7 @@ import pytest
 
 from dask_strata import open_run
 from dask_strata.analysis.check.fine_metrics import Comparison, compare_fine_metrics, totals
-from tests.support.synthetic import T0, Process, small_run
+from tests.support.synthetic import SECOND, T0, Process, small_run
 
 
 def metric(context: str, activity: str, value: float, **more: Any) -> dict[str, Any]:
@@ -54,6 +54,21 @@ def test_metrics_that_agree(tmp_path: Path) -> None:
     assert severity == "ok"
     assert text == "Dask's fine metrics: compute 8.01 s, recorded 8 s, 0.12 % apart"
     assert run.check().grade == "whole"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_restarted_worker_may_have_its_address_again(tmp_path: Path, whole: bool) -> None:  # noqa: FBT001
+    """Attempts count once, and only those of a process with last sums."""
+    folder = small_run(tmp_path / "r")
+    for number, start, prefixes, final in ((2, 0, "ab", whole), (3, 20, "c", True)):
+        at = {"address": "tcp://w:1", "name": "w", "start": T0 + start * SECOND}
+        worker = Process(folder, f"worker-{number}", **at)
+        sums = [metric("execute", "thread-cpu", 4.0, prefix=p, final=final) for p in prefixes]
+        worker.write("fine_metrics", sums)
+        worker.end(at=T0 + (start + 15) * SECOND)
+    compared = compare_fine_metrics(open_run(folder))
+    found = {c.prefix: (c.dask_seconds, c.recorded_seconds) for c in compared}
+    assert found == {"c": (4.0, 0.0)} | ({"a": (4.0, 4.0), "b": (4.0, 4.0)} if whole else {})
 
 
 def test_metrics_that_differ(tmp_path: Path) -> None:

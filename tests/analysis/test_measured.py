@@ -59,6 +59,24 @@ def test_a_sample_counts_until_the_next_one(tmp_path: Path) -> None:
     assert found.sentence.startswith("peak 99 MiB of 100 MiB (worker ")
 
 
+def test_what_was_not_sampled_is_unknown(tmp_path: Path) -> None:
+    """Without samples of a size, the time above its limit is null; without limits, size decides."""
+    at = {"worker": W, "seen_by": "worker"}
+    samples = [{"time": _at(t), "rss_bytes": 70 * MIB, **at} for t in (0, 1)]
+    limits = {"time": T0, "worker": W, "target_bytes": 60 * MIB, "spill_bytes": 60 * MIB}
+    _run(tmp_path, {}, {"worker_samples": samples, "memory_limits": [limits]})
+    larger = Process(tmp_path, "worker-2", address="tcp://w:2", name="larger")
+    more = {"worker": "tcp://w:2", "rss_bytes": 80 * MIB}
+    larger.write("worker_samples", [{"time": _at(1), **at, **more}])
+    larger.end()
+    run = open_run(tmp_path)
+    [row] = rows(run, f"from worker_memory where worker = '{W}'")
+    assert (row["above_target_seconds"], row["above_spill_seconds"]) == (None, 1)
+    found = workers_memory(run)
+    assert found is not None
+    assert (found.peak_bytes, found.limit_bytes) == (80 * MIB, None)
+
+
 def test_gpu_samples_are_those_within_the_function(tmp_path: Path) -> None:
     """Mean and peak of the samples from its start to its end; null without one."""
     moves = life("a-1", 1, 3, W) + life("b-1", 3.1, 3.4, W)

@@ -117,6 +117,17 @@ def test_other_sums(profiled: Run) -> None:
     assert sums("owner", event_loops=True) == {"dask": 3}
 
 
+def test_a_restarted_worker_keeps_its_name(profiled: Run) -> None:
+    """The samples of both of its processes are those of the name."""
+    again = Process(Path(profiled.path), "worker-4", address="tcp://w:4", name="w2", nthreads=1)
+    again.write("stack_frames", [frame_row(1, None, *FRAMES[0][2:])])
+    again.write("stacks", [sample_row(3, "tcp://w:4", "load", 1, 7)])
+    again.end()
+    run = open_run(profiled.path)
+    assert sum(s.n_samples for s in stacks(run, StackFilter(worker="w2"))) == 107
+    assert sum(s.n_samples for s in stacks(run, StackFilter(worker="tcp://w:4"))) == 7
+
+
 def test_rows_are_sorted_and_limited(profiled: Run) -> None:
     """As in other commands."""
     selected = select_functions(profiled, StackFilter(), sort="-total_samples", limit=1)
@@ -130,6 +141,8 @@ def test_rows_are_sorted_and_limited(profiled: Run) -> None:
         ({"prefix": "nope"}, {}, "nope"),
         ({"worker": "nope"}, {}, "nope"),
         ({"begin": 3.0, "end": 2.0}, {}, "--from 3 is not before --to 2"),
+        ({"begin": float("nan")}, {}, "--from nan is no time"),
+        ({"end": float("inf")}, {}, "--to inf is no time"),
         ({}, {"by": "thread"}, "no sums by thread"),
         ({}, {"sort": "nope"}, "nope"),
     ],

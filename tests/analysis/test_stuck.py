@@ -63,7 +63,8 @@ def test_an_old_check_is_not_the_present(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "shown"), [("memory", False), ("erred", False), ("released", True)]
+    ("end", "shown"),
+    [("memory", False), ("erred", False), ("forgotten", False), ("released", True)],
 )
 def test_a_task_that_ended_is_not_stuck(tmp_path: Path, end: str, *, shown: bool) -> None:
     """A task that finished or failed after the check was slow; a released one did not end."""

@@ -280,7 +280,7 @@ def _executions(task: Task) -> Iterator[Event]:
 
 
 def _logs(task: Task) -> Iterator[Event]:
-    rows = task.rows("log_records")
+    rows = sorted(task.rows("log_records"), key=lambda row: row["time"])
     for row in rows[:_LOGS]:
         first, _, others = (row["message"] or "").partition("\n")
         yield Event(

@@ -130,7 +130,8 @@ GROUPS = ("prefix", "group", "function", "span", "worker", "client", "state")
 
 #: Columns of a row for each group.
 _SUMS = """
-    count(*) as tasks, count(*) filter (state = 'erred') as failed,
+    count(*) as tasks,
+    case when count(state) > 0 then count(*) filter (state = 'erred') end as failed,
     sum(n_attempts)::bigint as attempts, sum(wait_seconds) as wait_seconds,
     sum(transfer_seconds) as transfer_seconds, sum(compute_seconds) as compute_seconds,
     sum(cpu_seconds) as cpu_seconds, sum(nbytes)::bigint as nbytes,
@@ -205,7 +206,8 @@ def _selected(  # noqa: PLR0913, PLR0917
             where.append(f"{column} = ?")
             values.append(wanted)
     if span is not None:
-        names = [row["name"] for row in run.rows("select distinct name from spans order by name")]
+        query = "select distinct name from spans where name is not null order by name"
+        names = [row["name"] for row in run.rows(query)]
         if span not in names:
             raise _unknown("span", span, "task", names)
         where.append("(span = ? or starts_with(span, ?))")

@@ -189,6 +189,7 @@ def test_entries_are_selected(recorded: Recorded) -> None:
     [
         ({"worker": "nobody"}, UsageError, "No worker or process nobody"),
         ({"level": "loud"}, UsageError, "No level loud"),
+        ({"level": "9" * 40}, UsageError, "No level 999"),
         ({"grep": "(a"}, UsageError, "is no regular expression: missing"),
         ({"key": "no-task"}, UnknownTaskError, "no task no-task"),
     ],

@@ -48,7 +48,8 @@ _SUMS = f"""
     with last as (
         select context, prefix, activity, unit, value from fine_metrics where final
     ), whole as (
-        select distinct process, worker from fine_metrics where final
+        select distinct f.process, f.worker, epoch_ns(p.start) as a, epoch_ns(p.stop) as b
+        from fine_metrics f left join processes p on p.process = f.process where f.final
     ), dask as (
         select case
             when context = 'execute' and activity not in {_OUTSIDE} then 'compute'
@@ -59,7 +60,12 @@ _SUMS = f"""
         from last where unit = 'seconds' group by all
     ), recorded as (
         select 'compute' as what, prefix, sum(compute_seconds) as seconds
-        from attempts join whole using (worker) where outcome = 'memory' group by all
+        from attempts t where outcome = 'memory' and exists (
+            -- A restarted worker may have the address of the one before. It takes 0.1 s to start.
+            from whole w where w.worker = t.worker
+            and coalesce(epoch_ns(t.stop) >= w.a - 100000000, true)
+            and coalesce(epoch_ns(t.stop) <= w.b + 100000000, true))
+        group by all
         union all
         select case "end" when 'incoming' then 'transfers received' else 'transfers sent' end,
                '', sum(epoch_ns(stop) - epoch_ns(start)) / 1e9

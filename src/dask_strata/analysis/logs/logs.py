@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: Values of ``losses.what`` for entries beyond the bound.
 _LOST = ("log_records", "output_lines")
 
+#: Most digits of a level.
+_DIGITS = 9
+
 #: Most workers that an error message lists.
 _HINTS = 10
 
@@ -185,7 +188,8 @@ def level_number(level: str) -> int:
     >>> level_number("warning"), level_number("35")
     (30, 35)
     """
-    number = LEVELS.get(level.upper(), int(level) if level.isdecimal() else None)
+    is_number = level.isdecimal() and len(level) <= _DIGITS
+    number = LEVELS.get(level.upper(), int(level) if is_number else None)
     if number is None:
         raise UsageError(f"No level {level}.", hint=f"Levels: {', '.join(LEVELS)}, or a number.")
     return number

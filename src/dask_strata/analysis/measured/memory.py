@@ -22,7 +22,8 @@ LIMITS = {
 _LINES, _POINTS = 24, 150
 
 _MEMORY = """
-    select *, row_number() over (order by peak_bytes / limit_bytes desc nulls last) as place
+    select *, row_number() over (order by peak_bytes / limit_bytes desc nulls last,
+                                          peak_bytes desc, worker, process) as place
     from worker_memory where peak_bytes is not null order by place
 """
 
@@ -66,7 +67,8 @@ class WorkersMemory:
     n_workers : int
         Processes of workers with samples.
     worker : str
-        Name or address of the worker that was closest to its limit.
+        Name or address of the worker that was closest to its limit; without limits, that of
+        the largest memory.
     peak_bytes : int
         Its largest memory.
     limit_bytes : int or None

@@ -21,7 +21,8 @@ _LAST = "select * from stuck where time = (select max(time) from stuck) order by
 #: Which of some tasks have ended since a time. The constant time lets DuckDB skip most rows.
 _ENDED_SINCE = """
     select key, key_type from scheduler_transitions
-    where time > ? and finish_state in ('memory', 'erred') and list_contains(?, key)
+    where time > ? and finish_state in ('memory', 'erred', 'forgotten')
+      and list_contains(?, key)
 """
 
 #: The last sample of an execution that had not ended when its worker fell silent.

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from dask_strata.run import Run
 
 
+#: Noun for a row of ``stacks``.
+_SAMPLE = "sample of the profile"
+
+#: Seconds that no recording has, and that are still a time in ns: 30 years.
+_LATEST = 1e9
+
+
 class Function(NamedTuple):
     """A function in a stack: its name, file and first line; the latter two may be unknown."""
 
@@ -109,14 +116,20 @@ class StackFilter:
             )
         if self.begin is not None and self.end is not None and self.begin >= self.end:
             raise UsageError(f"--from {self.begin:g} is not before --to {self.end:g}.")
-        conditions, values = ["kind = ?"], [kind]
-        worker = None if self.worker is None else _address(run, self.worker)
-        for column, wanted in (("prefix", self.prefix), ("worker", worker)):
+        for option, seconds in (("--from", self.begin), ("--to", self.end)):
+            if seconds is not None and not abs(seconds) < _LATEST:
+                raise UsageError(f"{option} {seconds:g} is no time of a recording, in seconds.")
+        conditions: list[str] = ["kind = ?"]
+        values: list[object] = [kind]
+        addresses = None if self.worker is None else _addresses(run, self.worker)
+        prefixes = None if self.prefix is None else [self.prefix]
+        for column, wanted in (("prefix", prefixes), ("worker", addresses)):
             if wanted is not None:
                 query = f"select distinct {column} from stacks where {column} is not null"  # noqa: S608
                 table = run.arrow(query)
-                only(table, column, wanted, "sample of the profile")
-                conditions.append(f"{column} = ?")
+                known = set(table[column].to_pylist())
+                only(table, column, next((w for w in wanted if w in known), wanted[0]), _SAMPLE)
+                conditions.append(f"list_contains(?, {column})")
                 values.append(wanted)
         origin = "(select min(epoch_ns(start)) from processes)"
         bounds: list[object] = []
@@ -140,13 +153,13 @@ def has_stacks(run: Run, kind: str = "task") -> bool:
     return bool(run.rows("select 1 from stacks where kind = ? limit 1", kind))
 
 
-def _address(run: Run, worker: str) -> str:
+def _addresses(run: Run, worker: str) -> list[str]:
+    """Return the addresses of a worker: one that is restarted has its name, and another address."""
     rows = run.rows(
-        "select address from processes where role = 'worker' and (name = ? or address = ?)",
-        worker,
+        "select distinct address from processes where role = 'worker' and ? in (name, address)",
         worker,
     )
-    return str(rows[0]["address"]) if rows else worker
+    return [row["address"] for row in rows] or [worker]
 
 
 def stacks(run: Run, which: StackFilter | None = None) -> list[Stack]:

@@ -58,7 +58,8 @@ _EDGES = "select distinct _key::bigint as task, _dependency::bigint as dependenc
 _MOST_SPANS = 2_000
 
 _SPANS = """
-    select name from spans group by name order by min(enqueued), name limit ?
+    select name from spans where name is not null group by name
+    order by min(enqueued), name limit ?
 """
 
 _EXCEPTIONS = "select attempt, exception as text from attempts where exception is not null"

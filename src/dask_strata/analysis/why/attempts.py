@@ -30,7 +30,11 @@ _ENDED = """
                 when list_contains(?, s.state) then 'waiting' else 'unknown' end as state,
            a.compute_seconds as seconds
     from attempts a left join states s on s._key = a._key
+    left join _scheduler_attempts t on t.number = a.attempt
+    left join _steals_of_attempts m on m.number = a.attempt
     where a.worker = ? and a.stimulus_id = ?
+      -- The removal also ends attempts on other workers, whose input is lost.
+      and coalesce(m.worker, t.first_worker, a.worker) = a.worker
     order by case state when 'running' then 0 when 'unknown' then 1 else 2 end,
              a.compute_seconds desc nulls last, a.start, a.key
 """

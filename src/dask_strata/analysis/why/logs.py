@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dask_strata.analysis.why.ends import WorkerEnd
-from dask_strata.schema import TABLES
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -92,7 +91,7 @@ def logs_of(run: Run, end: WorkerEnd) -> Logs | None:
     end : WorkerEnd
         The worker.
     """
-    if "logs" not in TABLES or not len(run["logs"]):
+    if not run.rows("select 1 as n from _log_entries limit 1"):
         return None
     rows = run.rows(_LAST, end.worker, end.stimulus_id, _READ)
     lines = [LogLine(**row) for row in reversed(rows)]

@@ -20,19 +20,26 @@ with written as (
     from output_lines o left join writers w
       on w.nanny = o.process and w.pid is not distinct from o.pid
 ), texts as (
-    select process, seq, time, kind, lines[1] as first, lines[2:] as others
+    -- Texts are compared by length and hash: a line has up to 160 starts, each as long as the line.
+    select process, seq, time, kind, length(lines[1]) as n, hash(lines[1]) as first,
+           lines[2:] as others
     from (select process, seq, time, kind,
                  str_split(message || coalesce(chr(10) || exception, ''), chr(10)) as lines
           from log_records where process in (select process from writers))
     where lines[1] <> ''
 ), starts as (
-    select nanny, seq, process, time, line, unnest([1] || list_filter(
+    select nanny, seq, process, n - start + 1 as n, start
+    from (select nanny, seq, process, length(line) as n, unnest([1] || list_filter(
                range(2, least(length(line), 160) + 1),
                lambda i: line[i - 1] in (' ', ':', ']', '|', ')', '>', 'm', chr(9)))) as start
-    from printed where process in (select process from texts)
+          from printed where process in (select process from texts))
+), candidates as (
+    select s.nanny, s.seq, s.process, l.time, s.start, hash(substr(l.line, s.start)) as first
+    from (from starts where (process, n) in (select process, n from texts)) s
+    join printed l on l.nanny = s.nanny and l.seq = s.seq
 ), matched as (
-    select nanny, seq, process, time, substr(line, start) as first from starts s
-    where exists (from texts t where t.process = s.process and t.first = substr(s.line, s.start))
+    select nanny, seq, process, time, first from candidates
+    where (process, first) in (select process, first from texts)
     qualify row_number() over (partition by nanny, seq order by start) = 1
 ), both_ as (
     -- Two clocks may be measured a little apart.
@@ -43,7 +50,8 @@ with written as (
                   > 5000000000 as after_pause
     from both_
 ), grouped as (
-    select *, count(*) filter (after_pause) over (
+    -- DuckDB counts with a filter in quadratic time.
+    select *, sum(case when after_pause then 1 else 0 end) over (
                   partition by process, first order by t, nanny is not null, seq
                   rows unbounded preceding) as nth_group
     from pauses

@@ -11,9 +11,19 @@ with gpus as (
            coalesce(r.start::timestamp_ns, a.start::timestamp_ns) as start,
            coalesce(r.stop::timestamp_ns, a.stop::timestamp_ns) as stop
     from attempts a left join ran r using (attempt) where a.worker in (from gpus)
+), seconds as (
+    -- Joined by seconds, as a join by intervals alone compares each attempt with all samples.
+    select attempt, worker, epoch_ns(start) as a, epoch_ns(stop) as b,
+           unnest(generate_series(a // 1000000000, b // 1000000000)) as second
+    from times
+), sums as (
+    select t.attempt, count(*) as n, avg(s.utilization) as utilization,
+           max(s.used_bytes) as peak_bytes
+    from seconds t join gpu_samples s
+      on s.worker = t.worker and epoch_ns(s.time) // 1000000000 = t.second
+     and epoch_ns(s.time) between t.a and t.b
+    group by t.attempt
 )
-select t.attempt, t.worker, t.start, t.stop, count(s.time) as n_samples,
-       avg(s.utilization) as utilization, max(s.used_bytes) as peak_bytes
-from times t left join gpu_samples s
-  on s.worker = t.worker and epoch_ns(s.time) between epoch_ns(t.start) and epoch_ns(t.stop)
-group by t.attempt, t.worker, t.start, t.stop order by t.attempt
+select t.attempt, t.worker, t.start, t.stop, coalesce(s.n, 0) as n_samples, s.utilization,
+       s.peak_bytes
+from times t left join sums s using (attempt) order by t.attempt

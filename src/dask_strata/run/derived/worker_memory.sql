@@ -28,10 +28,14 @@ with limits as (
 select worker, n.name, process, l.limit_bytes, l.target_bytes, l.spill_bytes, l.pause_bytes,
        l.terminate_bytes, greatest(s.peak_bytes, p.peak_bytes) as peak_bytes, s.results_peak_bytes,
        s.seconds,
-       case when l.target_bytes is not null then s.target end as above_target_seconds,
-       case when l.spill_bytes is not null then s.spill end as above_spill_seconds,
-       case when l.pause_bytes is not null then s.pause end as above_pause_seconds,
-       case when l.terminate_bytes is not null then s.terminate end as above_terminate_seconds
+       case when s.results_peak_bytes is not null and l.target_bytes is not null
+           then s.target end as above_target_seconds,
+       case when s.peak_bytes is not null and l.spill_bytes is not null
+           then s.spill end as above_spill_seconds,
+       case when s.peak_bytes is not null and l.pause_bytes is not null
+           then s.pause end as above_pause_seconds,
+       case when s.peak_bytes is not null and l.terminate_bytes is not null
+           then s.terminate end as above_terminate_seconds
 from limits l full outer join sums s using (process, worker)
 left join peaks p using (process, worker) left join names n using (process, worker)
 order by worker, process

@@ -69,7 +69,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         while_ = (
             f", while `{running['prefix']}` ran on {'it' if n == 1 else 'them'}" if running else ""
         )
-        memory = any(end["cause"] in _OF_MEMORY for end in ends)
+        memory = [end for end in ends if end["cause"] in _OF_MEMORY]
         yield Finding(
             "killed-worker" if memory else "lost-worker",
             f"{count(n, 'worker')} ended unexpectedly: {how}{more}{while_}; "
@@ -77,7 +77,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             (f"for example {running['key']}; " if running else "")
             + f"{count(n, 'row')} of worker_ends; lost attempts had computed for "
             + (duration(lost["seconds"]) if lost["seconds"] else "an unknown time"),
-            advice_for(ends[0]),
+            advice_for((memory or ends)[0]),
             f"why RUN {shlex.quote(ends[0]['first'])}" if n == 1 else "why RUN",
             grave=True,
             claims=claims,
