@@ -63,7 +63,9 @@ def test_every_cell_has_rows(recorded: Run, run: Run, strata: Strata) -> None:
         "io_segments",
         "io_totals",
     }
-    assert min(process["rows"].values()) > 0
+    # The mini-app has no GPU, and its tasks print nothing.
+    empty = {name for name, n in process["rows"].items() if not n}
+    assert empty <= {"gpu_samples", "gpu_attempts", "output_lines"}
     (coroutine,) = [cell for cell in cells if cell["level"] == "coroutine"]
     assert min(coroutine["rows"].values()) > 0
     shown = strata("map", run.path, check=True).stdout

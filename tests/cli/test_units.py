@@ -116,7 +116,7 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
     shutil.copytree(run, copy)
     commands: dict[str, tuple[Any, ...]] = {
         **dict.fromkeys(
-            ("show", "map", "tasks", "chunks", "io", "profile", "check", "jobs"), (run,)
+            ("show", "map", "tasks", "chunks", "io", "logs", "profile", "check", "jobs"), (run,)
         ),
         "list": (run.parent,),
         "compare": (run, small_run(folder / "other")),

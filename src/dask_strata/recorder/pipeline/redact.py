@@ -115,7 +115,7 @@ _USER_OPTIONS = frozenset(("-u", "-U", "--user", "--proxy-user"))
 _SHORT_PASSWORD = re.compile(
     r"""\b((?:mysql|mariadb)[\w-]{0,20}\b(?:[^\n;|]|\\\n){0,300}?"""
     r"""(?:[\s"']-p(?=[^\s"',])|\s-p(?P<quote>["'])(?=[^\s"']))"""
-    r"""|sshpass\b["', ]{0,4}-p["', ]{0,4})"""
+    r"""|sshpass\b["', \\]{0,16}-p["', \\]{0,16})"""
     r"""(?(quote)[^"'\n]+|[^\s"';|]+)"""
 )
 

@@ -9,7 +9,8 @@
 -- the same signal ended both.
 -- A nanny that was killed writes nothing more, and its worker's process ends itself then: both records
 -- stop, while the scheduler's continues.
--- depends on: _other_transitions, _worker_connections, overheads, processes, scheduler_transitions,
+-- A batch job that failed or reached a limit is no plan.
+-- depends on: _job_ends, _other_transitions, _worker_connections, overheads, processes, scheduler_transitions,
 -- worker_events, worker_samples
 with silences as (
     select worker, time from worker_events where action = 'no-heartbeat'
@@ -117,6 +118,7 @@ with silences as (
          and s.reason in ('SIGTERM', 'closed')
          and epoch_ns(s.stop) - epoch_ns(removed) between 0 and 30000000000
          and coalesce(removed > c.last_arrival, true)
+         and coalesce(j.job_state, 'CANCELLED') = 'CANCELLED'
          and ((l.stimulus_id is null and o.worker is null)
               or (s.reason = 'SIGTERM' and coalesce(exit_reason, x.signal) = 'SIGTERM'
                   and epoch_ns(s.stop) - epoch_ns(removed) < 10000000000))
@@ -125,6 +127,7 @@ with silences as (
     left join exited x on x.number = n.number
     left join kills k on k.number = n.number left join losing l on l.stimulus_id = n.end_stimulus_id
     left join losing_of_others o on o.worker = n.worker
+    left join _job_ends j on j.worker = n.worker and j.stop = n.removed
 )
 select n.worker, n.name, n.process, n.host, n.pid, n.start, n.removed as stop, n.ended,
        case when v.by_kernel then 'oom killer'
