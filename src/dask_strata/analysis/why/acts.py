@@ -16,6 +16,7 @@ _PLANNED = (
     ("client-restart", "restarted by client.restart"),
     ("worker-lifetime", "closed at the end of --lifetime"),
     ("worker-close", "closed by itself"),
+    ("signal-", "closed in order after a signal to it or its nanny"),
 )
 
 #: Signals that the processor or the C library sends to a process that has a fault.
@@ -58,7 +59,7 @@ def act_of(end: dict[str, Any]) -> str:
         ``time_limit_seconds`` of the batch job that explains it.
     """
     if end["ended"] == "planned":
-        return f"Dask or the cluster, as planned: {end['reason']}"
+        return _by_plan(end)
     cause = end["cause"]
     if end["job_state"] and cause not in {"oom killer", "memory limit"}:
         return _by_batch_system(end)
@@ -75,6 +76,14 @@ def act_of(end: dict[str, Any]) -> str:
         case "exit":
             return _by_itself(end)
     return _unexplained(end)
+
+
+def _by_plan(end: dict[str, Any]) -> str:
+    if end["job_state"]:
+        return _by_batch_system(end)
+    if "signal-" in (end["reason"] or ""):
+        return "a batch system, a container runtime or a user: the sender is not on record"
+    return f"Dask or the cluster, as planned: {end['reason']}"
 
 
 def _by_batch_system(end: dict[str, Any]) -> str:

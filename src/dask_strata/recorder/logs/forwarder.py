@@ -29,6 +29,11 @@ _BLOCK = 1 << 18
 #: Longest wait for the reader of the nanny's own output before another attempt.
 _POLL_MS = 100
 
+#: Longest wait for the end of a line before its first part is passed on, and longest such part.
+#: Several workers write to one file or terminal: a line that is cut gets one of another into it.
+_LINE_MS = 20
+_LINE_BYTES = 1 << 16
+
 #: Longest wait for output that is on its way when the process exits.
 _EXIT_SECONDS = 1.0
 
@@ -65,6 +70,25 @@ class _Stream:
     writing: int | None
     pid: int | None = None
     splitter: LineSplitter = field(default_factory=LineSplitter)
+    begun: bytes = b""
+
+    def pass_on(self, data: bytes) -> None:
+        """Write whole lines, and keep the beginning of the next one."""
+        data = self.begun + data
+        end = data.rfind(b"\n") + 1
+        if len(data) - end > _LINE_BYTES:
+            end = len(data)
+        self.begun = data[end:]
+        self._write(data[:end])
+
+    def pass_on_all(self) -> None:
+        """Write what is there of the last line, too."""
+        data, self.begun = self.begun, b""
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if self.writing is not None:
+            _write(self.writing, data)
 
 
 class Forwarder:
@@ -169,7 +193,8 @@ class Forwarder:
             poll.register(reading, select.POLLIN)
         while self._streams:
             requests = self._drain_requests
-            ready = [reading for reading, _ in poll.poll(0 if requests else None)]
+            patience = _LINE_MS if any(s.begun for s in self._streams.values()) else None
+            ready = [reading for reading, _ in poll.poll(0 if requests else patience)]
             for reading in ready:
                 if reading == self._woken:
                     with contextlib.suppress(OSError):  # other code has closed all descriptors
@@ -179,6 +204,8 @@ class Forwarder:
             if self._retired and ready in ([], [self._woken]):
                 self._close_unused(poll)
             if not ready:
+                for stream in self._streams.values():
+                    stream.pass_on_all()
                 self._answer(requests)
 
     def _answer(self, requests: int) -> None:
@@ -204,6 +231,7 @@ class Forwarder:
         if not data:
             poll.unregister(reading)
             del self._streams[reading]
+            stream.pass_on_all()
             rest = stream.splitter.rest()
             if rest is not None:
                 self._deliver(Lines(stream.name, now, stream.pid, [rest], terminated=False))
@@ -213,8 +241,7 @@ class Forwarder:
             return
         data, pid = pipes.without_hello(data)
         stream.pid = pid or stream.pid
-        if stream.writing is not None:
-            _write(stream.writing, data)
+        stream.pass_on(data)
         lines = stream.splitter.feed(data)
         if lines:
             self._deliver(Lines(stream.name, now, stream.pid, lines))

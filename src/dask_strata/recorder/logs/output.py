@@ -140,9 +140,6 @@ class OutputSource(Source):
     def _take(self, lines: Lines) -> None:
         found = lines.lines
         n = self._budget.take([len(line) for line, _ in found])
-        kept = [*self._last] if n and self._last else []
-        if kept and n == len(found):
-            self._last.clear()  # they are not the last ones, and stay lost
         self._lines += [self._line(lines, line) for line in found[:n]]
         self._last += [self._line(lines, line) for line in found[n:][-_LAST_LINES:]]
         if not lines.terminated:

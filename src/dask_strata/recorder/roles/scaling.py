@@ -196,7 +196,8 @@ class TargetHook(HandlerHook, Source):
     def _add(self, target: int, load: dict[str, Any]) -> None:
         last, then = self._last
         now = time.monotonic()
-        if self._engine is None or (target == last and now - then < _INTERVAL):
+        settled = target == load["n_workers"] or now - then < _INTERVAL
+        if self._engine is None or (target == last and settled):
             return
         self._last = target, now
         reason = _reason(target, load)
@@ -224,8 +225,10 @@ def _load(scheduler: Any, target_duration: Any) -> dict[str, Any]:
     }
 
 
-def _reason(target: int, load: dict[str, Any]) -> str:
+def _reason(target: int, load: dict[str, Any]) -> str | None:
     """Return why Dask computes a number of workers, see ``adaptive_targets``."""
+    if target == load["n_workers"]:
+        return None
     if target < load["n_workers"]:
         return "idle"
     limit, used = load["memory_limit_bytes"], load["results_bytes"]

@@ -157,6 +157,13 @@ def _seconds(start: datetime, stop: datetime) -> str:
     return duration((stop - start).total_seconds())
 
 
+def _before_end(time: datetime, end: WorkerEnd) -> str:
+    """Return how long before the end a time was; a worker that closes may live a little longer."""
+    if time > end.stop:
+        return f"{_seconds(end.stop, time)} after its removal"
+    return f"{_seconds(time, end.stop)} before the end"
+
+
 def _how(end: WorkerEnd) -> str:
     if end.planned:
         return f"{end.phrase}; this end was planned"
@@ -166,9 +173,9 @@ def _how(end: WorkerEnd) -> str:
 def _memory(memory: Memory, end: WorkerEnd) -> Iterator[str]:
     if memory.samples:
         last = memory.samples[-1]
-        yield f"{_sample(last, memory.limit_bytes)}, {_seconds(last.time, end.stop)} before the end"
+        yield f"{_sample(last, memory.limit_bytes)}, {_before_end(last.time, end)}"
         earlier = ", ".join(
-            f"{size(s.rss_bytes)} ({_seconds(s.time, end.stop)} before)"
+            f"{size(s.rss_bytes)} ({_before_end(s.time, end).removesuffix(' the end')})"
             for s in reversed(memory.samples[:-1])
         )
         if earlier:
@@ -219,9 +226,7 @@ def _attempts(found: EndedAttempts, end: WorkerEnd) -> Iterator[tuple[str, list[
     ]
     known = ""
     if found.last_row is not None:
-        known = (
-            f", as of its last row on record, {_seconds(found.last_row, end.stop)} before the end"
-        )
+        known = f", as of its last row on record, {_before_end(found.last_row, end)}"
     lines = [", ".join(kinds) + known]
     shown = found.first if total <= _FEW else [a for a in found.first if a.state != "waiting"]
     for attempt in shown or found.first[:1]:
@@ -249,9 +254,7 @@ def _line(line: CodeLine, end: WorkerEnd) -> str:
     if line.kind == "submitted":
         code = _clipped(_first_line(line.text or ""))
         return f"submitted at {place}: {code}" if place else f"submitted by: {code}"
-    when = (
-        "" if line.time is None else f", last seen {_seconds(line.time, end.stop)} before the end"
-    )
+    when = "" if line.time is None else f", last seen {_before_end(line.time, end)}"
     return f"at {place}" + (f" ({line.text})" if line.text else "") + when
 
 

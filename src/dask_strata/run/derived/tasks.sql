@@ -77,7 +77,8 @@ left join _dependents e on e._key = l._key
     select w._key, any_value(w.key) as key, any_value(w.key_type) as key_type,
            case when bool_or(w.finish_state = 'memory') then 'memory'
                 when bool_or(w.finish_state = 'error') then 'erred'
-                else arg_max(w.finish_state, w.time) end as state,
+                else last(w.finish_state order by w.time, w.process, w.seq)
+                    filter (w.finish_state is not null and w.time is not null) end as state,
            min(w.time) filter (w.finish_state in ('memory', 'error')
                and w.start_state in ('executing', 'long-running')) as finished
     from worker_transitions w anti join _lives using (_key) group by w._key

@@ -107,7 +107,7 @@ SPANS = (
                 "reason",
                 "text",
                 "memory (results fill over 60 % of the limits), work (that Dask expects, by "
-                "target_seconds), idle (workers have nothing to do)",
+                "target_seconds), idle (workers have nothing to do); null if as many are connected",
             ),
             *_LOAD,
         ),
