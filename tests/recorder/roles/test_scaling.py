@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, Event, LocalCluster
+from distributed import Client, LocalCluster
 from distributed.deploy.adaptive import Adaptive
 
 import dask_strata
@@ -18,9 +19,13 @@ from dask_strata.analysis.measured.scaling import summarize_scaling
 from tests.conftest import rows, runs_in, wait_until
 
 
-def wait(event: Event, _: int) -> None:
-    """Wait for an event of Dask."""
-    event.wait(60)
+#: Tasks wait for it: they run in this process.
+_go = threading.Event()
+
+
+def wait(_: int) -> None:
+    """Wait for the event."""
+    _go.wait(60)
 
 
 class Counting(Adaptive):
@@ -64,10 +69,10 @@ def _adapted(runs: Path) -> tuple[Run, list[Any], Counting]:
                 wait_count=2,
             )
             wait_until(lambda: len(cluster.scheduler.workers) == 1, what="the minimum")
-            go = Event()
-            futures = client.map(wait, [go] * 20, range(20))
+            _go.clear()
+            futures = client.map(wait, range(20))
             wait_until(lambda: len(cluster.scheduler.workers) == 3, what="the maximum")
-            go.set()
+            _go.set()
             client.gather(futures)
             del futures
             wait_until(lambda: len(cluster.scheduler.workers) == 1, what="the minimum again")
