@@ -18,7 +18,6 @@ from dask_strata import Run
 from dask_strata.analysis.measured.scaling import summarize_scaling
 from tests.conftest import rows, runs_in, wait_until
 
-
 #: Tasks wait for it: they run in this process.
 _go = threading.Event()
 
