@@ -184,7 +184,7 @@ class Forwarder:
         finally:
             self._close()
         if not self._retired:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # an error of new pipes must not end on a thread
                 self._ended()
 
     def _pass_on(self) -> None:

@@ -75,7 +75,7 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the user may have put any object in its place
             stream.flush()
 
 
