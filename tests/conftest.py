@@ -39,6 +39,7 @@ hypothesis.settings.load_profile("strata")
 GIL_ENABLED = "distributed.admin.system-monitor.gil.enabled"
 _GIL_VARIABLE = "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__GIL__ENABLED"
 dask.config.set({GIL_ENABLED: False})
+os.environ[_GIL_VARIABLE] = "False"  # of the processes that fixtures of a module start, too
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +182,5 @@ def assert_whole(run: Run) -> None:
 @pytest.fixture(autouse=True)
 def _no_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith(("DASK_DASK_STRATA", "DASK_DISTRIBUTED")):
+        if name.startswith(("DASK_DASK_STRATA", "DASK_DISTRIBUTED")) and name != _GIL_VARIABLE:
             monkeypatch.delenv(name)
-    monkeypatch.setenv(_GIL_VARIABLE, "False")

@@ -54,7 +54,7 @@ def _adapted(runs: Path) -> tuple[Run, list[Any], Counting]:
         threads_per_worker=1,
         processes=False,
         dashboard_address="",
-        memory_limit="1GiB",
+        memory_limit=0,  # the process of all tests counts as the worker's memory
     )
     Counting.targets, Counting.plans = [], []
     with cluster, Client(cluster) as client:
