@@ -37,7 +37,7 @@ class _Engine:
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OutputSource]:
     """The source of a nanny without a worker."""
     monkeypatch.setattr(pipes, "folder_of", lambda nanny: tmp_path / "pipes")
-    nanny = SimpleNamespace(address="tcp://127.0.0.1:1")
+    nanny = SimpleNamespace(address="tcp://127.0.0.1:1", env={}, preload=[], preload_argv=[])
     made = OutputSource(nanny, _Engine())  # type: ignore[arg-type]
     yield made
     made.finish()
@@ -56,7 +56,7 @@ def test_without_a_thread_nobody_has_the_pipes_open(
     with pytest.raises(RuntimeError, match="new thread"):
         Forwarder(tmp_path / "pipes", lambda lines: None, lambda: None)
     assert len([*Path("/proc/self/fd").iterdir()]) == before
-    assert pipes.open_to_write(tmp_path / "pipes") is None
+    assert pipes.open_to_write(tmp_path / "pipes") == {}
 
 
 def test_a_nanny_starts_its_worker_without_a_thread(

@@ -19,6 +19,9 @@ _FRAMES = 6
 #: Entries that are looked through for these.
 _READ = 400
 
+#: Streams with what a process writes to standard error.
+_ERRORS = ("stderr", "output")
+
 #: Begin of the report that `faulthandler` writes to standard error, the line before the stack of
 #: the thread that had the fault, and a frame: the innermost one is first.
 _FATAL = "Fatal Python error"
@@ -95,7 +98,7 @@ def logs_of(run: Run, end: WorkerEnd) -> Logs | None:
         return None
     rows = run.rows(_LAST, end.worker, end.stimulus_id, _READ)
     lines = [LogLine(**row) for row in reversed(rows)]
-    printed = [line for line in lines if line.stream == "stderr" and line.role == "worker"]
+    printed = [line for line in lines if line.stream in _ERRORS and line.role == "worker"]
     report: list[LogLine] = []
     for line in printed:
         if (line.message or "").startswith(_FATAL):

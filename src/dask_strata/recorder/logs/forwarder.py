@@ -1,6 +1,6 @@
 """Reading the output of a worker's process in its nanny, and passing it on.
 
-A thread reads both pipes, writes what it reads to the nanny's own standard output and error at
+A thread reads the pipes, writes what it reads to the nanny's own standard output and error at
 once, and hands the lines to the recordings. It goes on until nobody has the pipes open for writing,
 so that output arrives after the recording has ended, too.
 """
@@ -45,7 +45,7 @@ class Lines:
     Attributes
     ----------
     stream : str
-        stdout or stderr.
+        stdout, stderr or output, for both.
     time : int
         When the nanny read them.
     pid : int or None
@@ -121,10 +121,11 @@ class Forwarder:
         self._woken, self._wake = _wake_pipe()
         self._thread = threading.Thread(target=self._run, name="dask-strata-output", daemon=True)
         try:
-            for name, reading in pipes.create(folder).items():
-                self._streams[reading] = _Stream(name, reading, None)
-            for stream in self._streams.values():
-                stream.writing = _duplicate(pipes.STREAMS[stream.name])
+            created = pipes.create(folder)
+            for pipe in created:
+                self._streams[pipe.reading] = _Stream(pipe.stream, pipe.reading, None)
+            for pipe in created:
+                self._streams[pipe.reading].writing = _duplicate(pipe.standard)
             _all.append(self)
             _add_finalizer()
             self._thread.start()
@@ -258,8 +259,7 @@ def _duplicate(descriptor: int) -> int | None:
     """Return a copy of a standard descriptor, which may be redirected later; None if closed."""
     try:
         with _copies_lock:
-            facts = os.fstat(descriptor)
-            identity = descriptor, facts.st_dev, facts.st_ino
+            identity = (descriptor, *pipes.identity(descriptor))
             if identity not in _copies:
                 _copies[identity] = pipes.duplicate(descriptor)
             _uses[_copies[identity]] += 1

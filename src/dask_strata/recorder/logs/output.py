@@ -6,9 +6,10 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from dask_strata.recorder.logs import pipes
+from dask_strata.recorder.logs import from_start, pipes
 from dask_strata.recorder.logs.budget import REASON, Budget
 from dask_strata.recorder.logs.forwarder import Forwarder, Lines
 from dask_strata.recorder.logs.texts import TextFilter
@@ -42,8 +43,9 @@ class Capture:
     """
 
     def __init__(self, nanny: Any) -> None:
-        self._folder = pipes.folder_of(nanny.address)
+        self._nanny, self._folder = nanny, pipes.folder_of(nanny.address)
         self._listeners: list[OutputSource] = []
+        self._preloading = False
         self._forwarders: list[Forwarder] = []
         self._lock = threading.Lock()
 
@@ -59,14 +61,22 @@ class Capture:
         with self._lock:
             self._listeners = [each for each in self._listeners if each is not listener]
             if not self._listeners:
+                if self._preloading:
+                    _stop_preloading(self._nanny)
                 pipes.remove(self._folder)
                 for forwarder in self._forwarders:
                     forwarder.retire()
                 self._forwarders = []
             return not self._listeners
 
+    def before_start(self) -> None:
+        """Make new pipes for a process that is about to start, and have it use them."""
+        self.renew()
+        self._preloading = True
+        _preload(self._nanny, self._folder)
+
     def renew(self) -> None:
-        """Make new pipes, for a process that is about to start; never raises."""
+        """Make new pipes; never raises."""
         with self._lock, contextlib.suppress(OSError, RuntimeError):  # no thread can be started
             if self._listeners:
                 self._renew()
@@ -85,6 +95,28 @@ class Capture:
     def _deliver(self, lines: Lines) -> None:
         for listener in list(self._listeners):
             listener.take(lines)
+
+
+def _preload(nanny: Any, folder: Path) -> None:
+    """Have the next process of a nanny's worker redirect its output before all other preloads."""
+    nanny.env[pipes.FOLDER_VARIABLE] = str(folder)
+    # The import of the module has done nothing in this process, which does not have the variable.
+    preload = [nanny.preload] if isinstance(nanny.preload, str) else list(nanny.preload)
+    if from_start.__name__ not in preload:
+        nanny.preload = [from_start.__name__, *preload]
+        arguments = nanny.preload_argv
+        if arguments and not isinstance(arguments[0], str):  # a list for each module
+            nanny.preload_argv = [[], *arguments]
+
+
+def _stop_preloading(nanny: Any) -> None:
+    nanny.env.pop(pipes.FOLDER_VARIABLE, None)
+    if from_start.__name__ in nanny.preload:
+        at = nanny.preload.index(from_start.__name__)
+        nanny.preload = [*nanny.preload[:at], *nanny.preload[at + 1 :]]
+        arguments = nanny.preload_argv
+        if arguments and not isinstance(arguments[0], str):
+            nanny.preload_argv = [*arguments[:at], *arguments[at + 1 :]]
 
 
 #: Captures by the identity of their nanny.
@@ -111,7 +143,9 @@ class OutputSource(Source):
         self._last: deque[_Line] = deque(maxlen=_LAST_LINES)
         #: Lines are lost, counted and kept after all on several threads, none of them a loop's.
         self._counting = threading.Lock()
-        self._filters = {stream: TextFilter(code=engine.settings.code) for stream in pipes.STREAMS}
+        self._filters = {
+            stream: TextFilter(code=engine.settings.code) for stream in (*pipes.STREAMS, pipes.BOTH)
+        }
         #: Address of the worker by the id of its process.
         self._addresses: dict[int, str | None] = {}
         with _lock:
@@ -124,7 +158,7 @@ class OutputSource(Source):
 
     def before_start(self) -> None:
         """Make new pipes, as the nanny is about to start a process."""
-        self._capture.renew()
+        self._capture.before_start()
 
     def set_address(self, pid: int | None, address: str | None) -> None:
         """Note the address of the worker in a process."""

@@ -1,7 +1,10 @@
-"""The two named pipes through which a nanny reads the output of its worker's process.
+"""The named pipes through which a nanny reads the output of its worker's process.
 
-Their folder is readable by its user only. Its name follows from the nanny's address, which the
-worker knows. The worker opens them only while somebody reads them.
+Their folder is readable by its user only, and its name follows from the nanny's address. There is a
+pipe for each file that the nanny has as its standard output or error, named by the file's identity:
+one where both are the same terminal or file, so that the order of both streams is kept. A worker
+sends what it would write to one of these files through that pipe, and nothing else. It opens a pipe
+only while somebody reads it.
 """
 
 from __future__ import annotations
@@ -12,10 +15,15 @@ import os
 import re
 import stat
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-#: Standard descriptors by the name of their stream.
+#: Standard descriptors by the name of their stream, and the name of both if they are one file.
 STREAMS = {"stdout": 1, "stderr": 2}
+BOTH = "output"
+
+#: Variable of a worker's environment: the folder, for use before the worker knows its nanny.
+FOLDER_VARIABLE = "_DASK_STRATA_OUTPUT"
 
 #: Bytes that a pipe holds while the nanny does not read, if the system allows.
 _PIPE_BYTES = 1 << 18
@@ -41,63 +49,124 @@ def folder_of(nanny: str) -> Path:
     return Path(tempfile.gettempdir()) / f"dask-strata-output-{name}"
 
 
-def create(folder: Path) -> dict[str, int]:
-    """Create the pipes, and return descriptors to read them by stream.
+@dataclass(frozen=True)
+class Pipe:
+    """A pipe that a nanny reads.
+
+    Attributes
+    ----------
+    stream : str
+        stdout, stderr or output, for both.
+    reading : int
+        Descriptor to read it.
+    standard : int
+        The nanny's own descriptor to which the output belongs.
+    """
+
+    stream: str
+    reading: int
+    standard: int
+
+
+def create(folder: Path) -> list[Pipe]:
+    """Create the pipes for this process's standard output and error, as far as they are open.
 
     Pipes of an earlier process of the worker are replaced: who has opened them keeps them.
 
     Raises
     ------
     OSError
-        The folder cannot be created, or belongs to somebody else.
+        The folder cannot be created or belongs to somebody else, or no such descriptor is open.
     """
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     if not _is_own(folder):
         raise PermissionError(f"{folder} belongs to somebody else")
-    found: dict[str, int] = {}
+    streams: dict[str, tuple[str, int]] = {}
+    for stream, standard in STREAMS.items():
+        if (name := _name_of(standard)) is not None:
+            streams[name] = (BOTH, streams[name][1]) if name in streams else (stream, standard)
+    if not streams:
+        raise OSError("standard output and error are closed")
+    found: list[Pipe] = []
     try:
-        for stream in STREAMS:
-            new = folder / f"{stream}.new"
+        for name, (stream, standard) in streams.items():
+            new = folder / f"{name}.new"
             new.unlink(missing_ok=True)
             os.mkfifo(new, 0o600)
-            found[stream] = os.open(new, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            _enlarge(found[stream])
-            new.rename(folder / stream)
+            reading = os.open(new, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            found.append(Pipe(stream, reading, standard))
+            _enlarge(reading)
+            new.rename(folder / name)
+        for path in folder.iterdir():  # of files that are not this process's output any more
+            if path.name not in streams:
+                path.unlink()
     except OSError:
-        for descriptor in found.values():
-            os.close(descriptor)
+        for pipe in found:
+            os.close(pipe.reading)
         raise
     return found
 
 
 def remove(folder: Path) -> None:
     """Remove the pipes and their folder; who has opened them keeps them."""
-    for stream in STREAMS:
-        with contextlib.suppress(OSError):
-            (folder / stream).unlink()
     with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            path.unlink()
         folder.rmdir()
 
 
-def open_to_write(folder: Path) -> dict[str, int] | None:
-    """Return descriptors to write the pipes by stream; None if nobody reads them."""
-    found: dict[str, int] = {}
+def open_to_write(folder: Path) -> dict[int, int]:
+    """Return descriptors to write the pipes, by the standard descriptor that they stand for.
+
+    Those of standard output and error are the same one if both are one file. There is none if
+    nobody reads the pipes, or for a standard descriptor that is not one of the nanny's.
+    """
+    opened: dict[str, int] = {}
+    found: dict[int, int] = {}
     try:
-        pipes = [folder / stream for stream in STREAMS]
-        if not _is_own(folder) or not all(path.is_fifo() for path in pipes):
-            return None
-        for stream in STREAMS:
-            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-            found[stream] = os.open(folder / stream, flags)
-        for descriptor in found.values():
+        if not _is_own(folder):
+            return {}
+        for standard in STREAMS.values():
+            name = _name_of(standard)
+            if name is None or not (folder / name).is_fifo():
+                continue
+            if name not in opened:
+                flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+                opened[name] = os.open(folder / name, flags)
+            found[standard] = opened[name]
+        for descriptor in opened.values():
             os.write(descriptor, b"\0dask-strata:%d\0" % os.getpid())
             os.set_blocking(descriptor, True)
     except OSError:
-        for descriptor in found.values():
+        for descriptor in opened.values():
             os.close(descriptor)
-        return None
+        return {}
     return found
+
+
+def is_elsewhere(folder: Path) -> bool:
+    """Return whether a nanny's pipes do not fit an open standard descriptor of this process."""
+    try:
+        present = [path.name for path in folder.iterdir()]
+    except OSError:
+        return False
+    names = map(_name_of, STREAMS.values())
+    return bool(present) and any(name is not None and name not in present for name in names)
+
+
+def identity(descriptor: int) -> tuple[int, int]:
+    """Return what tells the file of a descriptor from others; raise OSError if it is closed."""
+    facts = os.fstat(descriptor)
+    return facts.st_dev, facts.st_ino
+
+
+def _name_of(standard: int) -> str | None:
+    """Return the name of the pipe for the file of a standard descriptor; None if it is closed."""
+    try:
+        return "{:x}-{:x}".format(*identity(standard))
+    except OSError:
+        return None
 
 
 def duplicate(descriptor: int) -> int:

@@ -12,6 +12,7 @@ import os
 import select
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from distributed.core import Status
@@ -19,7 +20,7 @@ from distributed.core import Status
 from dask_strata.recorder.logs import pipes
 from dask_strata.recorder.logs.fatal_signals import Tracebacks
 from dask_strata.recorder.logs.source import records_logs
-from dask_strata.recorder.pipeline.engine import Engine
+from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.source import Source
 
 _LIVING = (Status.running, Status.paused)
@@ -28,28 +29,28 @@ _LIVING = (Status.running, Status.paused)
 class _Redirection:
     """The redirected descriptors of this process."""
 
-    def __init__(self, found: dict[str, int]) -> None:
+    def __init__(self, found: dict[int, int]) -> None:
         self._saved: dict[int, int] = {}
         self._pipes: dict[int, tuple[int, int]] = {}
         self._tracebacks: Tracebacks | None = None
         _flush()
         try:
-            for standard in pipes.STREAMS.values():
+            for standard in found:
                 self._saved[standard] = pipes.duplicate(standard)
-            for stream, standard in pipes.STREAMS.items():
-                self._pipes[standard] = _identity(found[stream])
-                os.dup2(found[stream], standard)
+            for standard, pipe in found.items():
+                self._pipes[standard] = pipes.identity(pipe)
+                os.dup2(pipe, standard)
         except OSError:
             self.restore()
             raise
         finally:
-            for descriptor in found.values():
-                os.close(descriptor)
+            for pipe in {*found.values()}:
+                os.close(pipe)
         # They are written to the descriptor, and so through the pipe, or later to the original.
         self._tracebacks = Tracebacks(pipes.STREAMS["stderr"])
 
     def is_read(self) -> bool:
-        """Return whether somebody reads both pipes."""
+        """Return whether somebody reads all pipes."""
         poll = select.poll()
         for standard in self._pipes:
             poll.register(standard, 0)
@@ -62,15 +63,10 @@ class _Redirection:
             self._tracebacks.end()
         for standard, saved in self._saved.items():
             with contextlib.suppress(OSError):
-                if _identity(standard) == self._pipes.get(standard):
+                if pipes.identity(standard) == self._pipes.get(standard):
                     os.dup2(saved, standard)
             os.close(saved)
         self._saved.clear()
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    facts = os.fstat(descriptor)
-    return facts.st_dev, facts.st_ino
 
 
 def _flush() -> None:
@@ -85,6 +81,23 @@ _present: _Redirection | None = None
 _holders: list[Any] = []
 
 
+def _redirect(folder: Path) -> _Redirection | None:
+    found = pipes.open_to_write(folder)
+    return _Redirection(found) if found else None
+
+
+def redirect_from_start() -> None:
+    """Redirect the output of a process that is about to be a worker; never raises.
+
+    The nanny names the folder of its pipes in the environment.
+    """
+    global _present  # noqa: PLW0603  the descriptors are those of the process
+    folder = os.environ.get(pipes.FOLDER_VARIABLE)
+    with _lock, contextlib.suppress(OSError):
+        if folder is not None and _present is None:
+            _present = _redirect(Path(folder))
+
+
 class RedirectedOutput(Source):
     """Send this process's output through the pipes of the worker's nanny, while it is recorded.
 
@@ -92,11 +105,13 @@ class RedirectedOutput(Source):
     ----------
     worker : distributed.Worker
         A worker with a nanny.
+    engine : Engine
+        Its recorder.
     """
 
-    def __init__(self, worker: Any) -> None:
-        self._worker = worker
-        self._failed = False
+    def __init__(self, worker: Any, engine: Engine) -> None:
+        self._worker, self._engine = worker, engine
+        self._failed = self._elsewhere = False
         with _lock:
             _holders.append(self)
         self._look()
@@ -115,9 +130,10 @@ class RedirectedOutput(Source):
                     pipes.remove(pipes.folder_of(self._worker.nanny))
             elif self in _holders and not self._failed:
                 try:
-                    found = pipes.open_to_write(pipes.folder_of(self._worker.nanny))
-                    _present = None if found is None else _Redirection(found)
-                except OSError:  # a standard descriptor is closed, or there is no temporary folder
+                    folder = pipes.folder_of(self._worker.nanny)
+                    self._elsewhere |= pipes.is_elsewhere(folder)
+                    _present = _redirect(folder)
+                except OSError:  # there is no descriptor left, or no temporary folder
                     self._failed = True
 
     def remove(self) -> None:
@@ -126,6 +142,14 @@ class RedirectedOutput(Source):
         with _lock:
             if self in _holders:
                 _holders.remove(self)
+                if self._elsewhere:
+                    self._engine.add(
+                        "losses",
+                        time=now_ns(),
+                        what="output_lines",
+                        reason="the worker writes to another file than its nanny",
+                        where=self._engine.process,
+                    )
             if not _holders and _present is not None and self._worker.status in _LIVING:
                 _present.restore()
                 _present = None
@@ -145,4 +169,4 @@ def redirect_output(worker: Any, engine: Engine) -> list[Source]:
     """
     if not worker.nanny or not pipes.available() or not records_logs(engine.settings):
         return []
-    return [RedirectedOutput(worker)]
+    return [RedirectedOutput(worker, engine)]

@@ -110,7 +110,7 @@ class NannyRecorder(Source):
 
     def _start_process(self, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
         if self._output is not None and not self._engine.finished:
-            self._output.before_start()
+            self._engine.call(self._output.before_start, "output of a worker")
         # A task, so that tracebacks of Dask's errors have no frame of the recorder.
         starting: asyncio.Task[Any] = asyncio.ensure_future(self.instantiate(*args, **kwargs))
         starting.add_done_callback(self._started)

@@ -8,7 +8,7 @@ with written as (
     select process, pid, min(time) as time from output_lines group by process, pid
 ), writers as (
     -- Process ids repeat: the recording that began next to the process's first line is its own.
-    select w.process as nanny, w.pid, p.process, p.address, p.name, n.host
+    select w.process as nanny, w.pid, p.process, p.address, coalesce(p.name, n.name) as name, n.host
     from written w left join processes n on n.process = w.process
     left join processes p on p.role = 'worker' and p.pid = w.pid and p.host = n.host
     qualify row_number() over (partition by w.process, w.pid

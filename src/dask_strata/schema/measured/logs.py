@@ -42,7 +42,11 @@ LOGS = (
             col("time", "time", "when the nanny read it"),
             col("worker", "text", "address of the worker; null if it was not known yet"),
             col("pid", "int", "id of the worker's process"),
-            col("stream", "text", "stdout or stderr"),
+            col(
+                "stream",
+                "text",
+                "stdout or stderr; output if both are one file or terminal, whose order is kept",
+            ),
             col(
                 "line",
                 "long",
@@ -75,7 +79,7 @@ DERIVED_LOGS = (
             col("level", "text", "level: INFO, WARNING, …; null for lines of output"),
             col("level_number", "int", "number of the level"),
             col("logger", "text", "name of the logger"),
-            col("stream", "text", "log, warning, stdout or stderr"),
+            col("stream", "text", "log, warning, stdout, stderr, or output for both in one file"),
             col("message", "long", "message or line", sensitivity="error"),
             col("exception", "long", "traceback that came with it", sensitivity="error"),
             KEY,
