@@ -198,7 +198,8 @@ class SchedulerSources:
             Whether the scheduler closes: it ends its connections before workers could announce
             anything.
         """
-        self.transitions.worker_removed(worker, stimulus_id)
+        processing = self._events.processing_on(worker)
+        self.transitions.worker_removed(worker, stimulus_id, processing)
         asked = "scheduler-close" if closing else self._asked(worker)
         self._events.worker_removed(worker, stimulus_id, asked)
         self._jobs.worker_left()

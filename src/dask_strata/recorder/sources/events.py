@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -49,6 +49,8 @@ class EventSource(Source):
         self._engine = engine
         self._events: deque[tuple[int, Any, Any]] = deque()
         self._expected: dict[str, str] = {}
+        #: Keys that the worker of an address was processing when it was removed.
+        self._processing: dict[str, Collection[Any]] = {}
         self._announced: dict[str, str] = {}
 
     def logged(self, topic: Any, message: Any) -> None:
@@ -67,6 +69,7 @@ class EventSource(Source):
         action = message.get("action")
         if action == "remove-worker":
             self._expected[topic] = EXPECTED if message.get("expected") else UNEXPECTED
+            self._processing[topic] = message.get("processing-tasks") or ()
         elif action in _ANNOUNCEMENTS:
             self._announced[topic] = str(message.get("reason") or action)
 
@@ -76,6 +79,10 @@ class EventSource(Source):
         Announcements can arrive after the removal that they announce.
         """
         self._announced.pop(worker, None)
+
+    def processing_on(self, worker: str) -> Collection[Any]:
+        """Return the keys that a worker was processing when Dask removed it, once."""
+        return self._processing.pop(worker, ())
 
     def worker_removed(self, worker: str, stimulus_id: str, asked: str | None = None) -> None:
         """Add the row for a removed worker; called on the event loop, after Dask has logged it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickletools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import sub
 from typing import Any, TypeVar
@@ -100,14 +100,26 @@ class Transitions(Source):
         self._code = code
         self._own = own
         self._first = scheduler.transition_counter
-        self._removed: dict[str, str] = {}
+        #: Removed workers and the keys that each was processing, by the stimulus.
+        self._removed: dict[str, tuple[str, Collection[Any]]] = {}
         self._failed: dict[tuple[Any, str], dict[str, Any]] = {}
         self.recorded = 0
         self.durations = Durations(scheduler.tasks)
 
-    def worker_removed(self, worker: str, stimulus_id: str) -> None:
-        """Remember the worker that a stimulus removed; called on the event loop."""
-        self._removed[stimulus_id] = worker
+    def worker_removed(self, worker: str, stimulus_id: str, processing: Collection[Any]) -> None:
+        """Remember the worker that a stimulus removed; called on the event loop.
+
+        Parameters
+        ----------
+        worker : str
+            Its address.
+        stimulus_id : str
+            The stimulus. It also ends the processing of tasks on other workers: of those whose
+            inputs were lost with this one.
+        processing : collection
+            Keys that were processing on the worker.
+        """
+        self._removed[stimulus_id] = worker, processing
         if len(self._removed) > _REMEMBERED_REMOVALS:
             del self._removed[next(iter(self._removed))]
 
@@ -141,8 +153,9 @@ class Transitions(Source):
         workers = self._assigned(keys, finishes, ended)
         workers |= {i: message.get("worker") for i, (_, message) in reports.items()}
         if len(reports) < len(ended):
-            removed = self._removed
-            workers |= {i: removed.get(stimuli[i]) for i in ended if i not in reports}
+            workers |= {
+                i: self._removed_from(keys[i], stimuli[i]) for i in ended if i not in reports
+            }
         rows = sorted(workers)
         return Batch(
             "scheduler_transitions",
@@ -158,6 +171,10 @@ class Transitions(Source):
                 **self._failures(keys, finishes, stimuli, reports),
             },
         )
+
+    def _removed_from(self, key: Any, stimulus_id: str) -> str | None:
+        worker, processing = self._removed.get(stimulus_id, (None, ()))
+        return worker if key in processing else None
 
     def _assigned(
         self, keys: list[Any], finishes: list[Any], ended: list[int]
@@ -248,12 +265,12 @@ class TransitionSource(Transitions):
         for hook in self._hooks:
             hook.remove()
 
-    def worker_removed(self, worker: str, stimulus_id: str) -> None:
+    def worker_removed(self, worker: str, stimulus_id: str, processing: Collection[Any]) -> None:
         """Also remember the failures that the removal caused.
 
         Dask may forget the failed tasks before the recorder's thread reads their transitions.
         """
-        super().worker_removed(worker, stimulus_id)
+        super().worker_removed(worker, stimulus_id, processing)
         for key, _, finish, _, stimulus, _ in self._log.peek():
             if finish == "erred" and stimulus == stimulus_id:
                 self._failed[key, stimulus] = _failure(
