@@ -18,7 +18,10 @@ from dask_strata.run import open_run
 
 @click.command("logs")
 @click.argument("run")
-@click.option("--worker", help="Only of this worker: its name or address, or the id of a process.")
+@click.option(
+    "--worker",
+    help="Only of this worker: its name or address, the id of a process, or a role as scheduler.",
+)
 @click.option("--key", help="Only of this task.")
 @click.option(
     "--key-type", help="Type of the key (str, tuple, int, …), where two keys have the same text."

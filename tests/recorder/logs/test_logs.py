@@ -175,6 +175,7 @@ def test_entries_are_selected(recorded: Recorded) -> None:
     assert by_process == count(f"process = '{worker['process']}'") > 0
     assert len(select_logs(run, worker=worker["address"]).rows) >= by_process
     assert len(select_logs(run, worker=worker["name"]).rows) >= by_process
+    assert len(select_logs(run, worker="scheduler").rows) == count("role = 'scheduler'")
     assert len(select_logs(run, key="work-1").rows) == count("key = 'work-1'") >= 7
     assert len(select_logs(run, level="error").rows) == count("level_number >= 40") == 3 * TASKS
     matching = select_logs(run, grep=r"^W (info|print) [01]$")

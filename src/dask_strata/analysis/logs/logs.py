@@ -74,7 +74,8 @@ def wanted(  # noqa: PLR0913
     run : Run
         The run.
     worker : str, optional
-        Only entries of this worker: its address or name, or the id of a process.
+        Only entries of this worker: its address or name, the id of a process, or the role of
+        processes (scheduler, worker, nanny, client).
     key, key_type : str, optional
         Only entries of this task.
     level : str, optional
@@ -92,7 +93,7 @@ def wanted(  # noqa: PLR0913
     parts: list[str] = []
     values: list[Any] = []
     if worker is not None:
-        parts.append("? in (worker, name, process)")
+        parts.append("? in (worker, name, process, role)")
         values.append(_known_worker(run, worker))
     if key is not None:
         task = run.task(key, key_type)
@@ -196,7 +197,7 @@ def level_number(level: str) -> int:
 
 
 def _known_worker(run: Run, worker: str) -> str:
-    query = "select 1 as n from processes where ? in (process, address, name) limit 1"
+    query = "select 1 as n from processes where ? in (process, address, name, role) limit 1"
     if not run.rows(query, worker):
         rows = run.rows("select name, address from processes where role = 'worker' order by start")
         known = list(dict.fromkeys(row["name"] or row["address"] for row in rows))

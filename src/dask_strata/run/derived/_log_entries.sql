@@ -2,7 +2,8 @@
 -- printed form of a record is left out, and so are the lines that continue it. The form is unknown:
 -- the text that a record starts with is the end of a line, behind a blank or a sign that may end a
 -- prefix. A line pairs with a record of equal text before it that has none yet, within groups without
--- a pause of more than 5 s, so that a line that a task prints itself stays.
+-- a pause of more than 5 s, so that a line that a task prints itself stays. Of long texts, which are
+-- clipped at different places, 2,400 characters are compared.
 -- depends on: log_records, output_lines, processes
 with written as (
     select process, pid, min(time) as time from output_lines group by process, pid
@@ -21,20 +22,21 @@ with written as (
       on w.nanny = o.process and w.pid is not distinct from o.pid
 ), texts as (
     -- Texts are compared by length and hash: a line has up to 160 starts, each as long as the line.
-    select process, seq, time, kind, length(lines[1]) as n, hash(lines[1]) as first,
+    select process, seq, time, kind, least(length(lines[1]), 2400) as n,
+           hash(left(lines[1], 2400)) as first,
            lines[2:] as others
     from (select process, seq, time, kind,
                  str_split(message || coalesce(chr(10) || exception, ''), chr(10)) as lines
           from log_records where process in (select process from writers))
     where lines[1] <> ''
 ), starts as (
-    select nanny, seq, process, n - start + 1 as n, start
+    select nanny, seq, process, least(n - start + 1, 2400) as n, start
     from (select nanny, seq, process, length(line) as n, unnest([1] || list_filter(
                range(2, least(length(line), 160) + 1),
                lambda i: line[i - 1] in (' ', ':', ']', '|', ')', '>', 'm', chr(9)))) as start
           from printed where process in (select process from texts))
 ), candidates as (
-    select s.nanny, s.seq, s.process, l.time, s.start, hash(substr(l.line, s.start)) as first
+    select s.nanny, s.seq, s.process, l.time, s.start, hash(substr(l.line, s.start, 2400)) as first
     from (from starts where (process, n) in (select process, n from texts)) s
     join printed l on l.nanny = s.nanny and l.seq = s.seq
 ), matched as (
@@ -90,7 +92,7 @@ with written as (
     select p.nanny, p.seq from continued c join printed p
       on p.nanny = c.nanny and p.pid is not distinct from c.pid and p.stream = c.stream
      and p.position = c.position
-    where p.line = c.text or (c.text is null and starts_with(p.line, '  '))
+    where left(p.line, 2400) = left(c.text, 2400) or (c.text is null and starts_with(p.line, '  '))
 ), entries as (
     select l.time, l.process, p.role, l.worker, p.name, p.host, l.level, l.level_number, l.logger,
            l.kind as stream, l.message, l.exception, l._key, l.key, l.key_type, l.run_id,
