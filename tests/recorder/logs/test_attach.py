@@ -112,6 +112,19 @@ def test_texts_are_left_out_with_names(client: Client, runs: Path) -> None:
     assert rows(run, "select level from logs where logger = 'user'") == [{"level": "WARNING"}]
 
 
+def test_a_finalised_run_without_tasks_has_its_logs(client: Client, runs: Path) -> None:
+    """There is no key that a row could have, and each row is there."""
+    with dask_strata.record(runs, client=client) as run:
+        client.run(_log_and_print, "no task")
+    before = _messages(run, "no task")
+    assert before == ["logged no task", "detail no task", "printed no task"]
+    dask_strata.compact(run)
+    finalised = dask_strata.open_run(run.path)
+    assert _messages(finalised, "no task") == before
+    messages = finalised["log_records"].to_arrow()["message"].to_pylist()
+    assert messages.count("logged no task") == 1
+
+
 def test_the_level_is_a_setting(client: Client, runs: Path) -> None:
     """Records below the level are not on record; lines of output are."""
     with dask_strata.record(runs, client=client, log_level="warning") as run:
