@@ -34,7 +34,11 @@ def finding(at: float, key: str | None = "load-1", **columns: Any) -> dict[str, 
 
 
 def run_of(
-    folder: Path, rows: list[dict[str, Any]], last: float, transitions: Any = ()
+    folder: Path,
+    rows: list[dict[str, Any]],
+    last: float,
+    transitions: Any = (),
+    outcome: str = "recording",
 ) -> Stuck | None:
     """Return the stuck tasks of a run with these rows, whose last sample was at a time."""
     scheduler = Process(new_run(folder), "scheduler-1", address="tcp://s:1")
@@ -42,7 +46,7 @@ def run_of(
     scheduler.write("scheduler_samples", [{"time": T0 + int(last * SECOND), "tasks": 1}])
     if transitions:
         scheduler.write("scheduler_transitions", list(transitions))
-    return stuck_of(open_run(folder), "recording")
+    return stuck_of(open_run(folder), outcome)
 
 
 def test_the_rows_of_the_last_check_are_shown(tmp_path: Path) -> None:
@@ -70,6 +74,17 @@ def test_a_task_that_ended_is_not_stuck(tmp_path: Path, end: str, *, shown: bool
     """A task that finished or failed after the check was slow; a released one did not end."""
     after = moves("load-1", (12, "processing", end))
     assert (run_of(tmp_path / "r", [finding(10)], 15, after) is not None) is shown
+
+
+@pytest.mark.parametrize(("outcome", "shown"), [("recording", False), ("cancelled", True)])
+def test_a_task_that_was_forgotten_with_its_client(
+    tmp_path: Path, outcome: str, *, shown: bool
+) -> None:
+    """If the run ended with the client, the task was stuck until then; else it is gone."""
+    after = moves("load-1", (12, "released", "forgotten"), stimulus_id="remove-client-12.3")
+    assert (run_of(tmp_path / "r", [finding(10)], 15, after, outcome) is not None) is shown
+    other = moves("load-1", (12, "released", "forgotten"), stimulus_id="client-releases-keys-12.3")
+    assert run_of(tmp_path / "o", [finding(10)], 15, other, outcome) is None
 
 
 def test_a_finished_run_has_nothing_stuck(tmp_path: Path) -> None:

@@ -43,9 +43,10 @@ def during(run: Any, times: tuple[int, int]) -> list[dict[str, Any]]:
     return [row for row in found if row["a"] < times[1] and row["b"] > times[0]]
 
 
-def seen_by_monitor(dask_worker: Any) -> float:
-    """Return the largest of the last values of Dask's own monitor."""
-    return max(list(dask_worker.monitor.quantities["gil_contention"])[-5:])
+def monitored(dask_worker: Any) -> dict[float, float]:
+    """Return the values of Dask's own monitor by their times."""
+    quantities = dask_worker.monitor.quantities
+    return dict(zip(quantities["time"], quantities["gil_contention"], strict=True))
 
 
 #: On a busy machine gilknocker may not run while the call holds the GIL.
@@ -66,13 +67,12 @@ def test_waits_are_those_of_a_call_that_holds_the_gil(tmp_path: Path) -> None:
         for _ in range(_ATTEMPTS):
             held = client.submit(hold_the_gil, 1.2, pure=False).result()
             time.sleep(0.6)  # the monitor takes a sample every half second
-            [seen] = client.run(seen_by_monitor).values()
-            if seen > 0.5:
+            [values] = client.run(monitored).values()
+            if max(v for t, v in values.items() if t * 1e9 > held[0]) > 0.5:
                 break
         released = client.submit(sleep, 1.2).result()
         time.sleep(0.6)  # the monitor takes a sample every half second
-    # gilknocker samples a tenth of the time, so that a long call counts for more than its length.
-    assert sum(row["seconds"] for row in during(run, held)) > 1.0
+        [values] = client.run(monitored).values()
     assert max(row["contention"] for row in during(run, held)) > 0.5
     after = during(run, (released[0] + 600_000_000, released[1]))
     assert after
@@ -87,6 +87,13 @@ def test_waits_are_those_of_a_call_that_holds_the_gil(tmp_path: Path) -> None:
         assert 0 <= row["contention"] <= 1
         assert row["seconds"] == pytest.approx(row["contention"] * row["length"], abs=1e-5)
     of_worker = [row for row in intervals if row["worker"] is not None]
+    # Each value is that of Dask's monitor at its time, and none in between is missing.
+    recorded = {round(row["b"] / 1e9, 3): row["contention"] for row in of_worker}
+    monitored_then = {
+        round(t, 3): v for t, v in values.items() if min(recorded) <= round(t, 3) <= max(recorded)
+    }
+    assert monitored_then.keys() <= recorded.keys()
+    assert {t: recorded[t] for t in monitored_then} == pytest.approx(monitored_then)
     assert all(x["b"] == y["a"] for x, y in pairwise(of_worker))
 
 

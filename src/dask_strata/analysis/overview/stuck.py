@@ -18,11 +18,13 @@ _RECENT = timedelta(seconds=2.5 * CHECK_SECONDS)
 #: Rows of the last check.
 _LAST = "select * from stuck where time = (select max(time) from stuck) order by seq"
 
-#: Which of some tasks have ended since a time. The constant time lets DuckDB skip most rows.
+#: Which of some tasks have ended since a time. The constant time lets DuckDB skip most rows. Tasks
+#: that Dask forgot as their client left have not: a script that hangs is ended so.
 _ENDED_SINCE = """
     select key, key_type from scheduler_transitions
     where time > ? and finish_state in ('memory', 'erred', 'forgotten')
       and list_contains(?, key)
+      and (? or not starts_with(coalesce(stimulus_id, ''), 'remove-client-'))
 """
 
 #: The last sample of an execution that had not ended when its worker fell silent.
@@ -108,12 +110,13 @@ def stuck_of(run: Run, outcome: str) -> Stuck | None:
     if last is None or last - time > _RECENT:
         return None
     keys = [row["key"] for row in rows if row["key"] is not None]
-    ended = {(r["key"], r["key_type"]) for r in run.rows(_ENDED_SINCE, time, keys)}
+    present = outcome == "recording"
+    ended = {(r["key"], r["key_type"]) for r in run.rows(_ENDED_SINCE, time, keys, present)}
     rows = [row for row in rows if (row["key"], row["key_type"]) not in ended]
     if not rows:
         return None
     findings = tuple(_finding(run, row) for row in rows)
-    return Stuck(time, outcome == "recording", findings)
+    return Stuck(time, present, findings)
 
 
 def _finding(run: Run, row: dict[str, Any]) -> dict[str, Any]:
