@@ -91,14 +91,15 @@ INTERRUPTED = """
             client.gather(first)
             slow = [client.submit(time.sleep, 0.05 + i / 1e9, key=f"slow-{i}") for i in range(2000)]
             slow[0].result()
-            Path(sys.argv[1]).write_text(str(os.getpid()))
 """
 
 
+# The signal may come as soon as the file has a text.
 HANDLED = (
     INTERRUPTED
     + """
             try:
+                Path(sys.argv[1]).write_text(str(os.getpid()))
                 client.gather(slow)
             except KeyboardInterrupt:
                 print("interrupted", sum(client.gather(first)), flush=True)
@@ -110,6 +111,7 @@ HANDLED = (
 NOT_HANDLED = (
     INTERRUPTED
     + """
+            Path(sys.argv[1]).write_text(str(os.getpid()))
             client.gather(slow)
 """
 )
