@@ -139,18 +139,24 @@ def test_output_of_a_worker_that_cannot_start_is_on_record(tmp_path: Path, runs:
     ]
 
 
-def test_output_to_a_file_of_the_workers_own_stays_there(tmp_path: Path, runs: Path) -> None:
+@pytest.mark.parametrize("early", [True, False], ids=["started during it", "there before"])
+def test_output_to_a_file_of_the_workers_own_stays_there(
+    tmp_path: Path, runs: Path, *, early: bool
+) -> None:
     """A worker that has redirected its descriptors keeps them, and the record says so."""
     own = tmp_path / "own.txt"
     preload = _preload(tmp_path, f"os.dup2(os.open({str(own)!r}, os.O_CREAT | os.O_WRONLY), 1)\n")
     with (
-        LocalCluster(n_workers=1, dashboard_address=":0", preload=[preload]) as cluster,
+        LocalCluster(n_workers=not early, dashboard_address=":0", preload=[preload]) as cluster,
         Client(cluster) as client,
         dask_strata.record(runs, client=client) as run,
     ):
+        cluster.scale(1)
+        client.wait_for_workers(1)
         client.submit(os.write, 1, b"to the file\n").result()
         client.submit(os.write, 2, b"to the nanny\n").result()
     assert own.read_text() == "sets up\nto the file\n"
-    assert _lines(run) == [("stderr", "to the nanny")]
+    errors = [text for stream, text in _lines(run) if stream == "stderr"]
+    assert errors == ["cannot start"] * 2 * early + ["to the nanny"]
     [loss] = rows(run, "from losses where what = 'output_lines'")
     assert loss["reason"] == "the worker writes to another file than its nanny"

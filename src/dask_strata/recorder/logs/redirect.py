@@ -56,6 +56,14 @@ class _Redirection:
             poll.register(standard, 0)
         return not any(events & select.POLLERR for _, events in poll.poll(0))
 
+    def is_whole(self) -> bool:
+        """Return whether all standard descriptors that are open are those of the pipes."""
+        for standard in pipes.STREAMS.values():
+            with contextlib.suppress(OSError):
+                if pipes.identity(standard) != self._pipes.get(standard):
+                    return False
+        return True
+
     def restore(self) -> None:
         """Restore the process's own descriptors, unless other code has redirected them since."""
         _flush()
@@ -124,6 +132,7 @@ class RedirectedOutput(Source):
         global _present  # noqa: PLW0603  the descriptors are those of the process
         with _lock:
             if _present is not None:
+                self._elsewhere |= not _present.is_whole()
                 if not _present.is_read():  # the nanny was killed
                     _present.restore()
                     _present = None
