@@ -85,12 +85,20 @@ def run_again(key: str, dask_scheduler: Any) -> None:
     dask_scheduler.unrunnable[ts] = time.monotonic()
 
 
+def both_have_arrived(client: Client) -> bool:
+    """Tell whether the scheduler knows both tasks of the test below."""
+    scheduler = client.cluster.scheduler
+    waits = scheduler.tasks.get("waits")
+    return bool(scheduler.unrunnable) and waits is not None and waits.state == "waiting"
+
+
 def test_a_dependency_that_nobody_computes(shared: Client, runs: Path) -> None:
     """While the scheduler rests, a waiting task is named with the dependency that it waits for."""
     with dask_strata.record(runs, client=shared):
         first = shared.submit(abs, -1, key="never-run", resources={"GPU": 1})
         second = shared.submit(abs, first, key="waits")
-        wait_until(lambda: shared.cluster.scheduler.unrunnable)
+        # A dependent that arrives later would have Dask compute the released task again.
+        wait_until(lambda: both_have_arrived(shared))
         shared.run_on_scheduler(forget_to_run, "never-run")
         row = found(shared, lambda row: row["key"] == "waits")
         shared.run_on_scheduler(run_again, "never-run")
