@@ -10,6 +10,7 @@ import pytest
 from dask_strata import open_run
 from dask_strata.analysis.compare import lanes
 from dask_strata.analysis.compare.lanes import lanes_of
+from dask_strata.report.comparison.page import Strip
 from tests.support.synthetic import small_run
 
 
@@ -45,3 +46,12 @@ def test_lanes_of_a_run_made_by_hand(tmp_path: Path) -> None:
     blocks = [(b.prefix, b.start_seconds, b.stop_seconds) for b in found.workers["w"]]
     assert blocks == [("a", 0, 4), ("b", 4, 5)]
     assert found.prefixes == ("a", "b")
+
+
+def test_the_smallest_number_has_a_place_on_an_axis() -> None:
+    """Four fifths of it is the number itself, so that the axis has no length."""
+    smallest = 5e-324
+    strip = Strip("compute", 0.8 * smallest, smallest, "seconds", ())
+    assert strip.least == strip.most
+    assert strip.place(smallest) == 1
+    assert Strip("compute", 2.0, 4.0, "seconds", ()).place(3.0) == 0.5

@@ -69,7 +69,9 @@ class Strip:
 
     def place(self, amount: float) -> float:
         """Return the place of a value on the axis, 0 to 1."""
-        return (amount - self.least) / (self.most - self.least)
+        length = self.most - self.least
+        # Of the smallest floating-point numbers, 80 % is the number itself.
+        return (amount - self.least) / length if length else 1.0
 
 
 @dataclass(frozen=True)
