@@ -343,7 +343,7 @@ def test_the_median_of_stragglers_is_of_attempts_that_ended(tmp_path: Path) -> N
 
 
 @pytest.mark.long
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(tasks=CHAIN, edges=[(1, 0), (2, 1), (3, 2)], blocks=[(None, 1.0, 5.0)], idle=25.0)
 @example(tasks=CROWD, edges=[], blocks=[(None, 0.1, 1.5), (W, 2.0, 4.0)], idle=25.0)
 @example(tasks=RETRIED, edges=[], blocks=[], idle=25.0)

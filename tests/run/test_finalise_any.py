@@ -39,7 +39,7 @@ def test_buckets_change_no_table(run: AnyRun, keys_per_bucket: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@settings(SLOW, max_examples=25)
+@settings(SLOW, max_examples=15)
 @given(any_runs(), st.integers(1, 6))
 def test_buckets_change_no_table_of_many_runs(run: AnyRun, keys_per_bucket: int) -> None:
     """The same with more runs."""
