@@ -141,14 +141,20 @@ def test_threads_that_share_the_gil(workers: Client, runs: Path) -> None:
 
 def test_a_call_that_holds_the_gil(workers: Client, runs: Path) -> None:
     """While one task holds the GIL in one call, the thread that looks is frozen, too."""
-    with record(runs, client=workers) as run:
-        workers.gather(workers.map(tasks.holds_gil, [30_000_000] * 2, range(2)))
+    for number in range(5):
+        with record(runs, client=workers) as run:
+            futures = workers.map(tasks.holds_gil, [30_000_000] * 2, [number, number], pure=False)
+            workers.gather(futures)
+        found = rows(run, "select * from task_samples where key like 'holds_gil%'")
+        # A task that begins and ends while that thread is frozen is not seen: the operating
+        # system decides which thread has the GIL next.
+        if len({row["key"] for row in found}) == 2:
+            break
     [measured] = rows(
         run,
         "select sum(epoch(stop) - epoch(start)) as s, sum(cpu_seconds) as cpu from executions "
         "where key like 'holds_gil%'",
     )
-    found = rows(run, "select * from task_samples where key like 'holds_gil%'")
     running = sum(row["seconds"] for row in found if row["waiting"] is None)
     gil = sum(row["seconds"] for row in found if row["waiting"] == "gil")
     assert running + gil == pytest.approx(measured["s"], abs=4 * LOOK)
