@@ -191,9 +191,10 @@ def test_the_profile_command_sums_up_by_kind(strata: Strata, script: Script, run
 
 
 def test_without_a_profile_the_command_to_record_one_is_shown(
-    strata: Strata, script: Script, runs: Path
+    strata: Strata, script: Script, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`profile` of a run that was not profiled fails with the command to use."""
+    """`profile` of a run that nobody profiled, Dask neither, fails with the command to use."""
+    monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
     strata("record", "-q", "-o", runs, pipeline(script), check=True)
     done = strata("profile", only_run(runs).path)
     assert done.returncode == 1
