@@ -139,6 +139,8 @@ def test_threads_that_share_the_gil(workers: Client, runs: Path) -> None:
     assert gil > 0.5
 
 
+@pytest.mark.long
+@pytest.mark.alone
 def test_a_call_that_holds_the_gil(workers: Client, runs: Path) -> None:
     """While one task holds the GIL in one call, the thread that looks is frozen, too."""
     for number in range(5):
