@@ -15,6 +15,7 @@ from dask_strata.report.terminal.table import cell, print_table
 from dask_strata.report.words import count
 from dask_strata.store.copies.place import is_url, local_path, shown, split_run
 from dask_strata.store.manifest import MANIFEST
+from dask_strata.store.zipped.copy import is_bundle
 
 _FORMAT = click.Choice([output_format.name for output_format in OF_ROWS])
 
@@ -33,7 +34,7 @@ def command(runs: str, form: str, output: Path | None) -> None:
       dask-strata list runs/
       dask-strata list s3://bucket/runs
     """
-    if not is_url(runs) and not local_path(runs).exists():
+    if not is_url(runs) and not _has_runs(local_path(runs)):
         raise NotARunError(f"No such folder: {runs}", hint="Record a run: dask-strata demo")
     rows = list_rows(runs)
     if not rows:
@@ -54,6 +55,10 @@ def command(runs: str, form: str, output: Path | None) -> None:
     from dask_strata.report.rows import write_rows  # imports Arrow
 
     write_rows(table_of(rows), form, output, note)
+
+
+def _has_runs(place: Path) -> bool:
+    return place.is_dir() or is_bundle(place)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -9,4 +9,10 @@ from collections.abc import Callable
 
 from dask_strata.export.exporter import Exporter
 
-BUILTIN: dict[str, Callable[[], type[Exporter]]] = {}
+def _bundle() -> type[Exporter]:
+    from dask_strata.export.bundle.exporter import Bundle
+
+    return Bundle
+
+
+BUILTIN: dict[str, Callable[[], type[Exporter]]] = {"bundle": _bundle}

@@ -305,7 +305,7 @@ def find_runs(runs: Path) -> Iterator[Path]:
     runs : Path
         Folder with runs in it, or a run itself.
     """
-    if runs.is_file():
+    if runs.name.endswith(".zip") and runs.is_file():
         yield runs
         return
     if kind_of(runs / MANIFEST) is not None:

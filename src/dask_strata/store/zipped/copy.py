@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from dask_strata.errors import NotARunError, StrataError
+from dask_strata.errors import NotARunError, StrataError, UsageError
 from dask_strata.store.copies.growth import FOLDERS
 from dask_strata.store.limits import INDEX_BYTES, MANIFEST_BYTES
 from dask_strata.store.manifest import INDEX, MANIFEST, PARQUET
@@ -61,6 +61,23 @@ def is_bundle(path: Path) -> bool:
             return file.read(2) == b"PK"
     except OSError:
         return False
+
+
+def refuse_bundle(path: Path, task: str) -> None:
+    """Raise UsageError if a path is that of a bundle: it is only read.
+
+    Parameters
+    ----------
+    path : Path
+        The path, as the user named it.
+    task : str
+        What would change the run, for the message.
+    """
+    if is_bundle(path):
+        raise UsageError(
+            f"{path} is a bundle, which is only read: dask-strata needs a folder to {task}.",
+            hint=f"Unpack it first: unzip {path} -d FOLDER",
+        )
 
 
 def bundle_name(path: Path) -> str:
