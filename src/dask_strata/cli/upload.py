@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from dask_strata.cli.uploading import finish_upload
 from dask_strata.cli.local import require_folder
+from dask_strata.cli.uploading import finish_upload
 from dask_strata.errors import NotARunError, UsageError
 from dask_strata.report.words import count, size, visible
 from dask_strata.store.copies.place import is_url, shown

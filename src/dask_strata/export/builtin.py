@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from dask_strata.export.exporter import Exporter
 
+
 def _bundle() -> type[Exporter]:
     from dask_strata.export.bundle.exporter import Bundle
 

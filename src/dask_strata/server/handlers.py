@@ -33,10 +33,10 @@ from dask_strata.report.terminal.stuck import heading
 from dask_strata.report.words import visible
 from dask_strata.run import Run, open_run
 from dask_strata.schema import TABLES
-from dask_strata.store.manifest import BUNDLE_SUFFIX
 from dask_strata.server.page import LONGEST, Page, ServerContext, status_of
 from dask_strata.server.sql import BusyError
 from dask_strata.server.tar import tar_of
+from dask_strata.store.manifest import BUNDLE_SUFFIX
 
 #: Formats of a table that can be downloaded, by suffix.
 _FORMATS = {f.suffix: f for f in formats_of(pa.Table) if f.media_type is not None}
@@ -175,7 +175,7 @@ class Sql(Page):
         if len(query) > LONGEST:
             self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The query is too long.")
             return
-        folder, kept = await self.in_thread(self.context.runs.folder, name)
+        folder, kept = await self.in_thread(self.context.runs.folder_of, name)
         values: dict[str, Any] = {"columns": (), "rows": (), "note": "", "error": None}
         self._answering = asyncio.ensure_future(self.context.sql.answer(folder, query))
         try:
@@ -230,7 +230,7 @@ class RunFile(Page):
 
     async def get(self, name: str) -> None:
         """Send the archive in pieces while it is made."""
-        path, kept = await self.in_thread(self.context.runs.folder, name)
+        path, kept = await self.in_thread(self.context.runs.folder_of, name)
         self.set_header("Content-Type", "application/x-tar")
         self.set_header("Content-Disposition", 'attachment; filename="run.tar"')
         pieces = tar_of(path)

@@ -67,7 +67,7 @@ class RunCache:
             found.append(cached[1])
         return found[::-1]
 
-    def folder(self, name: str) -> tuple[Path, Run | None]:
+    def folder_of(self, name: str) -> tuple[Path, Run | None]:
         """Return the folder of a run, and the run that keeps it: a bundle has a temporary one.
 
         Raises

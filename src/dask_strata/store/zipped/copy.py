@@ -108,10 +108,7 @@ def open_bundle(path: Path) -> tuple[BinaryIO, dict[str, Member]]:
         raise NotARunError(f"{path} cannot be read: {error.strerror or error}.") from None
     try:
         members = read_directory(file)
-        if MANIFEST not in members:
-            raise RefusedError(f"it has no {MANIFEST}")
-        _check_size(members, MANIFEST, MANIFEST_BYTES)
-        _check_size(members, f"{PARQUET}/{INDEX}", INDEX_BYTES)
+        _check_sizes(members)
     except OSError as error:
         file.close()
         raise refused(path, error) from None
@@ -128,9 +125,12 @@ def refused(path: Path, error: OSError) -> NotARunError:
     )
 
 
-def _check_size(members: dict[str, Member], name: str, limit: int) -> None:
-    if name in members and members[name].size > limit:
-        raise RefusedError(f"{name} has more than {limit:,} bytes")
+def _check_sizes(members: dict[str, Member]) -> None:
+    if MANIFEST not in members:
+        raise RefusedError(f"it has no {MANIFEST}")
+    for name, limit in ((MANIFEST, MANIFEST_BYTES), (f"{PARQUET}/{INDEX}", INDEX_BYTES)):
+        if name in members and members[name].size > limit:
+            raise RefusedError(f"{name} has more than {limit:,} bytes")
 
 
 def is_of_run(name: str) -> bool:
@@ -207,11 +207,12 @@ def copy_of(path: Path) -> BundleCopy:
     """
     with _lock:
         found = None
+        name = hash(bundle_name(path))  # of a link it may be another one
         with suppress(OSError):
-            found = _copies.get((*_identity(path.stat()), hash(bundle_name(path))))
+            found = _copies.get((*_identity(path.stat()), name))
         if found is None:
             found = BundleCopy(path)
-            _copies[*found.identity, hash(bundle_name(path))] = found
+            _copies[(*found.identity, name)] = found
         return found
 
 

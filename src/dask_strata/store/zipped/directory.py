@@ -308,4 +308,4 @@ def _first_byte(file: BinaryIO, name: str, entry: _Entry, stop: int) -> int:
     first = entry.header + _LOCAL.size + name_size + extra_size
     if first + entry.size > stop:
         raise RefusedError(f"{_DAMAGED}{name} and another member share bytes")
-    return first
+    return int(first)
