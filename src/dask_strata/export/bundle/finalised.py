@@ -118,6 +118,8 @@ def _end(copy: Path) -> None:
         index = read_index(copy, PARQUET)
     except (OSError, ValueError):
         return
+    for name in set(run_files(copy)) - set(files_of(copy)):
+        (copy / name).unlink()
     ended = [
         replace(
             segment,

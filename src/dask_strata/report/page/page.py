@@ -274,8 +274,9 @@ def outcome(s: Summary) -> tuple[str, str]:
 def _job(run: Run) -> list[dict[str, Any]]:
     """Return the facts of the job; equal facts of several processes are one row."""
     return run.rows("""
-        select name, value, count(*) as n, string_agg(distinct process, ', ') as processes
-        from job group by name, value order by name, n desc limit 500
+        select name, value, count(*) as n,
+            string_agg(distinct process, ', ' order by process) as processes
+        from job group by name, value order by name, n desc, value limit 500
     """)
 
 
