@@ -147,7 +147,7 @@ class ReplacedRows:
         for row in rows.select(["process", "worker", "pid", "stream", "line"]).to_pylist():
             line = row.pop("line")
             stream = self._streams.setdefault(tuple(row.values()), QuotedCode())
-            found.append(None if line is None else stream.line(line))
+            found.append(None if line is None else stream.text(line))
         return pa.chunked_array([pa.array(found, pa.string())])
 
 

@@ -32,6 +32,10 @@ from dask_strata.store.segments.read import Segment
 #: Compression level of a copy, which is read once or twice.
 _LEVEL = 1
 
+#: Rows from which derived tables are computed once, in limited memory; those of smaller runs are
+#: computed when they are read.
+_MANY_ROWS = 1 << 17
+
 #: Host in an address of Dask.
 _HOST = re.compile(r"\w+://(\[[^\]\s]*\]|[^\s:/]+)")
 
@@ -141,6 +145,8 @@ def _write_copy(run: Run, copy: Path, rows: ReplacedRows) -> None:
         keys_per_bucket=part.keys_per_bucket,
     )
     (home / INDEX).write_bytes(index_bytes(index))
+    if sum(n_rows.values()) < _MANY_ROWS:
+        return
     derived = _derive(open_part(copy, manifest.run_id, "Parquet", PARQUET))
     if derived:
         checksums.update({name: sums for name, (_, sums) in derived.items()})

@@ -504,18 +504,25 @@ def stored_files(part: Part, name: str) -> Iterator[tuple[pa.Schema, Iterator[pa
     else:
         known = stored_schema(RECORDED[name], arrow_schema(RECORDED[name]))
         known = known.append(pa.field(ROW, pa.int64()))
+    sizes = [
+        disk_bytes(part.run.joinpath(*part.home, name, file_name))
+        for file_name in file_names(part, name)
+    ]
     with ExitStack() as stack:
         for file in _files(part, name, stack):
             present = [f for f in known if f.name in file.schema_arrow.names]
             schema = pa.schema(present, metadata=known.metadata)
-            yield schema, _stored_groups(part, file, schema)
+            yield schema, _stored_groups(file, schema, sizes)
 
 
-def _stored_groups(part: Part, file: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.Table]:
+def _stored_groups(
+    file: pq.ParquetFile, schema: pa.Schema, sizes: Sequence[int]
+) -> Iterator[pa.Table]:
     for i in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(i)
         budget = Budget()
-        add_to_budget(part, budget)
+        for size in sizes:
+            budget.add_file(size)
         budget.spend(group.num_rows * len(schema) * CELL_BYTES + max(group.total_byte_size, 0))
         yield file.read_row_group(i, columns=schema.names).cast(schema)
 
