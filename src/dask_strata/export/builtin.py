@@ -9,4 +9,34 @@ from collections.abc import Callable
 
 from dask_strata.export.exporter import Exporter
 
-BUILTIN: dict[str, Callable[[], type[Exporter]]] = {}
+
+def _parquet() -> type[Exporter]:
+    from dask_strata.export.tabular.parquet_files import ParquetFiles
+
+    return ParquetFiles
+
+
+def _csv() -> type[Exporter]:
+    from dask_strata.export.tabular.csv_files import CsvFiles
+
+    return CsvFiles
+
+
+def _sqlite() -> type[Exporter]:
+    from dask_strata.export.tabular.sqlite_file import SqliteFile
+
+    return SqliteFile
+
+
+def _duckdb() -> type[Exporter]:
+    from dask_strata.export.tabular.duckdb_file import DuckdbFile
+
+    return DuckdbFile
+
+
+BUILTIN: dict[str, Callable[[], type[Exporter]]] = {
+    "parquet": _parquet,
+    "csv": _csv,
+    "sqlite": _sqlite,
+    "duckdb": _duckdb,
+}
