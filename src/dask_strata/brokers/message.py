@@ -262,7 +262,7 @@ def _arrow_messages(
                 numbers = (seqs[0].as_py(), seqs[-1].as_py())
                 yield Message(data, run, "row", table, process, *numbers, batch)
                 continue
-        if not half:  # one row that is too large: as JSON, which can say what was cut
+        if not half:  # one row that is too large: JSON lists the columns that were cut
             (row,) = json_values(RECORDED[table], rows)
             head = _head(run, "row", table, process)
             yield _json_message(head, run, table, process, seqs[0].as_py(), row)

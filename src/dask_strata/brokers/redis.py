@@ -7,6 +7,7 @@ its own, so that a reader notices entries that were trimmed.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -18,6 +19,10 @@ from dask_strata.brokers.message import Gap, Message, Unreadable
 from dask_strata.errors import BrokerError
 
 _T = TypeVar("_T")
+
+#: Errors of a server that requires a password, or another one.
+_AUTH = re.compile("authenticat|username-password", re.IGNORECASE)
+_PASSWORD = "Write redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST, percent-encoded."
 
 #: Seconds for a connection, and for an answer.
 _SECONDS = 10
@@ -86,6 +91,7 @@ class _Connection:
             socket_timeout=_SECONDS,
             socket_connect_timeout=_SECONDS,
             retry=None,
+            protocol=2,  # servers before version 6 have no other one
             **options,
         )
 
@@ -101,8 +107,10 @@ class _Connection:
             return function(self._client)
         except self._errors as error:
             self.disconnect()
-            text = self.address.hide(str(error) or type(error).__name__)
-            raise BrokerError(f"{self.address}: {text[:500]}") from None
+            text = self.address.hide(str(error) or type(error).__name__)[:500].rstrip(".")
+            raise BrokerError(
+                f"{self.address}: {text}.", hint=_PASSWORD if _AUTH.search(text) else None
+            ) from None
 
     def disconnect(self) -> None:
         """Close the connection; the next call opens another one."""
