@@ -34,9 +34,16 @@ def _duckdb() -> type[Exporter]:
     return DuckdbFile
 
 
+def _bundle() -> type[Exporter]:
+    from dask_strata.export.bundle.exporter import Bundle
+
+    return Bundle
+
+
 BUILTIN: dict[str, Callable[[], type[Exporter]]] = {
     "parquet": _parquet,
     "csv": _csv,
     "sqlite": _sqlite,
     "duckdb": _duckdb,
+    "bundle": _bundle,
 }
