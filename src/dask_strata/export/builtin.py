@@ -9,4 +9,17 @@ from collections.abc import Callable
 
 from dask_strata.export.exporter import Exporter
 
-BUILTIN: dict[str, Callable[[], type[Exporter]]] = {}
+
+def _ro_crate() -> type[Exporter]:
+    from dask_strata.export.provenance.ro_crate import RoCrate
+
+    return RoCrate
+
+
+def _prov() -> type[Exporter]:
+    from dask_strata.export.provenance.prov import Prov
+
+    return Prov
+
+
+BUILTIN: dict[str, Callable[[], type[Exporter]]] = {"ro-crate": _ro_crate, "prov": _prov}
