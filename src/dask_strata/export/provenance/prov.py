@@ -76,7 +76,7 @@ def _note(reading: Reading, *, detailed: bool) -> None:
     unknown = reading.run.rows(prov_relations.UNKNOWN_USES)[0]["n"]
     if unknown:
         reading.job.note(
-            f"Uses of results of which no earlier attempt is on record are left out: {unknown:,}."
+            f"Uses of results whose attempt is not on record are left out: {unknown:,}."
         )
 
 

@@ -43,26 +43,36 @@ FILE_USES = f"""
     from uses order by prefix, uri
 """  # noqa: S608  a part of this module
 
-_MADE = "made as (select _key, attempt, stop from attempts where outcome = 'memory')"
+#: Attempts with a result: of keys with one of them, and of keys that were computed again.
+_MADE = """
+    made as (select _key, attempt, stop from attempts where outcome = 'memory'),
+    by_key as (select _key, count(*) as n, min(attempt) as attempt, min(stop) as stop
+               from made group by _key),
+    again as (from made where _key in (select _key from by_key where n > 1)),
+    uses as (select a.attempt, a.start, a.outcome, e._dependency from attempts a
+             join (select distinct _key, _dependency from graph_edges) e using (_key))
+"""
 
-#: The attempt whose result an attempt used: the last one that ended before it began.
+#: The attempt whose result an attempt used. Of several, the last one that ended before it began;
+#: the join by time has these only, as it is slow on many rows.
 RESULT_USES = f"""
-    with {_MADE}, uses as (
-        select a.attempt, a.start, a.outcome, e._dependency
-        from attempts a join (select distinct _key, _dependency from graph_edges) e using (_key))
-    select u.attempt, m.attempt as used, u.outcome = 'memory' as made
-    from uses u asof join made m on m._key = u._dependency and m.stop <= u.start
-    order by u.attempt, m.attempt
+    with {_MADE}
+    select attempt, used, outcome = 'memory' as made from (
+        select u.attempt, b.attempt as used, u.outcome
+        from uses u join by_key b on b._key = u._dependency and b.n = 1
+        union all
+        select u.attempt, m.attempt as used, u.outcome
+        from (from uses where _dependency in (select _key from again)) u
+        asof join again m on m._key = u._dependency and m.stop <= u.start)
+    order by attempt, used
 """  # noqa: S608  a part of this module
 
-#: Uses of results of which no earlier attempt is on record, and that are not data.
+#: Uses of results of which no attempt is on record, and that are not data.
 UNKNOWN_USES = f"""
-    with {_MADE}, first_made as (select _key, min(stop) as stop from made group by _key),
-    used as (
-        select a.start, e._dependency
-        from attempts a join (select distinct _key, _dependency from graph_edges) e using (_key))
-    select count(*) as n from used u left join first_made m on m._key = u._dependency
-    where (m.stop is null or u.start is null or m.stop > u.start) and u._dependency not in (
+    with {_MADE}
+    select count(*) as n from uses u left join by_key b on b._key = u._dependency
+    where (b.n is null or b.n > 1 and not coalesce(b.stop <= u.start, false))
+      and u._dependency not in (
         select _key from tasks where n_attempts = 0 and (state = 'memory' or finished_before))
 """  # noqa: S608  a part of this module
 
