@@ -61,15 +61,10 @@ _PREFIXES = f"""
     from attempts where prefix is not null group by prefix order by prefix
 """  # noqa: S608  expressions of this package
 
-_ATTEMPTS = f"""
-    select attempt, key, prefix, outcome, compute_seconds, {MOMENT.format("start")} as start,
-           {MOMENT.format("stop")} as stop
-    from attempts order by attempt
-"""  # noqa: S608  expressions of this package
-
-_ATTEMPTS_RESULTS = """
-    select attempt, key, typename, nbytes from attempts where outcome = 'memory' order by attempt
-"""
+_ATTEMPTS = (
+    f"attempt, key, prefix, outcome, compute_seconds, {MOMENT.format('start')}, "
+    f"{MOMENT.format('stop')}"
+)
 
 WORKERS = """
     select worker, min(name) as name, min(host) as host,
@@ -168,7 +163,8 @@ def _attempts_results(reading: Reading) -> Iterator[Element]:
             "strata:Data",
             attributes=(("strata:type", kind), ("strata:bytes", size)),
         )
-    for attempt, key, kind, size in reading.columns(_ATTEMPTS_RESULTS):
+    found = reading.attempts("attempt, key, typename, nbytes", "outcome = 'memory'")
+    for attempt, key, kind, size in found:
         attributes = (("strata:type", kind), ("strata:bytes", size))
         yield Element(f"result:{attempt}", key or "", "strata:Result", None, None, attributes)
 
@@ -200,7 +196,7 @@ def activities(reading: Reading, facts: Facts, *, detailed: bool) -> Iterator[El
 
 
 def _attempts(reading: Reading) -> Iterator[Element]:
-    for attempt, key, prefix, outcome, seconds, start, stop in reading.columns(_ATTEMPTS):
+    for attempt, key, prefix, outcome, seconds, start, stop in reading.attempts(_ATTEMPTS):
         yield Element(
             f"attempt:{attempt}",
             key or "",

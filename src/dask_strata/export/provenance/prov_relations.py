@@ -49,7 +49,8 @@ _MADE = """
     by_key as (select _key, count(*) as n, min(attempt) as attempt, min(stop) as stop
                from made group by _key),
     again as (from made where _key in (select _key from by_key where n > 1)),
-    uses as (select a.attempt, a.start, a.outcome, e._dependency from attempts a
+    uses as (select a.attempt, a.start, a.outcome = 'memory' as made, e._dependency
+             from attempts a
              join (select distinct _key, _dependency from graph_edges) e using (_key))
 """
 
@@ -57,11 +58,11 @@ _MADE = """
 #: the join by time has these only, as it is slow on many rows.
 RESULT_USES = f"""
     with {_MADE}
-    select attempt, used, outcome = 'memory' as made from (
-        select u.attempt, b.attempt as used, u.outcome
+    select attempt, used, made from (
+        select u.attempt, b.attempt as used, u.made
         from uses u join by_key b on b._key = u._dependency and b.n = 1
         union all
-        select u.attempt, m.attempt as used, u.outcome
+        select u.attempt, m.attempt as used, u.made
         from (from uses where _dependency in (select _key from again)) u
         asof join again m on m._key = u._dependency and m.stop <= u.start)
     order by attempt, used
@@ -164,8 +165,7 @@ def used(reading: Reading, *, detailed: bool) -> Iterator[Relation]:
 def generated(reading: Reading, *, detailed: bool) -> Iterator[Relation]:
     """Yield the generation of entities by activities."""
     if detailed:
-        query = "select attempt from attempts where outcome = 'memory' order by attempt"
-        for (attempt,) in reading.columns(query):
+        for (attempt,) in reading.attempts("attempt", "outcome = 'memory'"):
             yield Relation(f"result:{attempt}", f"attempt:{attempt}")
         for attempt, uri, _, written, _ in reading.columns(ATTEMPTS_FILES):
             if written:
@@ -233,8 +233,7 @@ def _with_run(reading: Reading, facts: Facts) -> Iterator[Relation]:
 
 def _with_workers(reading: Reading, *, detailed: bool) -> Iterator[Relation]:
     if detailed:
-        query = "select attempt, worker from attempts where worker is not null order by attempt"
-        for attempt, worker in reading.columns(query):
+        for attempt, worker in reading.attempts("attempt, worker", "worker is not null"):
             yield Relation(f"attempt:{attempt}", f"worker:{encode(worker)}")
         return
     for prefix, worker in reading.columns(_PREFIXES_WORKERS):
