@@ -48,7 +48,7 @@ from dask_strata.run.stored.partitions import WHOLE, dask_frame
 from dask_strata.run.stored.views import ParquetViews
 from dask_strata.run.table_view import TableView, as_type, microseconds
 from dask_strata.run.task import Task
-from dask_strata.run.workspace import Workspace
+from dask_strata.run.workspace import WORKING_BYTES, Workspace
 from dask_strata.schema import (
     DERIVED,
     LEFT_OUT,
@@ -148,6 +148,8 @@ class Run:
         self.align = align
         #: Memory limit of users' queries in DuckDB's notation; None for DuckDB's default.
         self.sql_memory_limit: str | None = None
+        #: Memory of derived tables, in bytes, before DuckDB spills them to disk.
+        self.working_bytes = WORKING_BYTES
         #: Returns a context in which users' queries run, after their tables were computed.
         self.sql_limits: Callable[[], AbstractContextManager[None]] = nullcontext
         self.manifest = Manifest.read(self.path)
@@ -435,7 +437,7 @@ class Run:
             views = self._views
             if self._workspace is None:
                 growing = views.workspace if isinstance(views, GrowingViews) else None
-                self._workspace = growing or Workspace()
+                self._workspace = growing or Workspace(self.working_bytes)
                 self._materialised.clear()
                 self._with_texts.clear()
             workspace = self._workspace
