@@ -241,7 +241,7 @@ class RedisSource(Source):
         if end is not None:
             return self._connection.call(
                 lambda client: client.xrange(
-                    self._stream, min=b"(" + position, max=end, count=_READ
+                    self._stream, min=_next_id(position), max=end, count=_READ
                 )
             )
         found = self._connection.call(
@@ -253,6 +253,18 @@ class RedisSource(Source):
     def close(self) -> None:
         """End a waiting iterator after at most a second, and close the connection."""
         self._closed.set()
+
+
+def _next_id(entry: bytes) -> bytes:
+    """Return the smallest id after that of an entry; Redis 5 has no open intervals.
+
+    >>> _next_id(b"1795000000123-4")
+    b'1795000000123-5'
+    """
+    time, _, number = entry.partition(b"-")
+    if int(number) == (1 << 64) - 1:
+        return b"%d-0" % (int(time) + 1)
+    return b"%s-%d" % (time, int(number) + 1)
 
 
 def _flat(entries: Any) -> Any:
