@@ -68,6 +68,7 @@ from dask_strata.store.parquet import READ_ERRORS
 from dask_strata.store.reader import Record, fingerprint, read_more, read_record
 from dask_strata.store.segments.read import Segment, segment_state
 from dask_strata.store.zipped.copy import BundleCopy, copy_of, is_bundle, is_current
+from dask_strata.store.zipped.copy import keep as keep_copy
 
 #: Words of a query that is about tables rather than their rows.
 _ABOUT_TABLES = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
@@ -317,6 +318,8 @@ class Run:
             return None
         if self._views is not None and self._views.part_with(name) is not part:
             return None  # a better definition's rows are elsewhere
+        if self._bundle is not None:
+            keep_copy(self._bundle)
         offsets = self.clock_offsets_ns if self.align else {}
         return dask_frame(part, name, offsets, npartitions, imported=self.record.imported)
 

@@ -41,6 +41,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _REFUSED_HINT = "Copy it again from where it came from, or export the run again."
 
 _lock = threading.Lock()
+_kept: set[BundleCopy] = set()
 _copies: weakref.WeakValueDictionary[tuple[int, ...], BundleCopy] = weakref.WeakValueDictionary()
 
 
@@ -201,6 +202,11 @@ class BundleCopy:
                 if isinstance(error, OSError):
                     raise _unwritable(path, error) from None
                 raise
+
+
+def keep(copy: BundleCopy) -> None:
+    """Keep a copy until the process ends, for readers that only have the path of its folder."""
+    _kept.add(copy)
 
 
 def copy_of(path: Path) -> BundleCopy:
