@@ -6,6 +6,7 @@ A million rows then need no Python objects.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -26,7 +27,9 @@ def member(name: str, value: str) -> str:
 
 def number_member(name: str, value: str) -> str:
     """Return SQL for a member with a number; empty for null, infinity and NaN, which JSON lacks."""
-    return f"coalesce(case when isfinite({value}::double) then ',{_quoted(name)}:' || {value} end, '')"
+    return (
+        f"coalesce(case when isfinite({value}::double) then ',{_quoted(name)}:' || {value} end, '')"
+    )
 
 
 def _quoted(name: str) -> str:
@@ -91,13 +94,13 @@ class Lists:
         Number of the group of each text.
     text : array of int
         Number of each text.
-    texts : pyarrow.Array
-        The texts by number.
+    texts : callable
+        Returns the texts of some numbers.
     n : int
         Number of groups.
     """
 
-    def __init__(self, group: Ints, text: Ints, texts: pa.Array, n: int) -> None:
+    def __init__(self, group: Ints, text: Ints, texts: Callable[[Ints], pa.Array], n: int) -> None:
         order = np.argsort(group, kind="stable")
         self._texts = texts
         self._text = text[order].astype(np.int32)
@@ -118,5 +121,5 @@ class Lists:
         total = int(ends[-1]) if len(ends) else 0
         rows = np.arange(total) + np.repeat(self._first[groups] - (ends - counts), counts)
         offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
-        found = pa.ListArray.from_arrays(offsets, self._texts.take(pa.array(self._text[rows])))
+        found = pa.ListArray.from_arrays(offsets, self._texts(self._text[rows]))
         return pc.binary_join(found, ",")

@@ -30,6 +30,9 @@ _SPECIFIED = f"""
     from tasks where _key is not null
 """  # noqa: S608  no value of the record
 
+#: Rows that are made into text at once.
+_ROWS = 32_768
+
 #: Texts are joined in DuckDB; a number that is not finite is unknown.
 _EXECUTED = f"""
     select _key::bigint as key, life, coalesce(worker, '') as worker,
@@ -38,8 +41,12 @@ _EXECUTED = f"""
                        '%Y-%m-%dT%H:%M:%S.%fZ') || '"', '')
            || coalesce(',"command":{{"program":' || to_json(nullif(function, '')) || '}}', '')
            || ',"coreCount":1'
-           || {number_member("avgCPU", "(100 * (cpu_seconds + coalesce(other_cpu_seconds, 0))"
-                             " / nullif(compute_seconds, 0))")} as text
+           || {
+    number_member(
+        "avgCPU",
+        "(100 * (cpu_seconds + coalesce(other_cpu_seconds, 0)) / nullif(compute_seconds, 0))",
+    )
+} as text
     from tasks where _key is not null and isfinite(compute_seconds)
 """  # noqa: S608  no value of the record
 
@@ -114,13 +121,13 @@ class _Instance:
 
     def _specify(self) -> None:
         lives, edges, n = self._lives, self._edges, len(self._lives)
-        parents = Lists(edges.child, edges.parent, lives.ids, n)
-        children = Lists(edges.parent, edges.child, lives.ids, n)
+        parents = Lists(edges.child, edges.parent, lives.id_of, n)
+        children = Lists(edges.parent, edges.child, lives.id_of, n)
         items = Items(self._file)
         for batch, number in self._batches(_SPECIFIED):
             text = joined(
                 batch.column("head"),
-                lives.ids.take(pa.array(number)),
+                lives.id_of(number),
                 ',"parents":[',
                 parents.of(number),
                 '],"children":[',
@@ -162,7 +169,7 @@ class _Instance:
             machine = [f',"machines":[{dumps(host)}]' if host else "" for host in found]
             text = joined(
                 '{"id":',
-                self._lives.ids.take(pa.array(number)),
+                self._lives.id_of(number),
                 batch.column("text"),
                 *(_number(name, values[number]) for name, values in measured.items()),
                 pa.array(machine, pa.string()).take(pa.array(codes)),
@@ -180,7 +187,7 @@ class _Instance:
 
     def _batches(self, query: str) -> Iterator[tuple[pa.RecordBatch, Array]]:
         """Yield the rows of a query about tasks, with the number of each task."""
-        for batch in self._run.batches(query):
+        for batch in self._run.batches(query, batch_rows=_ROWS):
             key, life = (batch.column(i).to_numpy(zero_copy_only=False) for i in (0, 1))
             if len(batch):
                 yield batch, self._lives.number(key, life)

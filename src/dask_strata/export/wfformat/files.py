@@ -79,7 +79,10 @@ class Files:
 
     def _lists(self, task: Ints, file: Ints, chosen: Ints, n: int) -> Lists:
         pairs = np.unique(np.column_stack([task[chosen], file[chosen]]), axis=0)
-        return Lists(pairs[:, 0], pairs[:, 1], self._ids, n)
+        return Lists(pairs[:, 0], pairs[:, 1], self._id_of, n)
+
+    def _id_of(self, numbers: Ints) -> pa.Array:
+        return self._ids.take(pa.array(numbers))
 
     def __len__(self) -> int:
         return len(self._ids)

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.analysis.series.columns import Array, Ints, Names, columns
+from dask_strata.export.dependencies import dependencies
+from dask_strata.export.json_text import joined
 
 if TYPE_CHECKING:
     from dask_strata.run import Run
@@ -27,8 +29,6 @@ _TASKS = f"""
            coalesce(epoch_ns(finished), -1) as finished, {_SAFE_NAME} as name
     from tasks where _key is not null
 """  # noqa: S608  no value of the record
-
-_EDGES = "select distinct _key::bigint as task, _dependency::bigint as needs from graph_edges"
 
 
 @dataclass(frozen=True)
@@ -70,21 +70,24 @@ class Lives:
 
     def __init__(self, run: Run) -> None:
         names = Names()
-        found = columns(run, _TASKS, names={"name": names})
+        found = columns(run, _TASKS, names={"name": names}, narrow=("key", "life"))
         order = np.lexsort((found["life"], found["key"]))
         self._key, self.started, self.finished = (
             found[name][order] for name in ("key", "started", "finished")
         )
         self._life = found["life"][order].astype(np.int64)
-        numbers = pc.utf8_lpad(pa.array(np.arange(len(order))).cast(pa.string()), 7, "0")
-        safe = pa.array(names.names, pa.string()).take(pa.array(found["name"][order]))
-        #: The id of each task, in quotes.
-        self.ids = pc.binary_join_element_wise('"', safe, "_ID", numbers, '"', "")
+        self._name = found["name"][order]
+        self._names = pa.array(names.names, pa.string())
         # Few keys have several lives: their places are searched, those of others are direct.
         self._keys, self._first = np.unique(self._key, return_index=True)
 
     def __len__(self) -> int:
         return len(self._key)
+
+    def id_of(self, tasks: Ints) -> pa.Array:
+        """Return the ids of some tasks, in quotes."""
+        digits = pc.utf8_lpad(pa.array(tasks).cast(pa.string()), 7, "0")
+        return joined('"', self._names.take(pa.array(self._name[tasks])), "_ID", digits, '"')
 
     def number(self, key: Ints, life: Ints) -> Ints:
         """Return the number of tasks that exist, by the ids of their keys and their lives."""
@@ -120,9 +123,9 @@ class Lives:
         run : Run
             The run.
         """
-        found = columns(run, _EDGES)
-        itself = found["task"] == found["needs"]
-        task, needs = found["task"][~itself], found["needs"][~itself]
+        task, needs = dependencies(run)
+        itself = task == needs
+        task, needs = task[~itself], needs[~itself]
         rows, child = self.of_key(task)
         first, end = self.place(needs)
         unknown = int(((end == first) | ~np.isin(task, self._keys)).sum())
@@ -188,4 +191,3 @@ def _in_cycles(n: int, parent: Ints, child: Ints) -> Array:
             needed[reached] -= times
             ready = reached[(needed[reached] == 0) & left[reached]]
     return left
-

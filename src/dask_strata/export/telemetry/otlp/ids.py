@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.analysis.series.columns import Array, Ints
+from dask_strata.analysis.series.columns import Ints
 from dask_strata.export.json_text import dumps, joined
 
 #: First digits of the ids of spans.
@@ -92,9 +92,3 @@ def double_sql(key: str, value: str) -> str:
     head = dumps({"key": key})[:-1]
     found = f"""',{head},"value":{{"doubleValue":' || {value} || '}}}}'"""
     return f"coalesce(case when isfinite({value}::double) then {found} end, '')"
-
-
-def known(values: Array) -> Array:
-    """Return which times are known."""
-    found: Array = values >= 0
-    return found
