@@ -86,7 +86,7 @@ class Items:
 
 
 class Lists:
-    """Texts in groups: those of one group become a text with commas in between.
+    """Texts in groups: those of one group, in the order of their numbers, become a text with commas.
 
     Parameters
     ----------
@@ -101,9 +101,8 @@ class Lists:
     """
 
     def __init__(self, group: Ints, text: Ints, texts: Callable[[Ints], pa.Array], n: int) -> None:
-        order = np.argsort(group, kind="stable")
         self._texts = texts
-        self._text = text[order].astype(np.int32)
+        self._text = (np.sort(group.astype(np.int64) << 32 | text) & 0xFFFFFFFF).astype(np.int32)
         self._first = np.zeros(n + 1, np.int64)
         np.cumsum(np.bincount(group, minlength=n), out=self._first[1:])
 

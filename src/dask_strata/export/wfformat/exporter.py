@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dask_strata.analysis.series.columns import Array, Names, columns
-from dask_strata.errors import StrataError
 from dask_strata.export.exporter import Exporter, Job
 from dask_strata.export.json_text import Items, Lists, dumps, joined, member, number_member
 from dask_strata.export.wfformat.files import Files
-from dask_strata.export.wfformat.lives import UNNAMED, Edges, Lives
+from dask_strata.export.wfformat.lives import SORTED_TASKS, UNNAMED, Edges, Lives
 from dask_strata.export.wfformat.machines import hosts_of_workers, machines
 
 if TYPE_CHECKING:
@@ -27,11 +26,14 @@ _SPECIFIED = f"""
            '{{"name":' || to_json(coalesce(nullif(prefix, ''), '{UNNAMED}')) || ',"id":' as head,
            {member("key", "key")} || {member("keyType", "key_type")}
            || ',"life":' || life || '}}' as tail
-    from tasks where _key is not null
+    from tasks t where _key is not null
 """  # noqa: S608  no value of the record
 
 #: Rows that are made into text at once.
 _ROWS = 32_768
+
+#: Keys whose tasks are sorted at once.
+_PART = 1 << 17
 
 #: Texts are joined in DuckDB; a number that is not finite is unknown.
 _EXECUTED = f"""
@@ -47,7 +49,7 @@ _EXECUTED = f"""
         "(100 * (cpu_seconds + coalesce(other_cpu_seconds, 0)) / nullif(compute_seconds, 0))",
     )
 } as text
-    from tasks where _key is not null and isfinite(compute_seconds)
+    from tasks t where _key is not null and isfinite(compute_seconds)
 """  # noqa: S608  no value of the record
 
 _COUNTS = """
@@ -78,7 +80,7 @@ class WfFormat(Exporter):
         """Write a run as an instance."""
         counts = run.rows(_COUNTS)[0]
         if not counts["n"]:
-            raise StrataError("The run has no tasks, and WfFormat has no instance without any.")
+            job.note("The run has no tasks: WfCommons accepts no instance without any.")
         with path.open("xb") as file:
             _Instance(run, file, job, counts).write()
 
@@ -186,11 +188,21 @@ class _Instance:
         self._text("}")
 
     def _batches(self, query: str) -> Iterator[tuple[pa.RecordBatch, Array]]:
-        """Yield the rows of a query about tasks, with the number of each task."""
-        for batch in self._run.batches(query, batch_rows=_ROWS):
-            key, life = (batch.column(i).to_numpy(zero_copy_only=False) for i in (0, 1))
-            if len(batch):
-                yield batch, self._lives.number(key, life)
+        """Yield the rows of a query about tasks, in their order, with the number of each task."""
+        for part in self._parts():
+            for batch in self._run.batches(f"{query} {part}", batch_rows=_ROWS):
+                key, life = (batch.column(i).to_numpy(zero_copy_only=False) for i in (0, 1))
+                if len(batch):
+                    yield batch, self._lives.number(key, life)
+
+    def _parts(self) -> Iterator[str]:
+        """Yield the order of tasks, and for large runs the bounds of parts that are sorted."""
+        if len(self._lives) <= SORTED_TASKS:
+            yield "order by t.key, t.key_type, t.life"
+            return
+        last = self._run.rows("select max(_key) as last from tasks")[0]["last"]
+        for first in range(0, last + 1, _PART):
+            yield f"and _key >= {first} and _key < {first + _PART} order by _key, t.life"
 
     def _measured(self) -> dict[str, Array]:
         """Return what was measured of all attempts at each task; NaN where it is unknown."""
@@ -210,7 +222,7 @@ class _Instance:
         # An attempt belongs to the last life of its key that had started by then.
         begun = lives.started[task] <= found["start"][rows]
         rows, task = rows[begun], task[begun]
-        last = np.append(rows[1:] != rows[:-1], True)[: len(rows)]  # noqa: FBT003
+        last = np.append(rows[1:] != rows[:-1], True)[: len(rows)]
         rows, task = rows[last], task[last]
         measured = {}
         for name in chosen:
@@ -231,20 +243,19 @@ class _Instance:
             job.note(f"{without:,} tasks have no known duration: they are not in the execution.")
         if self._counts["repeated"]:
             job.note(
-                f"{self._counts['repeated']:,} tasks had several attempts: their runtime is that of "
-                "all attempts together."
+                f"{self._counts['repeated']:,} tasks had several attempts: their runtime is that "
+                "of all attempts together."
             )
+
+
+_LATE = "{n:,} dependencies on results that were not complete when the task started are left out."
 
 
 def _left_out(edges: Edges, files: Files) -> list[tuple[int, str]]:
     return [
         (edges.unknown, "{n:,} dependencies on keys without a task on record are left out."),
         (edges.itself, "{n:,} dependencies of a task on itself are left out."),
-        (
-            edges.late,
-            "{n:,} dependencies on results that were complete only after the task had started are "
-            "left out.",
-        ),
+        (edges.late, _LATE),
         (edges.cyclic, "{n:,} dependencies that close a cycle are left out."),
         (files.unknown, "{n:,} files of unknown size are left out."),
         (files.changed, "{n:,} files were seen with several sizes: the largest counts."),

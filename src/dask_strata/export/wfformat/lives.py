@@ -31,6 +31,15 @@ _TASKS = f"""
 """  # noqa: S608  no value of the record
 
 
+#: Runs with fewer tasks may be in memory, where ids of keys are not in the order of their texts.
+SORTED_TASKS = 300_000
+
+_RANKS = """
+    select _key::bigint as key, row_number() over (order by key, key_type, _key) - 1 as rank
+    from _keys
+"""
+
+
 @dataclass(frozen=True)
 class Edges:
     """Dependencies between tasks, by their numbers.
@@ -71,6 +80,12 @@ class Lives:
     def __init__(self, run: Run) -> None:
         names = Names()
         found = columns(run, _TASKS, names={"name": names}, narrow=("key", "life"))
+        self._rank: Ints | None = None
+        if len(found["key"]) <= SORTED_TASKS:
+            ranks = columns(run, _RANKS)
+            self._rank = np.full(int(ranks["key"].max(initial=-1)) + 2, -1, np.int64)
+            self._rank[ranks["key"]] = ranks["rank"]
+        found["key"] = self._ranked(found["key"])
         order = np.lexsort((found["life"], found["key"]))
         self._key, self.started, self.finished = (
             found[name][order] for name in ("key", "started", "finished")
@@ -84,6 +99,13 @@ class Lives:
     def __len__(self) -> int:
         return len(self._key)
 
+    def _ranked(self, key: Ints) -> Ints:
+        """Return the ranks of keys by their ids: the order of their texts."""
+        if self._rank is None:
+            return key
+        ranks: Ints = self._rank[np.minimum(key, len(self._rank) - 1)]
+        return ranks
+
     def id_of(self, tasks: Ints) -> pa.Array:
         """Return the ids of some tasks, in quotes."""
         digits = pc.utf8_lpad(pa.array(tasks).cast(pa.string()), 7, "0")
@@ -91,7 +113,7 @@ class Lives:
 
     def number(self, key: Ints, life: Ints) -> Ints:
         """Return the number of tasks that exist, by the ids of their keys and their lives."""
-        at = self._first[np.searchsorted(self._keys, key)]
+        at = self._first[np.searchsorted(self._keys, self._ranked(key))]
         wrong = np.flatnonzero(self._life[at] != life)
         while len(wrong):
             at[wrong] += 1
@@ -102,6 +124,7 @@ class Lives:
         """Return the number of the first task of some keys, and one beyond the last."""
         if not len(self._keys):
             return key * 0, key * 0
+        key = self._ranked(key)
         at = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
         ends = np.append(self._first[1:], len(self))
         known = self._keys[at] == key
@@ -128,7 +151,7 @@ class Lives:
         task, needs = task[~itself], needs[~itself]
         rows, child = self.of_key(task)
         first, end = self.place(needs)
-        unknown = int(((end == first) | ~np.isin(task, self._keys)).sum())
+        unknown = int(((end == first) | ~np.isin(self._ranked(task), self._keys)).sum())
         known = end[rows] > first[rows]
         child, rows = child[known], rows[known]
         parent = self._last_finished(first[rows], end[rows], self.started[child])
@@ -175,7 +198,7 @@ class Lives:
 
 
 def _in_cycles(n: int, parent: Ints, child: Ints) -> Array:
-    """Return which tasks are in cycles, or between two of them: neither first nor last of the rest."""
+    """Return which tasks are in cycles, or between two of them."""
     left = np.ones(n, np.bool_)
     for source, target in ((parent, child), (child, parent)):
         order = np.argsort(source, kind="stable")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 #: Most values of the labels prefix and worker.
 MOST_PREFIXES = 100
 MOST_WORKERS = 1_000
+
+#: Seconds are summed as nanoseconds: sums of integers do not depend on the order of the rows.
+_NANOSECONDS = 1_000_000_000
 
 _INFO = """
     select w.worker, any_value(w.name) as name, any_value(w.host) as host,
@@ -101,32 +103,33 @@ class _Series:
         head.append(f"# HELP {family.name} {_escaped(family.help)}\n")
         name = family.name + ("_total" if family.kind == "counter" else "")
         for part in family.parts:
-            for labels, values in self._series(part, steps, sums=family.sums):
+            for labels, values in self._series(part, family, steps):
                 yield from head
                 head = []
                 series = f"{name}{{{self._run_label},{labels}}}"
-                samples = _counted(values, steps) if family.sums else values
-                for step, value in samples:
+                for step, value in _counted(values, steps) if family.sums else values:
+                    number = (
+                        value / _NANOSECONDS if family.sums and family.unit == "seconds" else value
+                    )
                     self._counts["samples"] += 1
-                    yield f"{series} {value!r} {steps.time(step)}\n"
+                    yield f"{series} {_plain(number)} {steps.time(step)}\n"
                 self._counts["series"] += 1
 
     def _series(
-        self, part: Part, steps: Steps, *, sums: bool
+        self, part: Part, family: Family, steps: Steps
     ) -> Iterator[tuple[str, list[tuple[int, Any]]]]:
         """Yield the labels of each series, with its steps and their values."""
-        value = "sum(value)" if sums else "arg_max(value, time)"
         labels = ", ".join(f'{sql} as "{name}"' for name, sql in part.labels.items())
         names = ", ".join(f'"{name}"' for name in part.labels)
         # A sum of samples of several workers would be a sum of different moments.
-        only = "" if sums or "worker" not in part.labels else f"and worker <> '{OTHER_WORKERS}'"
+        only = "" if family.sums else f"and worker <> '{OTHER_WORKERS}'"
         query = f"""
-            select {names}, step, {value} as value from (
+            select {names}, step, {_value(family)} as value from (
                 select {labels}, {steps.sql(part.time)} as step, {part.value} as value,
                        {part.time} as time
                 from {part.source} where {part.time} is not null
             ) where isfinite(value::double) {only}
-              and ($1::varchar[] is not null and $2::varchar[] is not null)
+              and $1::varchar[] is not null and $2::varchar[] is not null
             group by {names}, step order by {names}, step
         """  # noqa: S608  no value of the record
         held: tuple[Any, ...] | None = None
@@ -138,7 +141,7 @@ class _Series:
                     if held is not None:
                         yield _labels(part, held), values
                     held, values = tuple(of), []
-                values.append((step, _plain(number)))
+                values.append((step, int(number) if family.sums else number))
         if held is not None:
             yield _labels(part, held), values
 
@@ -165,7 +168,7 @@ class _Series:
             yield f"dask_strata_export_note_info{{{self._run_label},{label}}} 1{time}\n"
 
 
-def _counted(values: list[tuple[int, Any]], steps: Steps) -> Iterator[tuple[int, Any]]:
+def _counted(values: list[tuple[int, int]], steps: Steps) -> Iterator[tuple[int, int]]:
     """Yield the sum so far at each step with a change, at step 0, and at the last step.
 
     Longer times without a change have samples, too, so that the series stays visible.
@@ -179,6 +182,15 @@ def _counted(values: list[tuple[int, Any]], steps: Steps) -> Iterator[tuple[int,
         at = step
         total += value
     yield at, total
+
+
+def _value(family: Family) -> str:
+    """Return SQL for the value of a series at a step."""
+    if not family.sums:
+        return "arg_max(value, (time, value))"
+    if family.unit == "seconds":
+        return f"sum(round(value * {_NANOSECONDS})::hugeint)::varchar"
+    return "sum(value::hugeint)::varchar"
 
 
 def _bounded(run: Run, query: str, most: int, job: Job, text: str) -> list[str]:
@@ -208,8 +220,10 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _plain(number: Any) -> int | float:
-    """Return a number that Python prints as OpenMetrics reads it."""
-    if isinstance(number, float):
-        return int(number) if number.is_integer() and abs(number) < 1 << 53 else number
-    return int(number) if number is not None and math.isfinite(number) else 0
+def _plain(number: float) -> str:
+    """Return a number as text.
+
+    >>> _plain(2.0), _plain(0.5)
+    ('2', '0.5')
+    """
+    return str(int(number)) if number == int(number) else repr(number)

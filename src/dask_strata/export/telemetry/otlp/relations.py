@@ -77,6 +77,8 @@ class Relations:
 
     def __init__(self, run: Run, trace: str, most_links: int) -> None:
         found = columns(run, _ATTEMPTS, narrow=("attempt", "key"))
+        order = np.argsort(found["attempt"], kind="stable")
+        found = {name: values[order] for name, values in found.items()}
         self._numbers = found.pop("attempt")
         self._index = Index(self._numbers)
         self.start, self.stop = found["start"], found["stop"]
@@ -92,6 +94,12 @@ class Relations:
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    @property
+    def numbers(self) -> range:
+        """The range of the numbers of attempts."""
+        first, last = self._numbers[[0, -1]].tolist() if len(self) else (0, -1)
+        return range(first, last + 1)
 
     def find(self, numbers: Ints) -> Ints:
         """Return the index of attempts by their numbers; -1 for those that are no span."""

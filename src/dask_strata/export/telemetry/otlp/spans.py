@@ -39,6 +39,10 @@ MOST_LINKS = 128
 #: Rows that are made into text at once: a span has about a kilobyte.
 _ROWS = 4_096
 
+#: Attempts that are sorted at once, and SQL for them.
+_SORTED = 1 << 16
+_PART = "attempt >= $1 and attempt < $2"
+
 #: Longest texts of an exception and of its traceback, in characters.
 _LONGEST = 4_096
 _LONGEST_TRACEBACK = 16_384
@@ -160,7 +164,7 @@ class Trace:
             ),
             (
                 relations.dropped,
-                "{n:,} links beyond 128 of a span are left out; droppedLinksCount has their number.",
+                "{n:,} links beyond 128 of a span are left out: see droppedLinksCount.",
             ),
         ):
             if n:
@@ -172,10 +176,10 @@ class Trace:
                    || {span_id_sql(ATTEMPT, "attempt")} || '","parentSpanId":"' as head,
                    '","name":' || to_json(coalesce(prefix, 'attempt')) || {_TIMES}
                    ltrim({_ATTEMPT_ATTRIBUTES}, ',') || ']' || {_STATUS} || {_EVENTS} as rest
-            from attempts where {SPANS}
+            from (from attempts where {SPANS} and {_PART} order by attempt)
         """  # noqa: S608  no value of the record
         parents = self._parents()
-        for batch in self._run.batches(query, batch_rows=_ROWS):
+        for batch in self._batches(query):
             index = self._relations.find(batch.column("attempt").to_numpy())
             links, dropped = self._relations.links(index)
             has_links = pc.greater(pc.binary_length(links), 0)
@@ -202,16 +206,24 @@ class Trace:
                    '","parentSpanId":"' || {span_id_sql(ATTEMPT, "attempt")} || '","name":'
                    || to_json(coalesce(action, 'phase')) || {_TIMES}
                    ltrim({_PHASE_ATTRIBUTES}, ',') || ']}},' as rest
-            from phases where start is not null and stop is not null and attempt is not null
+            from (from phases where start is not null and stop is not null and {_PART}
+                  order by attempt, start, stop, action, source)
         """  # noqa: S608  no value of the record
         n = 0
-        for batch in self._run.batches(query, batch_rows=_ROWS):
+        for batch in self._batches(query):
             numbers = np.arange(n, n + len(batch))
             n += len(batch)
             text = joined(batch.column("head"), span_ids(PHASE, numbers), batch.column("rest"))
             chosen = np.flatnonzero(self._relations.find(batch.column("attempt").to_numpy()) >= 0)
             rows = pa.array(chosen)
             yield from self._by_worker(batch.column("worker").take(rows), text.take(rows), "phases")
+
+    def _batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a query, which sorts the rows of some attempts at once."""
+        numbers = self._relations.numbers
+        for first in numbers[::_SORTED]:
+            bounds = (first, first + _SORTED)
+            yield from self._run.batches(query, *bounds, batch_rows=_ROWS)
 
     def _by_worker(self, worker: pa.Array, text: pa.Array, what: str) -> Iterator[bytes]:
         """Yield requests with the spans of each worker."""
