@@ -23,5 +23,8 @@ def dependencies(run: Run) -> tuple[Ints, Ints]:
         The run. Several of its submissions may contain the same dependency.
     """
     found = columns(run, _EDGES, narrow=("task", "needs"))
-    pairs = np.unique(found.pop("task").astype(np.int64) << 32 | found.pop("needs"))
-    return pairs >> 32, pairs & 0xFFFFFFFF
+    order = np.lexsort((found["needs"], found["task"]))
+    task, needs = found.pop("task")[order], found.pop("needs")[order]
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (task[1:] != task[:-1]) | (needs[1:] != needs[:-1])
+    return task[new], needs[new]

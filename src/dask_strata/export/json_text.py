@@ -19,8 +19,8 @@ from dask_strata.analysis.series.columns import Array, Ints
 def member(name: str, value: str) -> str:
     """Return SQL for a member of an object with a text, after a comma; empty for null.
 
-    >>> member("key", "t.key")
-    "coalesce(',\\"key\\":' || to_json(t.key), '')"
+    >>> print(member("key", "t.key"))
+    coalesce(',"key":' || to_json(t.key), '')
     """
     return f"coalesce(',{_quoted(name)}:' || to_json({value}), '')"
 
@@ -86,7 +86,7 @@ class Items:
 
 
 class Lists:
-    """Texts in groups: those of one group, in the order of their numbers, become a text with commas.
+    """Texts in groups: those of one group, in the order of their numbers, are joined by commas.
 
     Parameters
     ----------

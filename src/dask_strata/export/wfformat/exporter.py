@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
@@ -32,7 +33,7 @@ _SPECIFIED = f"""
 #: Rows that are made into text at once.
 _ROWS = 32_768
 
-#: Keys whose tasks are sorted at once.
+#: Tasks that are sorted at once.
 _PART = 1 << 17
 
 #: Texts are joined in DuckDB; a number that is not finite is unknown.
@@ -200,9 +201,10 @@ class _Instance:
         if len(self._lives) <= SORTED_TASKS:
             yield "order by t.key, t.key_type, t.life"
             return
-        last = self._run.rows("select max(_key) as last from tasks")[0]["last"]
-        for first in range(0, last + 1, _PART):
-            yield f"and _key >= {first} and _key < {first + _PART} order by _key, t.life"
+        firsts: list[int | None] = [*self._lives.every(_PART), None]
+        for first, end in pairwise(firsts):
+            before = "" if end is None else f"and _key < {end}"
+            yield f"and _key >= {first} {before} order by _key, t.life"
 
     def _measured(self) -> dict[str, Array]:
         """Return what was measured of all attempts at each task; NaN where it is unknown."""
@@ -229,7 +231,8 @@ class _Instance:
             values = np.where(found[name] < 0, np.nan, found[name])[rows]
             total = np.full(len(lives), np.nan)
             total[task] = 0
-            (np.maximum if name == "memoryInBytes" else np.add).at(total, task, values)
+            with np.errstate(invalid="ignore"):  # unknown with unknown is unknown
+                (np.maximum if name == "memoryInBytes" else np.add).at(total, task, values)
             measured[name] = total
         return measured
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.analysis.series.columns import Array, Ints, Names, columns
+from dask_strata.analysis.series.columns import Array, Index, Ints, Names, columns
 from dask_strata.export.dependencies import dependencies
 from dask_strata.export.json_text import joined
 
@@ -80,11 +80,10 @@ class Lives:
     def __init__(self, run: Run) -> None:
         names = Names()
         found = columns(run, _TASKS, names={"name": names}, narrow=("key", "life"))
-        self._rank: Ints | None = None
+        self._ranks: tuple[Index, Ints] | None = None
         if len(found["key"]) <= SORTED_TASKS:
             ranks = columns(run, _RANKS)
-            self._rank = np.full(int(ranks["key"].max(initial=-1)) + 2, -1, np.int64)
-            self._rank[ranks["key"]] = ranks["rank"]
+            self._ranks = Index(ranks["key"]), np.append(ranks["rank"], -1)
         found["key"] = self._ranked(found["key"])
         order = np.lexsort((found["life"], found["key"]))
         self._key, self.started, self.finished = (
@@ -99,11 +98,17 @@ class Lives:
     def __len__(self) -> int:
         return len(self._key)
 
+    def every(self, n: int) -> list[int]:
+        """Return the id of the key of each n-th task of a large run."""
+        ids: list[int] = self._key[::n].tolist()
+        return ids
+
     def _ranked(self, key: Ints) -> Ints:
         """Return the ranks of keys by their ids: the order of their texts."""
-        if self._rank is None:
+        if self._ranks is None:
             return key
-        ranks: Ints = self._rank[np.minimum(key, len(self._rank) - 1)]
+        index, rank = self._ranks
+        ranks: Ints = rank[index.find(key)]
         return ranks
 
     def id_of(self, tasks: Ints) -> pa.Array:

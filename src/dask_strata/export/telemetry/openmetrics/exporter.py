@@ -212,10 +212,10 @@ def _label(name: str, value: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as labels contain it.
+    r"""Return a text as labels contain it.
 
-    >>> _escaped('a"b')
-    'a\\\\"b'
+    >>> print(_escaped('the "first"'))
+    the \"first\"
     """
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 

@@ -26,7 +26,7 @@ _WORKER = f"""
 PREFIXES = f"""
     select left(prefix, {_LONGEST}) as name, count(*) as n from attempts
     where prefix is not null group by 1 order by n desc, name
-"""
+"""  # noqa: S608  no value of the record
 WORKERS = """
     select worker as name, min(epoch_ns(start)) as start from (
         select worker, start from workers union all select worker, min(start) from attempts

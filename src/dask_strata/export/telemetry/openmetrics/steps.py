@@ -24,10 +24,11 @@ _LONGEST_GAP_MS = 240_000
 _BOUNDS = """
     select min(epoch_ns(t)) as first, max(epoch_ns(t)) as last from (
         select min(start) as t from attempts union all select max(stop) from attempts
-        union all select min(start) from attempts union all select min(stop) from attempts
-        union all select min(start) from transfers union all select max(stop) from transfers
+        union all select min(stop) from attempts
+        union all select min(stop) from transfers union all select max(stop) from transfers
         union all select min(time) from spills union all select max(time) from spills
-        union all select min(time) from worker_samples union all select max(time) from worker_samples
+        union all select min(time) from worker_samples
+        union all select max(time) from worker_samples
         union all select min(start) from workers union all select max(stop) from workers
     )
 """

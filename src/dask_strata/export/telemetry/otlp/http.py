@@ -6,7 +6,11 @@ import http.client
 import json
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 from dask_strata.errors import StrataError, UsageError
 
@@ -62,7 +66,7 @@ class Receiver:
         self.rejected = 0
         self.reason = ""
 
-    def __enter__(self) -> Receiver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

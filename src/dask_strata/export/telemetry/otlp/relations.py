@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from dask_strata.analysis.series.columns import Array, Index, Ints, Names, columns
 from dask_strata.export.dependencies import dependencies
@@ -13,6 +12,8 @@ from dask_strata.export.json_text import Lists, joined
 from dask_strata.export.telemetry.otlp.ids import ATTEMPT, span_ids
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dask_strata.run import Run
 
 #: Attempts that become spans; others have no begin or no end on record.

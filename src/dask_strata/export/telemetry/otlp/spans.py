@@ -160,7 +160,7 @@ class Trace:
             (unknown, "{n:,} attempts without a known begin or end are left out."),
             (
                 relations.unlinked,
-                "{n:,} dependencies have no link: no attempt on record had made the result by then.",
+                "{n:,} dependencies have no link: no attempt on record had made the result before.",
             ),
             (
                 relations.dropped,
