@@ -144,8 +144,8 @@ def test_errors_are_errors_with_their_message(eventful: Path, tmp_path: Path) ->
 def test_links_lead_to_the_attempt_that_made_the_result(tmp_path: Path) -> None:
     """The last one before the dependent attempt began; later ones and other tasks are none."""
     again = moves(
-        "a-1", (3, "memory", "released"), (3.1, "released", "waiting"), (3.2, "waiting", "processing"),
-        (4, "processing", "memory"), worker=WORKER, thread=1,
+        "a-1", (3, "memory", "released"), (3.1, "released", "waiting"),
+        (3.2, "waiting", "processing"), (4, "processing", "memory"), worker=WORKER, thread=1,
     )  # fmt: skip
     rows = [
         *life("a-1", 1, 2, WORKER), *again, *life("b-1", 2.5, 2.6, WORKER),
@@ -174,9 +174,8 @@ def test_links_are_bounded_and_counted(tmp_path: Path) -> None:
     rows = [row for key in keys for row in life(key, 1, 2, WORKER)] + life("sum-1", 3, 4, WORKER)
     edges = [("sum-1", key) for key in keys]
     spans, notes = exported(a_run(tmp_path / "run", rows, edges), tmp_path / "x.jsonl")
-    (total,) = (
-        s for s in spans.values() if s["attributes"].get("dask.key") == "sum-1" and "links" in s
-    )
+    (total,) = (span for span in spans.values() if "links" in span)
+    assert total["attributes"]["dask.key"] == "sum-1"
     assert len(total["links"]) == 128
     assert total["droppedLinksCount"] == 172
     assert any(note.startswith("172 links beyond 128") for note in notes)
@@ -303,11 +302,13 @@ def test_mlflow_reads_all_spans_back(eventful: Path, tmp_path: Path) -> None:
     file, _ = exported(eventful, tmp_path / "run.jsonl")
     spans = {span["id"]: span for span in trace["spans"]}
     assert spans.keys() == file.keys()
-    (sums,) = run.sql(
-        "select count(*) as n, sum(epoch_ns(stop) - epoch_ns(start)) as ns, "
-        "sum(compute_seconds) as compute, count(*) filter (outcome in ('erred', 'retried', 'lost')) "
-        "as failed from attempts where start is not null and stop is not null"
-    ).to_arrow().to_pylist()  # fmt: skip
+    query = """
+        select count(*) as n, sum(epoch_ns(stop) - epoch_ns(start)) as ns,
+               sum(compute_seconds) as compute,
+               count(*) filter (outcome in ('erred', 'retried', 'lost')) as failed
+        from attempts where start is not null and stop is not null
+    """
+    (sums,) = run.sql(query).to_arrow().to_pylist()
     attempts = [span for span in spans.values() if span["id"].startswith("3")]
     assert len(attempts) == sums["n"] > 50
     total = sum(span["end"] - span["start"] for span in attempts)

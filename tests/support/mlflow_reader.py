@@ -70,4 +70,5 @@ def from_file(path: Path) -> dict:
 
 if __name__ == "__main__":
     target = sys.argv[1]
-    print(json.dumps(from_server(target) if "://" in target else from_file(Path(target))))
+    answer = from_server(target) if "://" in target else from_file(Path(target))
+    sys.stdout.write(json.dumps(answer))

@@ -14,8 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 from tests.conftest import wait_until
 from tests.support.own_venv import own_environment, own_venv
@@ -136,7 +139,7 @@ class Collector(ThreadingHTTPServer):
         """The URL without a path."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def __enter__(self) -> Collector:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -149,7 +152,7 @@ class Collector(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_POST(self) -> None:  # noqa: N802  a name of http.server
+    def do_POST(self) -> None:
         """Keep a request and answer it."""
         server = self.server
         assert isinstance(server, Collector)

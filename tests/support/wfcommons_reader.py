@@ -63,4 +63,4 @@ if __name__ == "__main__":
         answer = [read(path, schema) for path in paths]
         if recipe.name:
             answer = cook(paths[0].parent, recipe, 20)
-    print(json.dumps(answer))
+    sys.stdout.write(json.dumps(answer))
