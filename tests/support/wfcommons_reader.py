@@ -1,4 +1,4 @@
-"""Runs in a Python of its own with WfCommons: prints what it finds in instances, as JSON.
+"""Runs in a Python of its own with WfCommons: prints the contents of instances, as JSON.
 
 Arguments: the schema, a folder for a recipe or an empty text, and instances.
 """
@@ -15,7 +15,7 @@ from wfcommons.wfinstances.schema import SchemaValidator
 
 
 def read(path: Path, schema: Path) -> dict:
-    """Return what WfCommons reads, and its errors and warnings."""
+    """Return the contents that WfCommons reads, and its errors and warnings."""
     validator = SchemaValidator(schema, logger=logging.getLogger("quiet"))
     try:
         validator.validate_instance(json.loads(path.read_text()))

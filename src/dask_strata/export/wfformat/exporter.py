@@ -207,7 +207,7 @@ class _Instance:
             yield f"and _key >= {first} {before} order by _key, t.life"
 
     def _measured(self) -> dict[str, Array]:
-        """Return what was measured of all attempts at each task; NaN where it is unknown."""
+        """Return measured values of all attempts at each task; NaN where one is unknown."""
         counts = ", ".join(f'count({sql}) as "{name}"' for name, sql in _MEASURED.items())
         known = self._run.rows(f"select {counts} from attempts")[0]  # noqa: S608
         chosen = {name: sql for name, sql in _MEASURED.items() if known[name]}

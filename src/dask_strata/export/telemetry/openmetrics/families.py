@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Labels of what is beyond the bounds.
+#: Labels of prefixes and workers beyond the bounds.
 OTHER_PREFIXES = "(other prefixes)"
 OTHER_WORKERS = "(other workers)"
 
@@ -78,7 +78,7 @@ class Family:
     unit : str
         The end of its name, if it has a unit.
     help : str
-        What it is.
+        One sentence for users.
     parts : tuple of Part
         Its series.
     sums : bool

@@ -1,4 +1,4 @@
-"""OTLP over HTTP: requests to a receiver, which are repeated where the protocol says so."""
+"""OTLP over HTTP: requests to a receiver, repeated after the answers that the protocol names."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Receiver:
             self._connection = None
 
     def _read(self, answer: bytes) -> None:
-        """Count what the receiver accepted, and what it rejected."""
+        """Count accepted requests and rejected spans."""
         self.n_requests += 1
         try:
             partial = json.loads(answer or b"{}").get("partialSuccess", {})

@@ -27,7 +27,7 @@ def trace_id(run_id: str) -> str:
     """Return the id of the trace of a run: the same for each export.
 
     >>> trace_id("0a1b2c3d")
-    '4c8a1afc3efec8d4a4ba3b4bc6f0b6e4'
+    'afeb3a98696b83c8b10655d4f3cbe643'
     """
     return hashlib.sha256(f"dask-strata {run_id}".encode()).hexdigest()[:32]
 

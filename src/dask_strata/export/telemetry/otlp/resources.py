@@ -65,7 +65,7 @@ class Resources:
                 "dask.threads": facts.get("nthreads"),
                 "dask.memory_limit_bytes": facts.get("memory_limit_bytes"),
                 "dask.distributed.version": facts.get("distributed"),
-                "dask_strata.run": self._run_id,
+                "dask_strata.run_id": self._run_id,
             }
         )
         scope = dumps({"name": "dask-strata", "version": self._version})

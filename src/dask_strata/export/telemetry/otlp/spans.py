@@ -281,7 +281,7 @@ class Trace:
             self._run.name or "run",
             (start, max(start, bounds["stop"] or start)),
             {
-                "dask_strata.run": manifest.run_id,
+                "dask_strata.run_id": manifest.run_id,
                 "dask_strata.state": self._run.state,
                 "dask_strata.notes": self._job.notes or None,
             },
