@@ -240,7 +240,7 @@ def test_a_run_is_sent_with_headers_and_repeated_while_the_receiver_is_busy(
 def test_a_receiver_that_refuses_or_is_not_there_is_a_sentence(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its answer and what to do; secrets of headers and URLs are not printed."""
+    """With its answer and a hint; secrets of headers and URLs are not printed."""
     monkeypatch.setattr(http, "_WAITS", (0.01, 0.01))
     with Collector() as collector:
         collector.answers = [(400, b'{"detail": "x-mlflow-experiment-id is missing"}', {})]
