@@ -48,7 +48,7 @@ from dask_strata.run.stored.partitions import WHOLE, dask_frame
 from dask_strata.run.stored.views import ParquetViews
 from dask_strata.run.table_view import TableView, as_type, microseconds
 from dask_strata.run.task import Task
-from dask_strata.run.workspace import BATCH_ROWS, Workspace
+from dask_strata.run.workspace import BATCH_ROWS, WORKING_BYTES, Workspace
 from dask_strata.schema import (
     DERIVED,
     LEFT_OUT,
@@ -68,6 +68,7 @@ from dask_strata.store.parquet import READ_ERRORS
 from dask_strata.store.reader import Record, fingerprint, read_more, read_record
 from dask_strata.store.segments.read import Segment, segment_state
 from dask_strata.store.zipped.copy import BundleCopy, copy_of, is_bundle, is_current
+from dask_strata.store.zipped.copy import keep as keep_copy
 
 #: Words of a query that is about tables rather than their rows.
 _ABOUT_TABLES = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
@@ -148,6 +149,8 @@ class Run:
         self.align = align
         #: Memory limit of users' queries in DuckDB's notation; None for DuckDB's default.
         self.sql_memory_limit: str | None = None
+        #: Memory of derived tables, in bytes, before DuckDB spills them to disk.
+        self.working_bytes = WORKING_BYTES
         #: Returns a context in which users' queries run, after their tables were computed.
         self.sql_limits: Callable[[], AbstractContextManager[None]] = nullcontext
         self.manifest = Manifest.read(self.path)
@@ -315,6 +318,8 @@ class Run:
             return None
         if self._views is not None and self._views.part_with(name) is not part:
             return None  # a better definition's rows are elsewhere
+        if self._bundle is not None:
+            keep_copy(self._bundle)
         offsets = self.clock_offsets_ns if self.align else {}
         return dask_frame(part, name, offsets, npartitions, imported=self.record.imported)
 
@@ -435,7 +440,7 @@ class Run:
             views = self._views
             if self._workspace is None:
                 growing = views.workspace if isinstance(views, GrowingViews) else None
-                self._workspace = growing or Workspace()
+                self._workspace = growing or Workspace(self.working_bytes)
                 self._materialised.clear()
                 self._with_texts.clear()
             workspace = self._workspace
