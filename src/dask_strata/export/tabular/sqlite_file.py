@@ -26,7 +26,7 @@ _TYPES = {"time": "INTEGER", "int": "INTEGER", "bytes": "INTEGER", "bool": "INTE
 _TIMES = "integer nanoseconds since 1970-01-01 in UTC"
 
 #: The database is written once, beside its place: an interrupted one is thrown away.
-_SETTINGS = ("journal_mode = off", "synchronous = off", "cache_size = -65536")
+_SETTINGS = ("journal_mode = off", "synchronous = off", "cache_size = -16384")
 
 
 class SqliteFile(Exporter):
