@@ -10,6 +10,12 @@ from collections.abc import Callable
 from dask_strata.export.exporter import Exporter
 
 
+def _prov() -> type[Exporter]:
+    from dask_strata.export.provenance.prov import Prov
+
+    return Prov
+
+
 def _parquet() -> type[Exporter]:
     from dask_strata.export.tabular.parquet_files import ParquetFiles
 
@@ -34,9 +40,17 @@ def _duckdb() -> type[Exporter]:
     return DuckdbFile
 
 
+def _bundle() -> type[Exporter]:
+    from dask_strata.export.bundle.exporter import Bundle
+
+    return Bundle
+
+
 BUILTIN: dict[str, Callable[[], type[Exporter]]] = {
+    "prov": _prov,
     "parquet": _parquet,
     "csv": _csv,
     "sqlite": _sqlite,
     "duckdb": _duckdb,
+    "bundle": _bundle,
 }
