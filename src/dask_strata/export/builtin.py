@@ -16,6 +16,24 @@ def _prov() -> type[Exporter]:
     return Prov
 
 
+def _wfformat() -> type[Exporter]:
+    from dask_strata.export.wfformat.exporter import WfFormat
+
+    return WfFormat
+
+
+def _otlp() -> type[Exporter]:
+    from dask_strata.export.telemetry.otlp.exporter import Otlp
+
+    return Otlp
+
+
+def _openmetrics() -> type[Exporter]:
+    from dask_strata.export.telemetry.openmetrics.exporter import OpenMetrics
+
+    return OpenMetrics
+
+
 def _parquet() -> type[Exporter]:
     from dask_strata.export.tabular.parquet_files import ParquetFiles
 
@@ -44,24 +62,6 @@ def _bundle() -> type[Exporter]:
     from dask_strata.export.bundle.exporter import Bundle
 
     return Bundle
-
-
-def _wfformat() -> type[Exporter]:
-    from dask_strata.export.wfformat.exporter import WfFormat
-
-    return WfFormat
-
-
-def _otlp() -> type[Exporter]:
-    from dask_strata.export.telemetry.otlp.exporter import Otlp
-
-    return Otlp
-
-
-def _openmetrics() -> type[Exporter]:
-    from dask_strata.export.telemetry.openmetrics.exporter import OpenMetrics
-
-    return OpenMetrics
 
 
 BUILTIN: dict[str, Callable[[], type[Exporter]]] = {

@@ -24,7 +24,7 @@ from dask_strata.store.interruptible import interruptible
 WORKING_BYTES = 512 << 20
 
 #: Rows of a part of an answer that is read in parts.
-BATCH_ROWS = 1 << 17
+BATCH_ROWS = 1 << 15
 
 _T = TypeVar("_T")
 
