@@ -9,4 +9,17 @@ from collections.abc import Callable
 
 from dask_strata.export.exporter import Exporter
 
-BUILTIN: dict[str, Callable[[], type[Exporter]]] = {}
+
+def _perfetto() -> type[Exporter]:
+    from dask_strata.export.perfetto.exporter import Perfetto
+
+    return Perfetto
+
+
+def _chrome() -> type[Exporter]:
+    from dask_strata.export.perfetto.exporter import Chrome
+
+    return Chrome
+
+
+BUILTIN: dict[str, Callable[[], type[Exporter]]] = {"perfetto": _perfetto, "chrome": _chrome}
