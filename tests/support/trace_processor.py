@@ -8,6 +8,7 @@ from loopback and run in a worker of the browser, as the UI does. Requests and a
 from __future__ import annotations
 
 import base64
+import json
 import os
 import struct
 import threading
@@ -213,10 +214,14 @@ class TraceProcessor:
     def __init__(self, browser: Browser, server: Any, folder: str) -> None:
         self._browser, self._server, self._folder = browser, server, folder
         self._n = 0
+        #: Time in ns from which times of a trace in JSON count.
+        self.origin = 0
 
     def load(self, path: Path) -> None:
         """Load a trace into a new processor."""
         self._n += 1
+        if path.suffix == ".json":
+            self.origin = int(json.loads(path.read_bytes())["otherData"]["origin_ns"])
         url = f"/{self._n}.trace"
         self._server.traces[url] = str(path)
         driver = self._browser.driver

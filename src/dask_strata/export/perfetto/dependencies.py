@@ -13,19 +13,16 @@ from dask_strata.run import Run
 #: Flows of dependencies have numbers from here on, those of transfers lower ones.
 _FIRST_FLOW = 1 << 62
 
-# A task is assigned to a worker when its dependencies have results: the attempt that ended last
-# before made the result that it used.
-_EDGES = """
-    with edges as (
-        select distinct _key, _dependency from graph_edges where _key is not null
-    ), made as (
-        select _key, attempt, stop from attempts
-        where outcome = 'memory' and stop is not null and _key is not null
-    ), used as (
-        select e._dependency, a.attempt, a.start from edges e join attempts a on a._key = e._key
-    )
-    select m.attempt as source, u.attempt as target
-    from used u asof left join made m on m._key = u._dependency and m.stop <= u.start
+_MADE = """
+    select _key::bigint as k, attempt, epoch_ns(stop) as t from attempts
+    where outcome = 'memory' and stop is not null and _key is not null
+"""
+
+_USED = """
+    select e._dependency::bigint as k, a.attempt, epoch_ns(a.start) as t
+    from (select distinct _key, _dependency from graph_edges
+          where _key is not null and _dependency is not null) e
+    join attempts a on a._key = e._key where a.start is not null
 """
 
 _EMPTY: tuple[Sequence[int], Sequence[int]] = ((), ())
@@ -81,15 +78,11 @@ def read_dependencies(run: Run, attempts: Any, starts: Any) -> Dependencies:
     starts : numpy array
         When each of them begins.
     """
-    sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    without = 0
-    for batch in run.batches(_EDGES):
-        source = batch.column(0)
-        without += source.null_count
-        known = batch.filter(source.is_valid())
-        sources.append(np.asarray(known.column(0), np.int64))
-        targets.append(np.asarray(known.column(1), np.int64))
-    source, target = np.concatenate(sources), np.concatenate(targets)
+    made = _Made(*_columns(run, _MADE))
+    key, target, start = _columns(run, _USED)
+    source, found = made.before(key, start)
+    without = int(len(found) - found.sum())
+    source, target = source[found], target[found]
     usable = _forwards(source, target, attempts, starts)
     without += int(len(usable) - usable.sum())
     source, target = source[usable], target[usable]
@@ -100,6 +93,41 @@ def read_dependencies(run: Run, attempts: Any, starts: Any) -> Dependencies:
     return Dependencies(
         len(source), without, source, flows, target[by_target], flows[by_target]
     )
+
+
+def _columns(run: Run, query: str) -> list[Any]:
+    """Return the columns of a query: whole numbers."""
+    parts: list[list[Any]] = [[np.empty(0, np.int64)] for _ in range(3)]
+    for batch in run.batches(query):
+        for part, column in zip(parts, batch.columns, strict=True):
+            part.append(np.asarray(column, np.int64))
+    return [np.concatenate(part) for part in parts]
+
+
+class _Made:
+    """Attempts that made results, by key and in order of time."""
+
+    def __init__(self, key: Any, attempt: Any, stop: Any) -> None:
+        order = np.lexsort((attempt, stop, key))
+        self._key, self._attempt, self._stop = key[order], attempt[order], stop[order]
+
+    def before(self, key: Any, time: Any) -> tuple[Any, Any]:
+        """Return the last attempt at each key that ended by a time, and whether there is one.
+
+        A task is assigned to a worker when its dependencies have results.
+        """
+        first = np.searchsorted(self._key, key, "left")
+        low, high = first.copy(), np.searchsorted(self._key, key, "right")
+        last = max(len(self._key) - 1, 0)
+        while (unsure := low < high).any():
+            middle = (low + high) // 2
+            ended = self._stop[np.minimum(middle, last)] <= time
+            low = np.where(unsure & ended, middle + 1, low)
+            high = np.where(unsure & ~ended, middle, high)
+        found = low > first
+        if not len(self._key):
+            return np.zeros(len(key), np.int64), found
+        return self._attempt[np.maximum(low - 1, 0)], found
 
 
 def _forwards(source: Any, target: Any, attempts: Any, starts: Any) -> Any:
