@@ -29,7 +29,9 @@ if not (CHROMIUM and DRIVER):
         "chromium is absent: TRACES ARE NOT TESTED (apt-get install chromium chromium-driver)",
         stacklevel=1,
     )
-    pytest.skip("chromium or chromedriver is absent: TRACES ARE NOT TESTED", allow_module_level=True)
+    pytest.skip(
+        "chromium or chromedriver is absent: TRACES ARE NOT TESTED", allow_module_level=True
+    )
 
 W, V = "tcp://w:1", "tcp://v:1"
 
@@ -108,7 +110,8 @@ def uses(run: Run) -> int:
             made = [
                 a
                 for a in attempts
-                if (a["key"], a["key_type"], a["outcome"]) == (dependency, dependency_kind, "memory")
+                if (a["key"], a["key_type"], a["outcome"])
+                == (dependency, dependency_kind, "memory")
                 and a["stop"] is not None
                 and a["stop"] <= user["start"]
             ]
@@ -225,9 +228,7 @@ def assert_same(processor: TraceProcessor, run: Run, to: str, *options: str) -> 
 
 
 @both
-def test_a_recorded_run(
-    to: str, eventful: Path, processor: TraceProcessor, tmp_path: Path
-) -> None:
+def test_a_recorded_run(to: str, eventful: Path, processor: TraceProcessor, tmp_path: Path) -> None:
     """Retries, failures, transfers, a lost worker: slices, times, flows and counters are equal."""
     run = open_run(eventful)
     done = loaded(processor, run, tmp_path, to, "dependencies")

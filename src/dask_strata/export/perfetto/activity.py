@@ -121,7 +121,9 @@ class ActivityWriter:
         """Write blocks of event loops; return their number."""
         number = 0
         for worker, start, stop in _rows(run, _BLOCKED):
-            pid = self._tracks.process("scheduler") if worker is None else self._tracks.worker(worker)
+            pid = (
+                self._tracks.process("scheduler") if worker is None else self._tracks.worker(worker)
+            )
             lanes = self._tracks.lanes(pid, "event loop")
             stop = self._forwards(start, stop)
             track = lanes.place(start, stop)

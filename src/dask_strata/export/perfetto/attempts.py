@@ -187,9 +187,7 @@ class AttemptWriter:
         if track is None:
             self._write_crowded(lanes, name, start, stop, args)
             return
-        self._trace.begin(
-            track, name, "attempt", start, stop, args, sent=sent, received=received
-        )
+        self._trace.begin(track, name, "attempt", start, stop, args, sent=sent, received=received)
         if phases:
             self._write_phases(lanes, track, phases)
         if stop is not None:
@@ -236,9 +234,7 @@ class AttemptWriter:
         """Write a slice for which there is no track as an event."""
         self.odd.crowded += 1
         seconds = None if stop is None else (stop - start) / 1e9
-        self._trace.instant(
-            lanes.crowded(), name, category, start, (*args, ("seconds", seconds))
-        )
+        self._trace.instant(lanes.crowded(), name, category, start, (*args, ("seconds", seconds)))
 
     def _forwards(self, start: int, stop: int | None) -> int | None:
         """Return the stop of a slice: its start if it is before that."""

@@ -90,9 +90,7 @@ def read_dependencies(run: Run, attempts: Any, starts: Any) -> Dependencies:
     source, target = source[order], target[order]
     flows = np.arange(len(source), dtype=np.int64) + _FIRST_FLOW
     by_target = np.argsort(target, kind="stable")
-    return Dependencies(
-        len(source), without, source, flows, target[by_target], flows[by_target]
-    )
+    return Dependencies(len(source), without, source, flows, target[by_target], flows[by_target])
 
 
 def _columns(run: Run, query: str) -> list[Any]:
