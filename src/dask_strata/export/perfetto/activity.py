@@ -1,4 +1,4 @@
-"""What a trace shows besides attempts: transfers, failures, spans, the critical path and samples."""
+"""What a trace shows besides attempts: transfers, failures, spans and the critical path."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ActivityWriter:
         """Write transfers at both ends; return their number, and that of the flows."""
         number = flows = 0
         for row in _rows(run, _TRANSFERS):
-            transfer, start, stop, source, destination = row[:5]
+            transfer, start, _, source, destination = row[:5]
             args = (
                 ("from", source),
                 ("to", destination),
@@ -80,7 +80,7 @@ class ActivityWriter:
                 ("results", row[7]),
                 ("transfer", transfer),
             )
-            stop = self._forwards(start, stop)
+            stop = self._forwards(start, row[2])
             ends = []
             if source is not None:
                 ends.append((self._tracks.worker(source), "transfers out", "send"))
@@ -120,12 +120,12 @@ class ActivityWriter:
     def blocked_loops(self, run: Run) -> int:
         """Write blocks of event loops; return their number."""
         number = 0
-        for worker, start, stop in _rows(run, _BLOCKED):
+        for worker, start, seen_stop in _rows(run, _BLOCKED):
             pid = (
                 self._tracks.process("scheduler") if worker is None else self._tracks.worker(worker)
             )
             lanes = self._tracks.lanes(pid, "event loop")
-            stop = self._forwards(start, stop)
+            stop = self._forwards(start, seen_stop)
             track = lanes.place(start, stop)
             if track is None:
                 self._crowd(lanes, "blocked", "event loop", start, ())
@@ -191,13 +191,17 @@ class ActivityWriter:
         for start, stop, tags in known:
             name = "spans" if len(tags) == 1 else f"spans, level {len(tags)}"
             lanes = self._tracks.lanes(pid, name)
-            stop = max(start, stop)
-            track = lanes.place(start, stop)
+            track = lanes.place(start, max(start, stop))
             if track is None:
                 self._crowd(lanes, tags[-1], "span", start, ())
             else:
                 self._trace.slice(
-                    track, tags[-1], "span", start, stop, (("span", " / ".join(tags)),)
+                    track,
+                    tags[-1],
+                    "span",
+                    start,
+                    max(start, stop),
+                    (("span", " / ".join(tags)),),
                 )
         return len(known), len(own) - len(known)
 
@@ -227,11 +231,11 @@ class ActivityWriter:
 
     @staticmethod
     def untimed(run: Run) -> tuple[tuple[int, str], ...]:
-        """Return numbers of rows that are not in the trace, each with the sentence's end."""
+        """Return numbers of rows that are not in the trace, and what they are."""
         row = run.rows(_UNTIMED)[0]
         return (
-            (row["transfers"], "transfers have no time on record and are not in the trace."),
-            (row["failures"], "failures have no time on record and are not in the trace."),
+            (row["transfers"], "Transfers without a time on record, not in the trace"),
+            (row["failures"], "Failures without a time on record, not in the trace"),
         )
 
 

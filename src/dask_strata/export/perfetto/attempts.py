@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from dask_strata.export.perfetto.dependencies import Dependencies
 from dask_strata.export.perfetto.trace import TraceFile
 from dask_strata.export.perfetto.tracks import Lanes, Tracks
 from dask_strata.run import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Attempts that are sorted together, and rows that are in memory as Python's objects.
 WINDOW_ROWS, PART_ROWS = 1 << 17, 1 << 12
@@ -23,7 +25,8 @@ _ELSEWHERE = "transfer"
 # An attempt is on its thread from its first phase there to its last one.
 _BLOCKS = f"""
     select t.attempt, coalesce(p.a, epoch_ns(t.start)) as block_start,
-           coalesce(greatest(p.a, p.b), epoch_ns(t.stop)) as block_stop, p.attempt is not null as executed
+           coalesce(greatest(p.a, p.b), epoch_ns(t.stop)) as block_stop,
+           p.attempt is not null as executed
     from attempts t left join (
         select attempt, min(epoch_ns(start)) as a, max(epoch_ns(stop)) as b from phases
         where action is distinct from '{_ELSEWHERE}' and start is not null and stop is not null
@@ -222,7 +225,7 @@ class AttemptWriter:
             else:
                 self._trace.slice(own, name, "phase", start, stop)
 
-    def _write_crowded(
+    def _write_crowded(  # noqa: PLR0913, PLR0917  the parts of a slice
         self,
         lanes: Lanes,
         name: str,
@@ -265,14 +268,16 @@ def note_oddities(run: Run, writer: AttemptWriter, note: Callable[[str], None]) 
     """Note what is not in the trace, or differs from the record."""
     row = run.rows(_ODDITIES)[0]
     odd = writer.odd
-    for number, sentence in (
-        (row["without_time"], "attempts have no time on record and are not in the trace."),
-        (row["phases_without_time"], "phases have no time on record and are not in the trace."),
-        (row["elsewhere"], "transfer phases of attempts are not repeated on threads: the workers'"
-         " tracks of transfers show the transfers."),
-        (odd.backwards, "slices end before they start, as clocks differ: they have no duration."),
-        (odd.overlapping, "phases overlap others of their attempt and are on tracks of their own."),
-        (odd.crowded, "slices are events instead, as more than 100 overlap on their thread."),
-    ):  # fmt: skip
+    for number, what in (
+        (row["without_time"], "Attempts without a time on record, not in the trace"),
+        (row["phases_without_time"], "Phases without a time on record, not in the trace"),
+        (
+            row["elsewhere"],
+            "Transfer phases of attempts, shown as their workers' transfers instead",
+        ),
+        (odd.backwards, "Slices that end before they start, as clocks differ, without duration"),
+        (odd.overlapping, "Phases that overlap others of their attempt, on further tracks"),
+        (odd.crowded, "Slices shown as events, as more than 100 overlap on their thread"),
+    ):
         if number:
-            note(f"{number:,} {sentence}")
+            note(f"{what}: {number:,}.")

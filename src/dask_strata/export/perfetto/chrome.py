@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from json.encoder import encode_basestring_ascii as quoted
+from json.encoder import encode_basestring as quoted
 from typing import IO
 
 from dask_strata.export.perfetto.trace import Args, TraceFile
@@ -19,11 +19,11 @@ class ChromeTrace(TraceFile):
     def __init__(self, file: IO[bytes], origin: int) -> None:
         super().__init__(file, origin)
         self._pids: dict[int, int] = {}
-        self._names: dict[int, str] = {}
+        self._counters: dict[int, tuple[str, str]] = {}
         self._separator = '{"displayTimeUnit":"ms","traceEvents":[\n'
 
     def _line(self, content: str) -> None:
-        self._add((self._separator + content).encode("ascii"))
+        self._add((self._separator + content).encode("utf-8", "replace"))
         self._separator = ",\n"
 
     def _time(self, time: int) -> str:
@@ -46,11 +46,11 @@ class ChromeTrace(TraceFile):
         self._metadata(pid, track, "thread_name", "name", name)
 
     def counter(self, track: int, pid: int, name: str, unit: str) -> None:
-        """See `TraceFile`; the format has no units."""
+        """See `TraceFile`; the unit is the name of the value."""
         self._pids[track] = pid
-        self._names[track] = quoted(f"{name} ({unit})" if unit else name)
+        self._counters[track] = (quoted(name), quoted(unit or "value"))
 
-    def begin(  # noqa: PLR0913  the parts of a slice
+    def begin(  # noqa: PLR0913, PLR0917  the parts of a slice
         self,
         track: int,
         name: str,
@@ -88,9 +88,10 @@ class ChromeTrace(TraceFile):
 
     def value(self, track: int, time: int, value: float) -> None:
         """See `TraceFile`."""
+        name, unit = self._counters[track]
         self._line(
             f'{{"ph":"C","pid":{self._pids[track]},"ts":{self._time(time)},'
-            f'"name":{self._names[track]},"args":{{"value":{value!r}}}}}'
+            f'"name":{name},"args":{{{unit}:{value!r}}}}}'
         )
 
     def finish(self, facts: dict[str, str], notes: Sequence[str]) -> None:
@@ -98,7 +99,11 @@ class ChromeTrace(TraceFile):
         if not self._separator.startswith(","):
             self._add(self._separator.encode("ascii"))
         other = {**facts, "origin_ns": str(self.origin), "notes": list(notes)}
-        self._add(f'\n],"otherData":{json.dumps(other)}}}\n'.encode("ascii"))
+        self._add(
+            f'\n],"otherData":{json.dumps(other, ensure_ascii=False)}}}\n'.encode(
+                "utf-8", "replace"
+            )
+        )
         self._flush()
 
 
@@ -115,5 +120,6 @@ def _object(args: Args) -> str:
             name: str(value) if isinstance(value, float) and value - value != 0 else value
             for name, value in args
             if value is not None
-        }
+        },
+        ensure_ascii=False,
     )

@@ -56,8 +56,8 @@ class _Trace(Exporter):
             job.counts["dependencies"] = dependencies.number
             if dependencies.without:
                 job.note(
-                    f"{dependencies.without:,} uses of a dependency have no arrow, as no attempt "
-                    "that made its result before is on record."
+                    "Uses of a dependency without an arrow, as no attempt that made its result "
+                    f"before is on record: {dependencies.without:,}."
                 )
         workers = {row["worker"]: (row["name"], row["label"]) for row in run.rows(_WORKERS)}
         total = run.n_rows("attempts")
@@ -74,8 +74,8 @@ class _Trace(Exporter):
             _write_counters(run, trace, tracks, job)
             if tracks.displaced:
                 job.note(
-                    f"{tracks.displaced:,} slices overlap others of their thread, and are on "
-                    "further tracks, whose names end with a number."
+                    "Slices that overlap others of their thread, on further tracks whose names end "
+                    f"with a number: {tracks.displaced:,}."
                 )
             activity.notes(job.notes)
             trace.finish({"run": run.name, "run_id": run.manifest.run_id}, job.notes)
@@ -88,7 +88,7 @@ def _write_overview(run: Run, tracks: Tracks, activity: ActivityWriter, job: Job
     job.counts["critical path"] = activity.critical_path(run)
     job.counts["spans"], without = activity.spans(run)
     if without:
-        job.note(f"{without:,} spans have no finished attempt and are not in the trace.")
+        job.note(f"Spans without a finished attempt, not in the trace: {without:,}.")
 
 
 def _write_activity(run: Run, activity: ActivityWriter, job: Job) -> None:
@@ -98,14 +98,13 @@ def _write_activity(run: Run, activity: ActivityWriter, job: Job) -> None:
     job.counts["failures"] = activity.failures(run)
     job.counts["worker ends"] = activity.worker_ends(run)
     job.counts["flows"] += job.counts.get("dependencies", 0)
-    for number, sentence in (
+    for number, what in (
         *activity.untimed(run),
-        (activity.backwards, "transfers end before they start: they have no duration."),
-        (activity.crowded, "slices of transfers, event loops and spans are events instead, as more "
-         "than 100 overlap."),
-    ):  # fmt: skip
+        (activity.backwards, "Transfers that end before they start, shown without duration"),
+        (activity.crowded, "Transfers, blocks and spans shown as events, as more than 100 overlap"),
+    ):
         if number:
-            job.note(f"{number:,} {sentence}")
+            job.note(f"{what}: {number:,}.")
 
 
 def _write_counters(run: Run, trace: TraceFile, tracks: Tracks, job: Job) -> None:

@@ -45,7 +45,7 @@ def varint(number: int) -> bytes:
     'ac02'
     """
     out = bytearray()
-    while number > 127:
+    while number >= 128:  # noqa: PLR2004  7 bits each
         out.append(number & 127 | 128)
         number >>= 7
     out.append(number)
@@ -132,7 +132,7 @@ class ProtobufTrace(TraceFile):
         self._packet(message(60, content))
         self._counters[track] = integer(9, _COUNTER) + integer(11, track)
 
-    def begin(  # noqa: PLR0913  the parts of a slice
+    def begin(  # noqa: PLR0913, PLR0917  the parts of a slice
         self,
         track: int,
         name: str,

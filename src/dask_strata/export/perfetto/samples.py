@@ -82,8 +82,8 @@ def write_samples(run: Run, trace: TraceFile, tracks: Tracks) -> tuple[int, int]
         are.
     """
     found = run.rows(
-        "select count(*) as n, count(distinct worker) as workers, max(epoch_ns(time)) - min(epoch_ns(time)) as span "
-        "from worker_samples"
+        "select count(*) as n, count(distinct worker) as workers, "
+        "max(epoch_ns(time)) - min(epoch_ns(time)) as span from worker_samples"
     )[0]
     step = 0
     if found["n"] > MOST_SAMPLES:
@@ -94,7 +94,7 @@ def write_samples(run: Run, trace: TraceFile, tracks: Tracks) -> tuple[int, int]
     return number, step
 
 
-def _write(  # noqa: PLR0913  the trace and the rows
+def _write(  # noqa: PLR0913, PLR0917  the trace and the rows
     run: Run,
     trace: TraceFile,
     tracks: Tracks,
@@ -114,7 +114,7 @@ def _write(  # noqa: PLR0913  the trace and the rows
         last = ", ".join(f"arg_max({c.column}, t) as {c.column}" for c in counters)
         query = f"select worker, max(t) as t, {last} from ({query}) group by worker, t // {step}"  # noqa: S608
     number = 0
-    for batch in run.batches(f"{query} order by t, worker"):  # noqa: S608
+    for batch in run.batches(f"{query} order by t, worker"):
         rows = batch.to_pydict()
         workers, times = rows["worker"], rows["t"]
         pids = {

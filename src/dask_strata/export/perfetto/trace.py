@@ -67,7 +67,7 @@ class TraceFile(ABC):
         """Declare a track of values in a process."""
 
     @abstractmethod
-    def begin(  # noqa: PLR0913  the parts of a slice
+    def begin(  # noqa: PLR0913, PLR0917  the parts of a slice
         self,
         track: int,
         name: str,
@@ -108,7 +108,7 @@ class TraceFile(ABC):
     def value(self, track: int, time: int, value: float) -> None:
         """Add a value of a counter; `value` is an int or a finite float."""
 
-    def slice(  # noqa: PLR0913  the parts of a slice
+    def slice(  # noqa: PLR0913, PLR0917  the parts of a slice
         self,
         track: int,
         name: str,
