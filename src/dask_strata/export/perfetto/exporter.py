@@ -127,7 +127,7 @@ class Chrome(_Trace):
     """Chrome's JSON."""
 
     name = "chrome"
-    summary = "the same timeline as JSON, for chrome://tracing, Perfetto and speedscope"
+    summary = "the same timeline as JSON, in the older format of chrome://tracing"
     suffix = ".json"
     media_type = "application/json"
     trace_class = ChromeTrace
