@@ -10,6 +10,18 @@ from collections.abc import Callable
 from dask_strata.export.exporter import Exporter
 
 
+def _perfetto() -> type[Exporter]:
+    from dask_strata.export.perfetto.exporter import Perfetto
+
+    return Perfetto
+
+
+def _chrome() -> type[Exporter]:
+    from dask_strata.export.perfetto.exporter import Chrome
+
+    return Chrome
+
+
 def _prov() -> type[Exporter]:
     from dask_strata.export.provenance.prov import Prov
 
@@ -65,6 +77,8 @@ def _bundle() -> type[Exporter]:
 
 
 BUILTIN: dict[str, Callable[[], type[Exporter]]] = {
+    "perfetto": _perfetto,
+    "chrome": _chrome,
     "prov": _prov,
     "wfformat": _wfformat,
     "otlp": _otlp,
