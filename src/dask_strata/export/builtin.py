@@ -10,6 +10,12 @@ from collections.abc import Callable
 from dask_strata.export.exporter import Exporter
 
 
+def _ro_crate() -> type[Exporter]:
+    from dask_strata.export.provenance.ro_crate import RoCrate
+
+    return RoCrate
+
+
 def _prov() -> type[Exporter]:
     from dask_strata.export.provenance.prov import Prov
 
@@ -47,6 +53,7 @@ def _bundle() -> type[Exporter]:
 
 
 BUILTIN: dict[str, Callable[[], type[Exporter]]] = {
+    "ro-crate": _ro_crate,
     "prov": _prov,
     "parquet": _parquet,
     "csv": _csv,
