@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from dask_strata.export.provenance.crate_graph import Graph, ref, refs
+from dask_strata.export.provenance.crate_graph import Graph, moment, ref, refs
 from dask_strata.export.provenance.crate_workflow import Tool
 from dask_strata.export.provenance.facts import MOMENT
 from dask_strata.export.provenance.identifiers import encode, encode_key
@@ -136,9 +136,9 @@ def add_prefixes(
                 f"{_count(tool.n_attempts or tool.n_tasks, 'attempt')}, {tool.n_erred:,} failed",
                 "instrument": ref(tool.id),
                 "agent": refs(agents),
-                "startTime": tool.start,
-                "endTime": tool.stop,
-                "actionStatus": ref(FAILED if tool.n_erred else COMPLETED),
+                "startTime": moment(tool.start),
+                "endTime": moment(tool.stop),
+                "actionStatus": FAILED if tool.n_erred else COMPLETED,
                 "error": None if tool.exception is None else tool.exception[:_ERROR],
                 "object": refs(uses.inputs.get(prefix, [])),
                 "result": refs([*results, *uses.outputs.get(prefix, [])]),
@@ -254,9 +254,9 @@ def _add_task(
             "description": f"{_count(attempts, 'attempt')}{computed}",
             "instrument": ref(tools[prefix].id),
             "agent": refs(agents),
-            "startTime": start,
-            "endTime": stop,
-            "actionStatus": None if status is None else ref(status),
+            "startTime": moment(start),
+            "endTime": moment(stop),
+            "actionStatus": status,
             "error": error[:_ERROR] if failed and error is not None else None,
             "object": refs(inputs),
             "result": refs(outputs),

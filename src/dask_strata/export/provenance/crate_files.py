@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mimetypes
 import os
 import stat
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ MOST_FILES = 100_000
 MOST_BYTES = 32 << 30
 
 _BLOCK = 1 << 20
+
+#: Media types by the end of a name: Python's own list, without that of the machine.
+_TYPES = mimetypes.MimeTypes(filenames=())
 
 #: Files with the last moment at which the run read or wrote them; null if that is not known.
 _QUERY = f"""
@@ -92,6 +96,7 @@ class UsedFile:
             "@type": "Dataset" if is_folder else "File",
             "name": self.uri.rstrip("/").rpartition("/")[2] or self.uri,
             "description": description,
+            "encodingFormat": None if is_folder else _TYPES.guess_type(self.uri)[0],
             "contentSize": None if self.size is None else str(self.size),
             "dateModified": self.modified,
             "sha256": self.sha256,
@@ -169,7 +174,8 @@ def _look(file: UsedFile, last_ns: int | None, budget: int) -> None:
 
 
 def _moment(ns: int) -> str:
-    return datetime.fromtimestamp(ns / 1e9, timezone.utc).isoformat()
+    found = datetime.fromtimestamp(ns / 1e9, timezone.utc)
+    return found.isoformat(timespec="milliseconds")
 
 
 def _hash(path: str, expected: os.stat_result) -> str | None:

@@ -18,7 +18,11 @@ PROFILES = {
 }
 
 #: The terms of Workflow Run Crates that the context of RO-Crate 1.1 lacks.
-_TERMS = {"resourceUsage": "https://w3id.org/ro/terms/workflow-run#resourceUsage"}
+_TERMS = {
+    "resourceUsage": "https://w3id.org/ro/terms/workflow-run#resourceUsage",
+    "sha256": "https://w3id.org/ro/terms/workflow-run#sha256",
+    "buildInstructions": "https://codemeta.github.io/terms/buildInstructions",
+}
 
 
 def ref(identifier: str) -> dict[str, str]:
@@ -29,6 +33,15 @@ def ref(identifier: str) -> dict[str, str]:
 def refs(identifiers: Iterable[str]) -> list[dict[str, str]]:
     """Return references to entities, each once."""
     return [ref(each) for each in dict.fromkeys(identifiers)]
+
+
+def moment(text: str | None) -> str | None:
+    """Return a moment in milliseconds, which validators of crates accept.
+
+    >>> moment("2026-11-26T13:30:32.281510+00:00")
+    '2026-11-26T13:30:32.281+00:00'
+    """
+    return None if text is None else f"{text[:23]}+00:00"
 
 
 class Graph:
@@ -52,7 +65,8 @@ class Graph:
         ----------
         entity : mapping
             Its properties. Those that are None or an empty list are left out, and the identifiers
-            of an iterator are written as references, one at a time.
+            of an iterator, which has one at least, are written as references, one at a time. A
+            list with one value is written as the value.
         """
         self._file.write(",\n{" if self._n else "\n{")
         self._n += 1
@@ -65,13 +79,18 @@ class Graph:
             if isinstance(value, Iterator):
                 self._references(value)
             else:
-                self._file.write(json.dumps(_clean(value)))
+                single = isinstance(value, list) and len(value) == 1
+                self._file.write(json.dumps(_clean(value[0] if single else value)))
         self._file.write("}")
 
     def _references(self, identifiers: Iterator[str]) -> None:
-        self._file.write("[")
-        for n, each in enumerate(identifiers):
-            self._file.write(f"{', ' if n else ''}{json.dumps(ref(each))}")
+        first = json.dumps(ref(next(identifiers)))
+        second = next(identifiers, None)
+        if second is None:
+            self._file.write(first)
+            return
+        self._file.write(f"[{first}, {json.dumps(ref(second))}")
+        self._file.writelines(f", {json.dumps(ref(each))}" for each in identifiers)
         self._file.write("]")
 
     def end(self) -> None:

@@ -19,6 +19,7 @@ from dask_strata.export.provenance.crate_graph import (
     PROFILES,
     WORKFLOW_CRATE,
     Graph,
+    moment,
     ref,
     refs,
 )
@@ -139,6 +140,7 @@ def _write(crate: _Crate, license_: str | None) -> None:
     workflow.add_language(graph, facts)
     if not crate.tools:
         crate.tools.append(_nothing(job))
+    workflow.add_tools(graph, crate.tools)
     for file in crate.files:
         graph.add(file.entity)
     crate.parts += [file.id for file in crate.files]
@@ -203,7 +205,7 @@ def _add_actions(crate: _Crate, main: str, engine: str) -> list[str]:
     """Write all actions, and return those that the crate mentions."""
     graph, facts, job = crate.graph, crate.facts, crate.job
     ids = {file.uri: file.id for file in crate.files}
-    detailed = "tasks" in job.options
+    detailed = "tasks" in job.options and crate.tools[0].n_tasks > 0
     made = set(actions.add_results(graph, crate.reading))
     if detailed:
         job.counts["tasks"] = actions.add_tasks(
@@ -222,8 +224,8 @@ def _add_actions(crate: _Crate, main: str, engine: str) -> list[str]:
             "name": "Scheduling by Dask.distributed",
             "instrument": ref(engine),
             "agent": refs(crate.agents),
-            "startTime": facts.start,
-            "endTime": facts.stop,
+            "startTime": moment(facts.start),
+            "endTime": moment(facts.stop),
             "object": refs(actions.control_id(tool.prefix) for tool in crate.tools),
             "result": ref(_RUN),
         }
@@ -245,9 +247,9 @@ def _run_action(crate: _Crate, main: str, made: set[str]) -> dict[str, Any]:
         "description": f"Run {facts.run_id}, recorded by dask-strata.",
         "instrument": ref(main),
         "agent": refs(crate.agents),
-        "startTime": facts.start,
-        "endTime": facts.stop,
-        "actionStatus": None if status is None else ref(status),
+        "startTime": moment(facts.start),
+        "endTime": moment(facts.stop),
+        "actionStatus": status,
         "object": refs([*(f.id for f in crate.files if f.read), *crate.values]),
         "result": refs([*(f.id for f in crate.files if f.written), *results]),
     }
@@ -283,7 +285,7 @@ def _add_root(crate: _Crate, main: str, mentions: list[str], license_: str | Non
         crate.graph.add(_NO_LICENSE)
     else:
         crate.graph.add({"@id": license_, "@type": "CreativeWork", "name": license_})
-    created = datetime.fromtimestamp(run.manifest.created_ns / 1e9, timezone.utc).isoformat()
+    created = datetime.fromtimestamp(run.manifest.created_ns // 10**9, timezone.utc).isoformat()
     about = f"The run {facts.run_id} of {facts.name} on Dask.distributed, recorded by dask-strata."
     crate.graph.add(
         {
@@ -292,7 +294,7 @@ def _add_root(crate: _Crate, main: str, mentions: list[str], license_: str | Non
             "name": f"{facts.name} {facts.run_id}",
             "description": " ".join([about, *crate.job.notes]),
             # The run's end, so that two exports of a run are equal.
-            "datePublished": facts.stop or created,
+            "datePublished": moment(facts.stop) or created,
             "license": ref(license_ or "#license"),
             "conformsTo": refs(PROFILES),
             "mainEntity": ref(main),
