@@ -25,21 +25,24 @@ _ERROR = 2_000
 
 _DATA = "n_attempts = 0 and (state = 'memory' or finished_before)"
 
-#: Tasks with attempts, and the results and files that they used. Of several lives of a dependency,
-#: the last one that finished before the task started.
+#: Keys whose tasks are sorted at once.
+_KEYS = 1 << 16
+
+#: Tasks with attempts of a range of keys, and the results and files that they used. Of several
+#: lives of a dependency, the last one that finished before the task started.
 _TASKS = f"""
-    with made as (select distinct _key from attempts where outcome = 'memory'),
-    t as (select _key, life, key, key_type, prefix, n_attempts, state, started, finished,
-                 finished_before, exception,
-                 compute_seconds, nbytes, typename, _key in (from made) as made
-          from tasks),
-    used as (
+    with t as (select * from tasks where _key >= {{first}} and _key < {{last}} and n_attempts > 0),
+    made as (select distinct _key from attempts where outcome = 'memory'),
+    edges as (select distinct _key, _dependency from graph_edges
+              where _key >= {{first}} and _key < {{last}}),
+    results as (
+        select _key, life, key, key_type, finished from tasks
+        where _key in (select _dependency from edges)
+          and (_key in (from made) or {_DATA})
+    ), used as (
         select a._key, a.life, e._dependency, min(d.key) as key, min(d.key_type) as key_type,
                coalesce(max(d.life) filter (d.finished <= a.started), min(d.life)) as used_life
-        from t a join (select distinct _key, _dependency from graph_edges) e using (_key)
-        join t d on d._key = e._dependency
-        where a.n_attempts > 0
-          and (d.made or d.n_attempts = 0 and (d.state = 'memory' or d.finished_before))
+        from t a join edges e using (_key) join results d on d._key = e._dependency
         group by a._key, a.life, e._dependency
     ), lists as (
         select _key, life, list([key, key_type, used_life::varchar] order by key, key_type) as used
@@ -47,14 +50,15 @@ _TASKS = f"""
     ), files as (
         select _key, list(distinct uri) filter (mode <> 'write') as read,
                list(distinct uri) filter (mode <> 'read') as written
-        from task_inputs where uri is not null group by _key
+        from task_inputs where uri is not null and _key >= {{first}} and _key < {{last}}
+        group by _key
     )
-    select t.key, t.key_type, t.life, t.prefix, t.state, t.exception, t.made,
+    select t.key, t.key_type, t.life, t.prefix, t.state, t.exception, t._key in (from made) as made,
            {MOMENT.format("t.started")} as start, {MOMENT.format("t.finished")} as stop,
            t.n_attempts, t.compute_seconds, t.nbytes, t.typename, l.used,
            list_sort(f.read), list_sort(f.written)
     from t left join lists l using (_key, life) left join files f using (_key)
-    where t.n_attempts > 0 and t.prefix is not null order by t.key, t.key_type, t.life
+    where t.prefix is not null order by t.key, t.key_type, t.life
 """  # noqa: S608  expressions of this package
 
 
@@ -199,7 +203,7 @@ def add_tasks(
     """Write an action for each task, and the control of each prefix; return the number of tasks."""
     n = 0
     by_prefix = {tool.prefix: tool for tool in tools}
-    for n, row in enumerate(reading.columns(_TASKS), 1):  # noqa: B007  the last is their number
+    for n, row in enumerate(_tasks(reading), 1):  # noqa: B007  the last is their number
         _add_task(graph, row, by_prefix, files, agents)
     data = f"select key, key_type, life, nbytes, typename from tasks where {_DATA}"  # noqa: S608  a condition of this module
     for key, key_type, life, size, kind in reading.columns(f"{data} order by all"):
@@ -212,6 +216,13 @@ def add_tasks(
         if prefix in by_prefix:
             _add_control(graph, by_prefix[prefix], (f"#task-{_task(*row[1:])}" for row in group))
     return n
+
+
+def _tasks(reading: Reading) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of `_TASKS` of all keys, range by range."""
+    last = reading.run.rows("select max(_key) as n from tasks")[0]["n"]
+    for first in range(0, -1 if last is None else last + 1, _KEYS):
+        yield from reading.columns(_TASKS.format(first=first, last=first + _KEYS))
 
 
 def _task(key: str, key_type: str | None, life: int) -> str:

@@ -22,7 +22,8 @@ TOOLS = f"""
     with ran as (
         select prefix, count(*) as n_tasks, count(*) filter (state = 'erred') as n_erred,
                min(exception) filter (state = 'erred') as exception,
-               list_sort(list(distinct function)) as functions
+               list_sort(list(distinct function) filter (function is not null))
+                   as functions
         from tasks where n_attempts > 0 and prefix is not null group by prefix
     ), timed as (
         select prefix, min(start) as first, {MOMENT.format("min(start)")} as start,
