@@ -67,9 +67,7 @@ def flow(folder: Path, inputs: list[str], output: str, *, text: str | None = "pr
         "graph_edges",
         [{"submission": "s-1", "key": key, "dependency": other} for key, other in edges],
     )
-    scheduler.write(
-        "job", [{"name": "process.user", "value": "jo <b>", "source": "pwd.getpwuid"}]
-    )
+    scheduler.write("job", [{"name": "process.user", "value": "jo <b>", "source": "pwd.getpwuid"}])
     scheduler.end(at=T0 + 60 * SECOND)
     client = Process(folder, "client-1", address="Client-1", dask="1.3")
     client.write("job", [{"name": "process.user", "value": "jo <b>", "source": "pwd.getpwuid"}])
