@@ -22,6 +22,12 @@ def _chrome() -> type[Exporter]:
     return Chrome
 
 
+def _ro_crate() -> type[Exporter]:
+    from dask_strata.export.provenance.ro_crate import RoCrate
+
+    return RoCrate
+
+
 def _prov() -> type[Exporter]:
     from dask_strata.export.provenance.prov import Prov
 
@@ -79,6 +85,7 @@ def _bundle() -> type[Exporter]:
 BUILTIN: dict[str, Callable[[], type[Exporter]]] = {
     "perfetto": _perfetto,
     "chrome": _chrome,
+    "ro-crate": _ro_crate,
     "prov": _prov,
     "wfformat": _wfformat,
     "otlp": _otlp,
