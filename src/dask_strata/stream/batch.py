@@ -38,9 +38,14 @@ class Batch:
     rows: pa.RecordBatch
 
     @property
+    def is_consecutive(self) -> bool:
+        """Whether no row of another table is between these rows."""
+        return bool(self.last_seq - self.first_seq + 1 == self.rows.num_rows)
+
+    @property
     def seqs(self) -> pa.Array:
         """The number of each row, also of tables that have no column ``seq``."""
-        if self.last_seq - self.first_seq + 1 != self.rows.num_rows:
+        if not self.is_consecutive:
             return self.rows["seq"]
         return pa.array(np.arange(self.first_seq, self.last_seq + 1))
 

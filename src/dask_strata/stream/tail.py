@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import Rows
@@ -44,6 +46,8 @@ class Tail:
         The wanted tables.
     start : int
         Number of the first wanted row.
+    keep : bool, optional
+        Whether the file stays open, so that it can be read after it was removed.
 
     Attributes
     ----------
@@ -56,7 +60,14 @@ class Tail:
     """
 
     def __init__(
-        self, run: Path, run_id: str, process: str, tables: Collection[str], start: int
+        self,
+        run: Path,
+        run_id: str,
+        process: str,
+        tables: Collection[str],
+        start: int,
+        *,
+        keep: bool = False,
     ) -> None:
         self._run, self._run_id, self.process = run, run_id, process
         self._tables, self._start = tables, start
@@ -67,6 +78,8 @@ class Tail:
         self._offset = 0
         self._layout: Mapping[str, Sequence[str]] = {}
         self._segment = Segment(process, run / SEGMENTS / f"{process}{SUFFIX}", 0, 0.0)
+        self._keep = keep
+        self._file: BinaryIO | None = None
         self._pieces: list[tuple[str, int, int]] = []
 
     @property
@@ -87,7 +100,12 @@ class Tail:
         FileNotFoundError
             The file was removed: compaction does this after it wrote the rows as Parquet.
         """
-        stat = self._segment.path.lstat()
+        try:
+            stat = self._segment.path.lstat()
+        except FileNotFoundError:
+            if self._file is None or os.fstat(self._file.fileno()).st_size <= self._offset:
+                raise
+            return True
         self._segment.modified = stat.st_mtime
         return stat.st_size > self._offset and not self._segment.foreign
 
@@ -104,7 +122,7 @@ class Tail:
         """
         rows: dict[str, Rows] = {}
         offset, start = self._offset, self._start
-        with open_inside(self._run, SEGMENTS, self._segment.path.name) as file:
+        with self._opened() as file:
             size = os.fstat(file.fileno()).st_size
             for payload in payloads(file, self._offset):
                 if isinstance(payload, Damage):
@@ -126,6 +144,16 @@ class Tail:
             self.next_seq = batch.last_seq + 1
             yield batch
         self.next_seq = max(self._expected or 0, self.next_seq)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        file = self._file or open_inside(self._run, SEGMENTS, self._segment.path.name)
+        if self._keep:
+            self._file = file
+            yield file
+            return
+        with file:
+            yield file
 
     def _add(self, payload: bytes, rows: dict[str, Rows]) -> None:
         try:
