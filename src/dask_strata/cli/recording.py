@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dask_strata.brokers.registry import check_address
+from dask_strata.cli.sending import print_sending
 from dask_strata.cli.uploading import finish_upload, wait_for_last_rows
 from dask_strata.config import Settings, read_settings
 from dask_strata.errors import InterruptedQueryError
@@ -68,6 +70,8 @@ def record_command(
     require_yappi(chosen)
     if chosen.darshan_library is not None:
         chosen = replace(chosen, darshan_library=str(usable_library(chosen.darshan_library)))
+    if chosen.stream is not None:
+        check_address(chosen.stream)
     if is_url(chosen.runs):
         require_writable(RemotePlace(chosen.runs))
     outcome = launch(module, command_line, chosen)
@@ -95,6 +99,8 @@ def record_command(
                 after_record(folder, log_folder(chosen, folder), err)
             if report:
                 _report(folder, err, url)
+            if chosen.stream is not None:
+                print_sending(folder, chosen.stream, err)
             if url is not None:
                 _upload(folder, url, err)
     if outcome.spool is not None:

@@ -20,6 +20,11 @@ from dask_strata.stream.tail import Tail
 #: A run without any segment this long after its begin is not being recorded.
 _START_SECONDS = 30
 
+#: Begin of the id of the process that records the exit status of a script, and how long after the
+#: other processes it may do so.
+LAUNCHER = "record-"
+_STATUS_SECONDS = 10
+
 #: How often the Parquet is read again if compaction replaces it meanwhile.
 _TRIES = 5
 
@@ -73,7 +78,17 @@ class RecordedRows:
         self._find_segments()
         if not self._tails and not self._stored and main_home(self._folder) is None:
             return time.time() - self._manifest.created_ns / 1e9 < _START_SECONDS
-        return any(tail.state == "recording" for tail in self._tails.values())
+        if any(tail.state == "recording" for tail in self._tails.values()):
+            return True
+        return self._awaits_status()
+
+    def _awaits_status(self) -> bool:
+        """Return whether `dask-strata record` is about to add the exit status of its script."""
+        processes = self._tails.keys() | self._stored
+        if self._manifest.session is None or any(p.startswith(LAUNCHER) for p in processes):
+            return False
+        latest = max((tail.modified for tail in self._tails.values()), default=0.0)
+        return time.time() - latest < _STATUS_SECONDS
 
     def has_no_segments(self) -> bool:
         """Return whether the run has Parquet that was not made from segments."""
@@ -180,6 +195,7 @@ class ImportedRows(RecordedRows):
 
     def __init__(self, run: Run, tables: Collection[str], start: Mapping[str, int]) -> None:
         super().__init__(run, tables, start)
+        self._run = run
         self._batches = imported_batches(run, tables, start)
 
     def is_recording(self) -> bool:
@@ -187,8 +203,8 @@ class ImportedRows(RecordedRows):
         return False
 
     def state(self) -> str:
-        """Return ``imported``."""
-        return "imported"
+        """Return the state of the run."""
+        return self._run.state
 
     def look(self) -> Iterator[Batch]:
         """Yield all rows once."""
