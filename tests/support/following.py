@@ -51,6 +51,7 @@ def recorded(folder: Path) -> dict[tuple[str, str | None], list[Row]]:
     for name, rows in read_record(folder).tables.items():
         assert name in RECORDED
         for row in rows.to_pylist():
-            if row["process"] != "reader":  # a loss that the reader found
+            by_reader = name == "losses" and row["seq"] == 0  # what the reader itself found
+            if not by_reader:
                 found[name, row["process"]] += plain([row])
     return found

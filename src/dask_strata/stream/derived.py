@@ -29,11 +29,10 @@ _LATE_SECONDS = 2.0
 #: numbers follow those of the others.
 _FINAL = {
     "attempts": "_seq is not null and outcome in ('memory', 'erred') and worker_end is null "
-    "and exception is distinct from 'KilledWorker' "
-    "and coalesce(exception, '') not like 'KilledWorker%' and stop < make_timestamp_ns($1)",
+    "and coalesce(exception, '') not like 'KilledWorker%' and epoch_ns(stop) < $1",
     "tasks": "position is not null and state in ('memory', 'erred') and worker_ends is null "
     "and n_attempts <= 1 and coalesce(exception, '') not like 'KilledWorker%' "
-    "and finished_before is not true and forgotten < make_timestamp_ns($1)",
+    "and finished_before is not true and epoch_ns(forgotten) < $1",
 }
 
 #: Columns that a row has from its begin.
@@ -54,7 +53,8 @@ class DerivedRows:
     def __init__(self, run: Run, tables: Sequence[str]) -> None:
         if tables and not run.align:
             raise UsageError("Derived tables have aligned times.", hint="Open the run as usual.")
-        self._run, self._tables = run, tables
+        # One of its own: a query of the caller would end the iteration over an answer.
+        self._run, self._tables = Run(run.path), tables
         self._next_look = 0.0
         self._n: dict[str, int] = defaultdict(int)
         #: Hashes of the rows that were yielded, in ascending order.

@@ -88,9 +88,11 @@ def _follow(run: Run, names: list[str], start: dict[str, int], *, wait: bool) ->
     recorded = [name for name in names if name in RECORDED]
     derived = DerivedRows(run, [name for name in names if name not in RECORDED])
     rows = rows_of(run, recorded, start)
+    first = True
     while True:
         began = time.monotonic()
-        grows = wait and rows.is_recording()
+        # Whether a process is alive is known when the begin of its segment has been read.
+        grows = wait and (first or rows.is_recording())
         found = False
         for batch in rows.look():
             found = True
@@ -99,8 +101,9 @@ def _follow(run: Run, names: list[str], start: dict[str, int], *, wait: bool) ->
             break
         if grows:
             yield from derived.final(rows.complete_until())
-            if not found:
+            if not found and not first:
                 took = time.monotonic() - began
                 time.sleep(max(_PAUSE_SECONDS, took / _SHARE))
                 run.fetch()
+        first = False
     yield from derived.rest()

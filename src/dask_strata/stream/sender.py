@@ -189,9 +189,10 @@ class _Sender:
         positions = dict(start)
         if not start:
             self._deliver([encode_facts(self._run_id, "run", self._run.manifest.to_json())])
+        first = True
         while True:
             began = time.monotonic()
-            grows = rows.is_recording()
+            grows = first or rows.is_recording()
             if not grows and self._ended is None:
                 self._ended = began
             found = False
@@ -204,10 +205,11 @@ class _Sender:
                     break
                 rows = rows_of(self._run, RECORDED, positions)
                 continue
-            if not found:
+            if not found and not first:
                 took = time.monotonic() - began
                 time.sleep(max(_PAUSE_SECONDS, took / _SHARE))
                 self._run.fetch()
+            first = False
         state = rows.state()
         if not (self._status.done and not self._n_sent):
             facts = {"state": state, "rows": self._all_counts()}

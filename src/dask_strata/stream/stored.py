@@ -27,9 +27,6 @@ from dask_strata.store.on_demand import divide
 from dask_strata.store.parquet import Part, open_files, open_part
 from dask_strata.stream.batch import Batch, Chunks, Ints, merged, one_batch
 
-#: Process of the losses that a reader found in damaged files.
-READER = "reader"
-
 #: Rows that are read at once from each table.
 _ROWS = 1 << 13
 
@@ -92,7 +89,6 @@ class StoredRows:
         without : collection of str
             Processes whose rows are left out.
         """
-        without = {READER, *without}
         names = [n for n in RECORDED if self._part.rows.get(n) and not RECORDED[n].added]
         with ExitStack() as stack:
             found: dict[str, dict[str, list[_Block]]] = {}
@@ -365,8 +361,14 @@ def _blocks(table: _Table, without: Collection[str]) -> dict[str, list[_Block]]:
         if seqs is None:
             column = pc.fill_null(rows["seq"].combine_chunks(), -1)
             seqs = np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
-        if seqs[a] >= 0:  # those of files that were imported later have no number
-            found[process].append(_Block(int(places[a]), int(places[b - 1]) + 1, seqs[a:b].copy()))
+        edges = [a, *(np.flatnonzero(np.diff(seqs[a:b]) <= 0) + 1 + a).tolist(), b]
+        for i, j in zip(edges, edges[1:], strict=False):
+            # Those of files that were imported later have no number, and losses that a reader
+            # found have the number 0, which is that of the first row about the process.
+            if seqs[i] > 0 or (seqs[i] == 0 and table.name != "losses"):
+                found[process].append(
+                    _Block(int(places[i]), int(places[j - 1]) + 1, seqs[i:j].copy())
+                )
     return found
 
 

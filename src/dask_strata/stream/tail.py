@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -85,6 +85,8 @@ class Tail:
     @property
     def state(self) -> str:
         """ended, recording or cut, by the rows that were read and the processes that are alive."""
+        with suppress(OSError):
+            self._segment.modified = self._segment.path.lstat().st_mtime
         return "cut" if self._segment.foreign else segment_state(self._segment)
 
     @property
