@@ -293,12 +293,9 @@ class _Sender:
         """Return the result of an action with the sink; repeat it while the broker is away."""
         while True:
             try:
-                found = action(self._open())
+                return action(self._open())
             except BrokerError as error:
                 self._wait(error)
-                continue
-            self._is_back()
-            return found
 
     def _open(self) -> Sink:
         while self._sink is None:
