@@ -56,12 +56,12 @@ def test_nan_is_a_text_in_json() -> None:
 
 
 def test_values_of_numpy_and_sets_become_json() -> None:
-    """Facts of a run may contain them, and Mofka refuses what is no JSON."""
+    """Facts of a run may contain them, and Mofka refuses other types."""
     facts = {
         "a": np.int64(3),
         "b": np.float64("nan"),
         "c": {2, 1},
-        "d": np.bool_(True),
+        "d": np.bool_(1),
         "e": b"\xff",
     }
     assert json.loads(json_text(facts)) == {
@@ -86,7 +86,7 @@ def test_arrow_messages_are_bounded() -> None:
     sent = encode("r", "job", "p", rows, first=5, form="arrow")
     assert len(sent) > 1
     assert all(len(m.data) <= ARROW_BYTES for m in sent)
-    assert [(m.first, m.last) for m in sent][0] == (5, 5 + sent[0].rows - 1)
+    assert (sent[0].first, sent[0].last) == (5, 5 + sent[0].rows - 1)
     assert [m.first for m in sent[1:]] == [m.last + 1 for m in sent[:-1] if m.last is not None]
     assert to_table("job", sent).num_rows == 900
 
@@ -191,7 +191,7 @@ def test_1e999_is_no_number() -> None:
 
 
 def test_columns_of_later_versions_are_ignored() -> None:
-    """So that an older reader reads what it knows."""
+    """So that an older reader reads the columns of its own version."""
     assert decode(_json(row={"name": "a", "later": [1]})).content == {"name": "a"}
 
 

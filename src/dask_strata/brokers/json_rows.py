@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -36,9 +35,8 @@ _PLAIN_TYPES: dict[Kind, pa.DataType] = {
 
 _ORIGIN = ("process", "seq")
 
-_encoder = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=lambda v: _plain(v)
-)
+#: Results of `column_kinds` by table: hashing a table takes longer than checking a row.
+_kinds: dict[str, dict[str, Kind]] = {}
 
 
 def json_text(value: Any) -> str:
@@ -50,7 +48,7 @@ def json_text(value: Any) -> str:
     """
     try:
         return _encoder.encode(value)
-    except ValueError:  # NaN, or a surrogate that UTF-8 does not have
+    except ValueError:  # NaN or infinity
         return _encoder.encode(_finite(value))
 
 
@@ -67,6 +65,11 @@ def _plain(value: Any) -> Any:
     return _finite(plain)
 
 
+_encoder = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+)
+
+
 def _finite(value: Any) -> Any:
     """Return a value with texts in place of numbers that are not finite."""
     if isinstance(value, Mapping):
@@ -78,7 +81,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-@cache
 def column_kinds(table: Table) -> dict[str, Kind]:
     """Return the kind of each column of a message's row; a key has two columns of text.
 
@@ -86,13 +88,17 @@ def column_kinds(table: Table) -> dict[str, Kind]:
     >>> list(column_kinds(RECORDED["steals"]))[:3]
     ['time', 'key', 'key_type']
     """
-    kinds: dict[str, Kind] = {}
+    kinds = _kinds.get(table.name)
+    if kinds is not None:
+        return kinds
+    kinds = {}
     for column in table.all_columns:
         if column.name in _ORIGIN:
             continue
         kinds[column.name] = column.kind
         if column.kind == "key":
             kinds[f"{column.name}_type"] = "text"
+    _kinds[table.name] = kinds
     return kinds
 
 
