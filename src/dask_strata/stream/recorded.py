@@ -76,7 +76,7 @@ class RecordedRows:
     def is_recording(self) -> bool:
         """Return whether rows may follow: a process that is alive has not written its last one."""
         self._find_segments()
-        if not self._tails and not self._stored and main_home(self._folder) is None:
+        if not (self._tails or self._stored or self._gone) and main_home(self._folder) is None:
             return time.time() - self._manifest.created_ns / 1e9 < _START_SECONDS
         if any(tail.state == "recording" for tail in self._tails.values()):
             return True
