@@ -1,4 +1,4 @@
-"""`dask_strata.follow`: each row once, in the order of its process, whatever happens to the files."""
+"""`dask_strata.follow`: each row once, in the order of its process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def followed(folder: Path, **options: Any) -> Followed:
 
 
 @pytest.mark.parametrize("finalised", [False, True])
-def test_all_rows_of_a_run_that_is_done(tmp_path: Path, finalised: bool) -> None:
+def test_all_rows_of_a_run_that_is_done(tmp_path: Path, *, finalised: bool) -> None:
     """Of its segments or its Parquet, with the numbers that the recorder gave them."""
     run = busy_run(tmp_path / "run")
     before = followed(run)
@@ -82,7 +82,7 @@ def test_all_rows_of_a_run_that_is_done(tmp_path: Path, finalised: bool) -> None
 
 
 @pytest.mark.parametrize("finalised", [False, True])
-def test_every_position_of_a_run_that_is_done(tmp_path: Path, finalised: bool) -> None:
+def test_every_position_of_a_run_that_is_done(tmp_path: Path, *, finalised: bool) -> None:
     """The rows from a number on, also in the middle of a frame and of rows without numbers."""
     run = busy_run(tmp_path / "run")
     if finalised:
@@ -101,7 +101,7 @@ def test_every_position_of_a_run_that_is_done(tmp_path: Path, finalised: bool) -
 
 
 def test_some_tables_only(tmp_path: Path) -> None:
-    """Rows of other tables neither come nor change the numbers; without numbers, none is guessed."""
+    """Rows of other tables are left out, and do not change the numbers."""
     run = busy_run(tmp_path / "run")
     whole = followed(run)
     for finalised in (False, True):
@@ -145,6 +145,7 @@ def test_a_run_that_grows_in_any_parts(
     run: AnyRun,
     growth: list[tuple[float, bool, int]],
     seed: int,
+    *,
     compacted: bool,
 ) -> None:
     """Readers that stop anywhere and continue at their position, while segments grow, with torn

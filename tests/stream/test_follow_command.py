@@ -46,9 +46,7 @@ def test_derived_tables_and_lines_for_people(tmp_path: Path, strata: Strata) -> 
     worker = Process(run, "worker-3", address="tcp://w:3")
     worker.write("losses", [{"time": T0, "reason": "two\nlines\x1b[31m"}])
     worker.end()
-    done = strata(
-        "follow", run, "--table", "losses", "--format", "table", "--no-wait", check=True
-    )
+    done = strata("follow", run, "--table", "losses", "--format", "table", "--no-wait", check=True)
     [line] = done.stdout.splitlines()
     assert line.startswith("worker-3 1 losses time=")
     assert "\x1b" not in line

@@ -509,7 +509,7 @@ def stored_files(part: Part, name: str) -> Iterator[tuple[pa.Schema, Iterator[pa
         for file_name in file_names(part, name)
     ]
     with ExitStack() as stack:
-        for file in _files(part, name, stack):
+        for file in open_files(part, name, stack):
             present = [f for f in known if f.name in file.schema_arrow.names]
             schema = pa.schema(present, metadata=known.metadata)
             yield schema, _stored_groups(file, schema, sizes)

@@ -39,6 +39,9 @@ _FIRST_RETRY, _LAST_RETRY = 0.5, 15.0
 #: How long the broker may be away after the recording has ended, in seconds.
 GIVE_UP_SECONDS = 60.0
 
+#: Brokers that find the positions of processes with recent rows only.
+_LATEST_ONLY = {"kafka"}
+
 #: Shortest time between two writes of the positions, in seconds.
 _SAVE_SECONDS = 1.0
 
@@ -181,7 +184,10 @@ class _Sender:
             self._resumed |= bool(self._status.next_seqs)
             return dict(self._status.next_seqs)
         self._resumed |= bool(last) and not self._n_sent
-        return {process: seq + 1 for process, seq in last.items()}
+        found = {process: seq + 1 for process, seq in last.items()}
+        if last and self._address.scheme in _LATEST_ONLY:
+            return {**self._status.next_seqs, **found}
+        return found
 
     def _send_from(self, start: dict[str, int]) -> str:
         """Send the rows from positions on; return the state of the run at its end."""

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -339,7 +340,7 @@ def _runs(table: _Table, without: Collection[str], columns: list[str]) -> Iterat
     numbers = np.asarray(codes.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
     changes = np.flatnonzero((np.diff(numbers) != 0) | (np.diff(places) != 1)) + 1
     edges = [0, *changes.tolist(), len(numbers)] if len(numbers) else []
-    for a, b in zip(edges, edges[1:], strict=False):
+    for a, b in pairwise(edges):
         process = processes[numbers[a]] if numbers[a] >= 0 else None
         if process is not None and process not in without:
             yield process, a, b, places, rows
@@ -362,7 +363,7 @@ def _blocks(table: _Table, without: Collection[str]) -> dict[str, list[_Block]]:
             column = pc.fill_null(rows["seq"].combine_chunks(), -1)
             seqs = np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
         edges = [a, *(np.flatnonzero(np.diff(seqs[a:b]) <= 0) + 1 + a).tolist(), b]
-        for i, j in zip(edges, edges[1:], strict=False):
+        for i, j in pairwise(edges):
             # Those of files that were imported later have no number, and losses that a reader
             # found have the number 0, which is that of the first row about the process.
             if seqs[i] > 0 or (seqs[i] == 0 and table.name != "losses"):

@@ -59,7 +59,7 @@ class Tail:
         Whether the last call of `read` has read a frame.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the facts of a segment
         self,
         run: Path,
         run_id: str,

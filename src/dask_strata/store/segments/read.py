@@ -81,7 +81,7 @@ class Segment:
     unnumbered: list[tuple[str, int, int]] = field(default_factory=list)
 
     def add_unnumbered(self, table: str, seq: int, n: int) -> None:
-        """Add a piece of a table without a column ``seq``; beyond `PIECES` of them, none is kept."""
+        """Add a piece of a table without a column ``seq``, up to `PIECES` of them."""
         if self.unnumbered and self.unnumbered[-1][0] == table:
             _, first, before = self.unnumbered[-1]
             if first + before == seq:
