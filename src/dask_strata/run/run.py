@@ -207,6 +207,11 @@ class Run:
         table = self._table(name)
         return self.table_class(name, lambda: table)
 
+    def fetch(self) -> None:
+        """Copy what is new to the local copy, if the run is at a URL."""
+        if self._mirror is not None:
+            self._mirror.fetch()
+
     def refresh(self) -> bool:
         """Discard all tables if the record has changed since; return whether it has."""
         with self._lock:
