@@ -162,6 +162,52 @@ class Run(tables.Run):
             webbrowser.open(target.resolve().as_uri())
         return target
 
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        to: str,
+        options: Collection[str] = (),
+        leave_out: Collection[str] = (),
+        **values: str,
+    ) -> Any:
+        """Write the run in the format of another tool.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write, or a new folder; a URL for formats that can be sent.
+        to : str
+            Name of the format: perfetto, chrome, ro-crate, prov, wfformat, otlp, openmetrics,
+            parquet, csv, sqlite, duckdb, bundle, or one of another package.
+        options : collection of str, optional
+            Options of the format, as `--with` on the command line.
+        leave_out : collection of str, optional
+            Classes of facts to leave out: code, paths, hosts, users, errors, environment or
+            arguments.
+        **values : str
+            Choices of a format that have a value, such as ``license`` of ro-crate.
+
+        Returns
+        -------
+        dask_strata.export.export.Exported
+            Path, size in bytes, counts, and notes on what the output lacks.
+
+        Raises
+        ------
+        UsageError
+            There is no such format or option, or the path cannot be used.
+        StrataError
+            The run cannot be exported, or the output cannot be written.
+
+        Examples
+        --------
+        >>> run.export("run.pftrace", to="perfetto")  # doctest: +SKIP
+        """
+        from dask_strata.export.export import export
+
+        return export(self, to, path, options=options, values=values, leave_out=leave_out)
+
     def check(self) -> Any:
         """Compare the record with Dask's own counters.
 

@@ -168,6 +168,12 @@ def _upload() -> click.Command:
     return command
 
 
+def _export() -> click.Command:
+    from dask_strata.cli.export import command
+
+    return command
+
+
 def _import() -> click.Command:
     from dask_strata.cli.import_ import command
 
@@ -201,5 +207,6 @@ VERBS: dict[str, Verb] = {
     "check": Verb("check whether the record is complete", _check),
     "compact": Verb("convert the record to Parquet", _compact),
     "upload": Verb("upload a run to a URL such as s3://bucket/runs", _upload),
+    "export": Verb("write a run in the format of another tool", _export),
     "import": Verb("import CSV files of the Mofka-Dask coupler, Darshan logs or profiles", _import),
 }

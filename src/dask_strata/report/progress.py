@@ -70,3 +70,37 @@ def working(name: str) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(visible(name), total=None)
         yield lambda step: bar.update(task, description=visible(f"{name}: {step}"))
+
+
+@contextmanager
+def rows_of(name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show the number of rows that were read while the block lasts.
+
+    Parameters
+    ----------
+    name : str
+        Name of the work.
+
+    Yields
+    ------
+    callable
+        Function to call with the rows that were read, and the rows in all or None.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from dask_strata.report.words import visible
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rows"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(visible(name), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

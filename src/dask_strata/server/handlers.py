@@ -10,6 +10,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 from tornado.web import HTTPError
@@ -20,6 +21,8 @@ from dask_strata.analysis.overview.stuck import stuck_of
 from dask_strata.analysis.story import story
 from dask_strata.analysis.summary import Summary
 from dask_strata.errors import QueryError, UsageError
+from dask_strata.export.export import export
+from dask_strata.export.registry import exporter, exporters
 from dask_strata.report.comparison.page import comparison_part
 from dask_strata.report.formats import formats_of
 from dask_strata.report.page.page import make_page
@@ -28,7 +31,7 @@ from dask_strata.report.rows import write_rows
 from dask_strata.report.summary import headline
 from dask_strata.report.terminal.stuck import heading
 from dask_strata.report.words import visible
-from dask_strata.run import Run
+from dask_strata.run import Run, open_run
 from dask_strata.schema import TABLES
 from dask_strata.server.page import LONGEST, Page, ServerContext, status_of
 from dask_strata.server.sql import BusyError
@@ -57,6 +60,7 @@ def routes(context: ServerContext) -> list[Any]:
         (rf"{run}/sql", Sql),
         (rf"{run}/tables/([a-z_]+)({'|'.join(map(re.escape, _FORMATS))})", TableFile),
         (rf"{run}/run\.tar", RunFile),
+        (rf"{run}/export", ExportFile),
         (r"/compare", Compare),
         (r"/assets/(serve\.css|serve\.js)", Asset),
     ]
@@ -94,6 +98,7 @@ class OneRun(Page):
             others=others,
             tables={t: len(run[t]) for t in TABLES} if is_imported else list(TABLES),
             example=_EXAMPLE,
+            exports=[each for each in exporters().values() if each.media_type is not None],
         )
 
 
@@ -228,6 +233,46 @@ class RunFile(Page):
         pieces = tar_of(path)
         while (piece := await self.in_thread(next, pieces, None)) is not None:
             await self.send(piece)
+
+
+class ExportFile(Page):
+    """Download of a run in the format of another tool."""
+
+    async def get(self, name: str) -> None:
+        """Write the export to a temporary file, and send the file in pieces."""
+        to = self.get_query_argument("to", "")
+        chosen = exporter(to)
+        if chosen.media_type is None:
+            raise UsageError(
+                f"{to} is a folder, which cannot be downloaded.",
+                hint=f"dask-strata export RUN --to {to} -o FOLDER",
+            )
+        place = await self.in_list_thread(self.context.runs.path, name)
+        left_out = [each for each in ("code", "paths", "hosts") if self.is_on(f"no_{each}")]
+        with tempfile.TemporaryDirectory(prefix="dask-strata-") as folder:
+            path = Path(folder) / f"{name}{chosen.suffix}"
+            options = self.get_query_arguments("with")
+
+            def write() -> None:
+                # A run of its own: the pages' one would wait until the last row was read.
+                export(open_run(place), to, path, options=options, leave_out=left_out)
+
+            await self.in_thread(write)
+            self.set_header("Content-Type", str(chosen.media_type))
+            self.set_header("Content-Disposition", _attachment(path.name))
+            with path.open("rb") as file:
+                while piece := file.read(_CHUNK):
+                    await self.send(piece)
+
+    def is_on(self, name: str) -> bool:
+        """Return whether a box of the form is checked."""
+        return bool(self.get_query_argument(name, "") == "on")
+
+
+def _attachment(name: str) -> str:
+    """Return the header that has the browser save a file under a name."""
+    plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, errors='replace')}"
 
 
 class Compare(Page):
