@@ -11,6 +11,8 @@
     │   └── InterruptedQueryError   the query was interrupted, by Ctrl-C or a time limit
     ├── RecordingError          recording could not be started or stopped
     ├── ImportedDataError       files of other tools cannot be imported
+    ├── BrokerError             a broker of a stream is away, or refuses; a later try may succeed
+    ├── MessageError            a message of a stream cannot be parsed
     └── UsageError              exit 2, the call itself is wrong
         └── SettingError        a setting is unknown or has an invalid value
 
@@ -89,6 +91,14 @@ class RecordingError(StrataError):
 
 class ImportedDataError(StrataError):
     """Files of other tools cannot be imported."""
+
+
+class BrokerError(StrataError):
+    """A broker of a stream cannot be reached or refuses; a later try may succeed."""
+
+
+class MessageError(StrataError):
+    """A message of a stream is not in the format of dask-strata."""
 
 
 class UsageError(StrataError):
