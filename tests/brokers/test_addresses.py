@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -120,10 +122,8 @@ def test_no_text_shows_a_password(url: str) -> None:
 @given(st.text(max_size=60), st.sampled_from(["redis://", "kafka://", "file:", "mofka:", ""]))
 def test_any_text_is_an_address_or_refused(text: str, scheme: str) -> None:
     """Without another exception."""
-    try:
-        parse_address(scheme + text)
-    except UsageError:
-        pass
+    with contextlib.suppress(UsageError):
+        assert parse_address(scheme + text).scheme in scheme + text.lower()
 
 
 @pytest.mark.parametrize(("scheme", "extra"), [("redis", "redis"), ("kafka", "kafka")])
@@ -151,7 +151,7 @@ def test_checking_an_address_imports_nothing_heavy() -> None:
 
 def test_mofka_is_named_where_it_is_missing() -> None:
     """It is on no package index."""
-    try:
+    if any(map(find_spec, ("mochi", "diaspora_stream"))):
+        pytest.skip("Mofka is installed")
+    with pytest.raises(StrataError, match="Spack"):
         check_address("mofka:group.json")
-    except StrataError as error:
-        assert "Spack" in str(error)

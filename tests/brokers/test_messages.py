@@ -61,7 +61,7 @@ def test_values_of_numpy_and_sets_become_json() -> None:
         "a": np.int64(3),
         "b": np.float64("nan"),
         "c": {2, 1},
-        "d": np.bool_(True),
+        "d": np.bool_(1),
         "e": b"\xff",
     }
     assert json.loads(json_text(facts)) == {
@@ -86,7 +86,7 @@ def test_arrow_messages_are_bounded() -> None:
     sent = encode("r", "job", "p", rows, first=5, form="arrow")
     assert len(sent) > 1
     assert all(len(m.data) <= ARROW_BYTES for m in sent)
-    assert [(m.first, m.last) for m in sent][0] == (5, 5 + sent[0].rows - 1)
+    assert (sent[0].first, sent[0].last) == (5, 5 + sent[0].rows - 1)
     assert [m.first for m in sent[1:]] == [m.last + 1 for m in sent[:-1] if m.last is not None]
     assert to_table("job", sent).num_rows == 900
 

@@ -40,6 +40,7 @@ _REFUSED = re.compile(
     r"|transactional\.id|bootstrap\.servers|metadata\.broker\.list|auto\.offset\.reset"
     r"|partitioner|queuing\.strategy"
 )
+_DATABASE = re.compile(r"[0-9]{1,5}")
 _OPTION = re.compile(r"[a-z][a-z0-9._]{0,80}")
 
 
@@ -183,7 +184,7 @@ def _network_address(
     if scheme == "kafka":
         topic = unquote(path) or DEFAULT_TOPIC
     elif path:
-        if not path.isascii() or not path.isdigit() or len(path) > 5:
+        if not _DATABASE.fullmatch(path):
             raise _refused(url, "the database of Redis is a number; name the stream: ?stream=NAME")
         database = int(path)
     return Address(

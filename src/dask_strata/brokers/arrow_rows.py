@@ -20,6 +20,9 @@ _ROWS = 1 << 16
 #: Messages of IPC in one stream: a schema, dictionaries, one batch.
 _PARTS = 256
 
+#: Begin of each part of a stream.
+_MARK = 0xFFFFFFFF
+
 #: Field numbers in Arrow's flatbuffers: `Message.header_type`, `Message.header`,
 #: `DictionaryBatch.data`, `RecordBatch.compression`.
 _HEADER_TYPE, _HEADER, _DICTIONARY_DATA, _COMPRESSION = 1, 2, 1, 3
@@ -133,7 +136,7 @@ def _refuse_compression(data: bytes) -> None:
     position = parts = 0
     while position + 8 <= len(data):
         mark, length = struct.unpack_from("<Ii", data, position)
-        if mark != 0xFFFFFFFF:
+        if mark != _MARK:
             raise MessageError("the message is no stream of Arrow")
         if length == 0:
             return

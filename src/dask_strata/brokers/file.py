@@ -193,7 +193,7 @@ class FileSource(Source):
         while follow and not os.path.lexists(self._path):
             if self._closed.wait(_POLL_SECONDS):
                 return
-        with open(_open(self._path, os.O_RDONLY), "rb") as file:  # noqa: PTH123  a descriptor
+        with open(_open(self._path, os.O_RDONLY), "rb") as file:
             yield from self._of_file(file, follow=follow)
 
     def _of_file(self, file: BinaryIO, *, follow: bool) -> Iterator[Payload | Unreadable | Gap]:

@@ -36,10 +36,6 @@ _PLAIN_TYPES: dict[Kind, pa.DataType] = {
 
 _ORIGIN = ("process", "seq")
 
-_encoder = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=lambda v: _plain(v)
-)
-
 
 def json_text(value: Any) -> str:
     """Return a value as JSON; numbers of NumPy as numbers, NaN and infinity as texts.
@@ -50,7 +46,7 @@ def json_text(value: Any) -> str:
     """
     try:
         return _encoder.encode(value)
-    except ValueError:  # NaN, or a surrogate that UTF-8 does not have
+    except ValueError:  # NaN or infinity
         return _encoder.encode(_finite(value))
 
 
@@ -65,6 +61,11 @@ def _plain(value: Any) -> Any:
     if plain is None:
         raise TypeError(f"a {type(value).__name__} is no value of JSON")
     return _finite(plain)
+
+
+_encoder = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+)
 
 
 def _finite(value: Any) -> Any:

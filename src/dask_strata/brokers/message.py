@@ -121,7 +121,7 @@ class Gap:
     messages: int | None
 
 
-def encode(
+def encode(  # noqa: PLR0913  the origin of the rows has three parts
     run: str,
     table: str,
     process: str,
@@ -231,7 +231,7 @@ def _head(run: str, kind: str, table: str | None, process: str | None) -> str:
     return f'{head[:-1]},"seq":'
 
 
-def _json_message(
+def _json_message(  # noqa: PLR0913, PLR0917  as `encode`
     head: str, run: str, table: str, process: str, seq: int, row: dict[str, Any]
 ) -> Message:
     data = f'{head}{seq},"row":{json_text(row)}}}'.encode()
@@ -360,7 +360,7 @@ def _decode_arrow(data: bytes) -> Message:
     table, process = _origin(facts.get("table"), facts.get("process"))
     batch = complete_types(RECORDED[table], batch)
     seqs = batch["seq"].to_pylist()
-    if not seqs or None in seqs or not 0 <= seqs[0] or seqs[-1] >= _SEQ:
+    if not seqs or None in seqs or seqs[0] < 0 or seqs[-1] >= _SEQ:
         raise MessageError("seq does not have the number of each row")
     if any(later <= earlier for earlier, later in pairwise(seqs)):
         raise MessageError("seq does not increase from row to row")

@@ -1,0 +1,115 @@
+"""Real brokers for tests, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+#: A process with librdkafka's mock cluster: it prints the address of its broker, and runs until
+#: its standard input ends.
+_MOCK_CLUSTER = """
+import sys
+from confluent_kafka import Producer
+producer = Producer({"test.mock.num.brokers": 1})
+brokers = producer.list_topics(timeout=20).brokers
+print(",".join(f"{b.host}:{b.port}" for b in brokers.values()), flush=True)
+sys.stdin.read()
+"""
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class RedisServer:
+    """Debian's redis-server, with an append-only file unless that is switched off."""
+
+    def __init__(self, folder: Path, *options: str, append: bool = True) -> None:
+        if shutil.which("redis-server") is None:
+            pytest.skip("redis-server is not installed (Debian: redis-server)")
+        pytest.importorskip("redis")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self.port = free_port()
+        self._options = (
+            *("--bind", "127.0.0.1", "--dir", str(folder), "--save", ""),
+            *("--appendonly", "yes" if append else "no", "--appendfsync", "always"),
+            *options,
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it accepts connections."""
+        log = (self._folder / "log").open("ab")
+        port = () if "--tls-port" in self._options else ("--port", str(self.port))
+        self.process = subprocess.Popen(
+            ["redis-server", *port, *self._options], stdout=log, stderr=log
+        )
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        pytest.fail((self._folder / "log").read_text())
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it, and wait for its end."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def close(self) -> None:
+        """End it, whatever state it is in."""
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+
+class KafkaCluster:
+    """librdkafka's mock cluster; it keeps nothing when it ends."""
+
+    def __init__(self) -> None:
+        pytest.importorskip("confluent_kafka")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _MOCK_CLUSTER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ),
+        )
+        assert self.process.stdout is not None
+        self.servers = self.process.stdout.readline().strip()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"kafka://{self.servers}"
+
+    def close(self) -> None:
+        """End it."""
+        assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdin.close()
+        self.process.wait(20)
