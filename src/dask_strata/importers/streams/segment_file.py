@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ _ROWS, _BYTES = 4096, 1 << 20
 _ROLE = re.compile(r"([a-z]+)-[0-9a-f]{8}")
 
 _NS = 1_000_000_000
+
+_SILENT_SECONDS = 120
 
 
 class SegmentFile:
@@ -104,10 +107,10 @@ class SegmentFile:
         self._n += 1
         self.rows[table] += 1
         for name in ("time", "start", "stop"):
-            time = row.get(name)
-            if type(time) is int:
-                self.first_ns = time if self.first_ns is None else min(time, self.first_ns)
-                self.last_ns = time if self.last_ns is None else max(time, self.last_ns)
+            at = row.get(name)
+            if type(at) is int:
+                self.first_ns = at if self.first_ns is None else min(at, self.first_ns)
+                self.last_ns = at if self.last_ns is None else max(at, self.last_ns)
 
     def flush(self) -> None:
         """Write the rows that wait.
@@ -159,9 +162,9 @@ class SegmentFile:
             return
         if self._frames != sorted(self._frames):
             self._sort()
-        # The time of the last write is that of the last row: a reader takes a process that wrote
-        # now for one that is being recorded.
-        last = (self.last_ns or 0) / _NS
+        # The time of the last write is that of the last row, and not of late: readers take a
+        # process without a last row that wrote in the last minute for one that is being recorded.
+        last = min((self.last_ns or 0) / _NS, time.time() - _SILENT_SECONDS)
         os.utime(self._path, (last, last))
 
     def _sort(self) -> None:
