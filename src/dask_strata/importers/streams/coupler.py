@@ -37,6 +37,16 @@ _FIRST = 1000
 _LATE_NAMES = 10
 
 
+class _Digits(str):
+    """A number as its text: a time keeps all of its digits."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return the number, for the text of a collection that contains it."""
+        return str(self)
+
+
 class CouplerEvents:
     """The coupler's events in a stream.
 
@@ -66,7 +76,7 @@ class CouplerEvents:
             The file cannot be written.
         """
         try:
-            event = json.loads(data)
+            event = json.loads(data, parse_float=_Digits, parse_int=_Digits)
         except (ValueError, RecursionError):
             return False
         role = role_of(event)
