@@ -92,7 +92,7 @@ def assert_same_run(folder: Path, tmp_path: Path) -> None:
 
 def test_events_make_the_run_of_the_files(tmp_path: Path) -> None:
     """A small workflow with a resent transfer and a clock that differs."""
-    folder = write(tmp_path / "files", **example_files())
+    folder = write(tmp_path / "files", example_files())
     assert_same_run(folder, tmp_path)
 
 
