@@ -19,6 +19,7 @@ from dask_strata.errors import RecordingError, StrataError, UsageError
 from dask_strata.recorder.doctor import diagnosis
 from dask_strata.recorder.session import Session
 from dask_strata.store.copies.place import is_url, local_path, shown
+from dask_strata.store.zipped.copy import refuse_bundle
 
 logger = logging.getLogger("dask_strata")
 
@@ -410,6 +411,7 @@ def compact(run: str | Path | Run, *, client: Any = None) -> Any:
     from dask_strata.analysis.overview.stored import store_summary
 
     folder = local_path(place)
+    refuse_bundle(folder, "compact a run")
     if client is None:
         from dask_strata.run.finalise import finalise
 

@@ -35,18 +35,29 @@ def free_port() -> int:
 class RedisServer:
     """Debian's redis-server, with an append-only file unless that is switched off."""
 
-    def __init__(self, folder: Path, *options: str, append: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        append: bool = True,
+        tls: tuple[Path, Path] | None = None,
+    ) -> None:
         if shutil.which("redis-server") is None:
             pytest.skip("redis-server is not installed (Debian: redis-server)")
         pytest.importorskip("redis")
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self.port = free_port()
-        self._options = (
-            *("--bind", "127.0.0.1", "--dir", str(folder), "--save", ""),
+        port = ["--port", str(self.port)]
+        if tls is not None:
+            key, certificate = map(str, tls)
+            port = ["--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no"]
+            port += ["--tls-key-file", key, "--tls-cert-file", certificate]
+        self._command = [
+            *("redis-server", *port, "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""),
             *("--appendonly", "yes" if append else "no", "--appendfsync", "always"),
             *options,
-        )
+        ]
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -57,18 +68,26 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and wait until it accepts connections."""
-        log = (self._folder / "log").open("ab")
-        port = () if "--tls-port" in self._options else ("--port", str(self.port))
-        self.process = subprocess.Popen(
-            ["redis-server", *port, *self._options], stdout=log, stderr=log
-        )
+        log = self._folder / "log"
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(self._command, stdout=file, stderr=file)
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
+            if self._answers():
+                return
             time.sleep(0.02)
-        pytest.fail((self._folder / "log").read_text())
+        pytest.fail(log.read_text())
+
+    def _answers(self) -> bool:
+        """Return whether the server accepts commands: it has read its file."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as probe:
+                if "--tls-port" in self._command:
+                    return True
+                probe.sendall(b"PING\r\n")
+                return probe.recv(100).startswith(b"+PONG")
+        except OSError:
+            return False
 
     def signal(self, number: int) -> None:
         """Send a signal."""

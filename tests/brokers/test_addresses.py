@@ -1,4 +1,4 @@
-"""Addresses of streams: what they mean, and that none shows its password."""
+"""Addresses of streams: their parts, and that none shows its password."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_nan_is_a_text_in_json() -> None:
 
 
 def test_values_of_numpy_and_sets_become_json() -> None:
-    """Facts of a run may contain them, and Mofka refuses what is no JSON."""
+    """Facts of a run may contain them, and Mofka refuses other types."""
     facts = {
         "a": np.int64(3),
         "b": np.float64("nan"),
@@ -191,7 +191,7 @@ def test_1e999_is_no_number() -> None:
 
 
 def test_columns_of_later_versions_are_ignored() -> None:
-    """So that an older reader reads what it knows."""
+    """So that an older reader reads the columns of its own version."""
     assert decode(_json(row={"name": "a", "later": [1]})).content == {"name": "a"}
 
 

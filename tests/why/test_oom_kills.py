@@ -9,7 +9,8 @@ import pytest
 from dask_strata.config import read_settings
 from dask_strata.recorder.environment.host_view import HostView
 from dask_strata.recorder.environment.oom_kills import OomKills
-from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
+from dask_strata.recorder.pipeline.anonymize import with_secret
+from dask_strata.store.segments.replacing import Replacing
 
 PID = 7
 

@@ -17,6 +17,8 @@ from dask_strata.store.copies.place import is_url, local_path
 from dask_strata.store.manifest import find_runs
 from dask_strata.store.summaries.files import list_files
 from dask_strata.store.summaries.typed_json import from_json
+from dask_strata.store.zipped.copy import is_bundle
+from dask_strata.store.zipped.files import bundle_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,9 +166,12 @@ def list_run(path: Path) -> dict[str, Any]:
     Parameters
     ----------
     path : Path
-        The run's folder.
+        The run's folder, or its bundle.
     """
-    files = list_files(path)
+    try:
+        files = bundle_files(path) if is_bundle(path) else list_files(path)
+    except NotARunError as error:
+        return {"run": path.name, "problem": error.message}
     row: dict[str, Any] = {"run": path.name, "size_bytes": files.size_bytes, "problem": None}
     found = stored_row(files)
     if found is None:
@@ -178,5 +183,6 @@ def list_run(path: Path) -> dict[str, Any]:
             raise
         except StrataError as error:
             return row | {"problem": error.message}
-        row["size_bytes"] = list_files(path).size_bytes  # the summary may be stored now
+        if path.is_dir():
+            row["size_bytes"] = list_files(path).size_bytes  # the summary may be stored now
     return row | vars(found)

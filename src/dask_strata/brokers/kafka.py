@@ -17,7 +17,7 @@ from dask_strata.brokers.address import Address
 from dask_strata.brokers.broker import Payload, Sink, Source, batches, missing, parsed
 from dask_strata.brokers.kafka_parts import Joiner, parts
 from dask_strata.brokers.message import Gap, Message, Unreadable
-from dask_strata.errors import BrokerError
+from dask_strata.errors import BrokerError, UsageError
 
 #: Seconds for the acknowledgement of a batch, and for answers about a topic.
 _SECONDS = 30
@@ -56,7 +56,22 @@ def _settings(address: Address, **own: Any) -> dict[str, Any]:
 
 
 def _error(address: Address, error: object) -> BrokerError:
-    return BrokerError(f"{address}: {address.hide(error)[:500]}")
+    return BrokerError(f"{address}: {_text(address, error)}.")
+
+
+def _refused(address: Address, error: Exception) -> UsageError:
+    """Return the error of options that librdkafka does not accept."""
+    return UsageError(
+        f"{address}: {_text(address, error)}.",
+        hint="Options of the address are those of librdkafka's configuration.",
+    )
+
+
+def _text(address: Address, error: object) -> str:
+    """Return the sentence of an error of librdkafka, without secrets."""
+    inner: Any = error.args[0] if isinstance(error, Exception) and error.args else error
+    text = inner.str() if callable(getattr(inner, "str", None)) else str(inner)
+    return address.hide(text)[:500].rstrip(".")
 
 
 class KafkaSink(Sink):
@@ -91,8 +106,8 @@ class KafkaSink(Sink):
         settings.setdefault("linger.ms", 5)
         try:
             return self._kafka.Producer(settings)
-        except self._kafka.KafkaException as error:
-            raise _error(self._address, error) from None
+        except (self._kafka.KafkaException, TypeError, ValueError) as error:
+            raise _refused(self._address, error) from None
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages; after an error a part of the batch may be in the topic."""
@@ -194,8 +209,8 @@ class KafkaSource(Source):
         )
         try:
             self._consumer: Any = self._kafka.Consumer(settings)
-        except self._kafka.KafkaException as error:
-            raise _error(address, error) from None
+        except (self._kafka.KafkaException, TypeError, ValueError) as error:
+            raise _refused(address, error) from None
 
     def payloads(self, *, follow: bool) -> Iterator[Payload | Unreadable | Gap]:
         """Yield the messages, those of a partition in order; a `Gap` where some were deleted."""

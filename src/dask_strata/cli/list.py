@@ -15,6 +15,7 @@ from dask_strata.report.terminal.table import cell, print_table
 from dask_strata.report.words import count
 from dask_strata.store.copies.place import is_url, local_path, shown, split_run
 from dask_strata.store.manifest import MANIFEST
+from dask_strata.store.zipped.copy import is_bundle
 
 _FORMAT = click.Choice([output_format.name for output_format in OF_ROWS])
 
@@ -26,14 +27,14 @@ _FORMAT = click.Choice([output_format.name for output_format in OF_ROWS])
 def command(runs: str, form: str, output: Path | None) -> None:
     """List the runs in a folder (by default: runs), with outcome, start, duration, tasks and size.
 
-    RUNS can be a URL.
+    RUNS can be a URL. A run can be a folder or a bundle (*.strata.zip).
 
     \b
     Examples:
       dask-strata list runs/
       dask-strata list s3://bucket/runs
     """
-    if not is_url(runs) and not local_path(runs).is_dir():
+    if not is_url(runs) and not _has_runs(local_path(runs)):
         raise NotARunError(f"No such folder: {runs}", hint="Record a run: dask-strata demo")
     rows = list_rows(runs)
     if not rows:
@@ -45,7 +46,8 @@ def command(runs: str, form: str, output: Path | None) -> None:
         newest = runs if split_run(runs)[1] == name else f"{runs.rstrip('/')}/{name}"
     else:
         folder = local_path(runs)
-        newest = str(folder if (folder / MANIFEST).is_file() else folder / name)
+        is_run = folder.is_file() or (folder / MANIFEST).is_file()
+        newest = str(folder if is_run else folder / name)
     note = f"{count(len(rows), 'run')}; next: dask-strata show {shlex.quote(shown(newest))}"
     if form == TABLE.name and output is None:
         print_table(COLUMNS, [_cells(row) for row in rows], note)
@@ -53,6 +55,10 @@ def command(runs: str, form: str, output: Path | None) -> None:
     from dask_strata.report.rows import write_rows  # imports Arrow
 
     write_rows(table_of(rows), form, output, note)
+
+
+def _has_runs(place: Path) -> bool:
+    return place.is_dir() or is_bundle(place)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Commands that change a run need its folder, and not a URL."""
+"""Commands that change a run need its folder, and neither a URL nor a bundle."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dask_strata.errors import UsageError
 from dask_strata.store.copies.place import is_url, local_path, shown
+from dask_strata.store.zipped.copy import refuse_bundle
 
 
 def require_folder(place: str, task: str) -> Path:
@@ -21,11 +22,13 @@ def require_folder(place: str, task: str) -> Path:
     Raises
     ------
     UsageError
-        It is a URL.
+        It is a URL, or a bundle.
     """
     if is_url(place):
         raise UsageError(
             f"{shown(place)} is a URL: dask-strata cannot {task} there.",
             hint="Use a folder, then: dask-strata upload FOLDER URL",
         )
-    return local_path(place)
+    path = local_path(place)
+    refuse_bundle(path, task)
+    return path

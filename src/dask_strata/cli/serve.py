@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from dask_strata.errors import NotARunError, UsageError
 from dask_strata.report.words import count
 from dask_strata.store.copies.place import is_url, local_path
+from dask_strata.store.zipped.copy import is_bundle
 
 _VARIABLE = "DASK_STRATA_TOKEN"
 
@@ -90,7 +91,8 @@ def command(  # noqa: PLR0913
     from dask_strata.server.listen import listen, listen_on_path
     from dask_strata.server.run_cache import RunCache
 
-    if not is_url(runs) and not local_path(runs).is_dir():
+    place = local_path(runs)
+    if not is_url(runs) and not (place.is_dir() or is_bundle(place)):
         raise NotARunError(f"No such folder: {runs}", hint="Record a run: dask-strata demo")
     if path is not None and (_is_given(context, "host") or _is_given(context, "port")):
         raise UsageError("--socket excludes --host and --port.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from dask_strata.cli.local import require_folder
 from dask_strata.cli.uploading import finish_upload
 from dask_strata.errors import NotARunError, UsageError
 from dask_strata.report.words import count, size, visible
@@ -34,6 +35,7 @@ def command(run: Path, runs: str | None) -> None:
       dask-strata upload /tmp/dask-strata-x1y2/2026-11-21T12-00-00-pipeline-0a1b2c3d
     """
     run = Path(os.path.abspath(run))  # the current folder has a name, too
+    require_folder(str(run), "upload a run")
     if not run.is_dir():
         raise NotARunError(f"No such folder: {run}", hint="List runs with: dask-strata list")
     noted = noted_destination(run)

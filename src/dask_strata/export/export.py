@@ -98,6 +98,8 @@ def export(  # noqa: PLR0913  each of them is a choice of the user
     target = None if url is not None else _checked_target(run, chosen, Path(path))
     _note_gaps(run, job)
     with _shown_run(run, leave_out, job) as shown:
+        if shown.client is not None:
+            job.note(f"Only tasks of the client {shown.client} are in this export.")
         if target is None:
             chosen.send(shown, str(url), job)
             return Exported(str(url), to, None, job.counts, tuple(job.notes))
@@ -170,8 +172,6 @@ def _note_gaps(run: Run, job: Job) -> None:
             f"The record is not complete: its table losses has {lost:,} "
             f"{'entry' if lost == 1 else 'entries'}; `dask-strata check` explains them."
         )
-    if run.client is not None:
-        job.note(f"Only tasks of the client {run.client} are in this export.")
     if not run.align:
         job.note("Times are those of each process's own clock: they were not aligned.")
 

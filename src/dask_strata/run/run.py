@@ -67,6 +67,7 @@ from dask_strata.store.manifest import Manifest
 from dask_strata.store.parquet import READ_ERRORS
 from dask_strata.store.reader import Record, fingerprint, read_more, read_record
 from dask_strata.store.segments.read import Segment, segment_state
+from dask_strata.store.zipped.copy import BundleCopy, copy_of, is_bundle, is_current
 
 #: Words of a query that is about tables rather than their rows.
 _ABOUT_TABLES = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
@@ -101,7 +102,7 @@ class Run:
     Parameters
     ----------
     path : str or Path
-        The run's folder, or its URL.
+        The run's folder, its URL, or its bundle: a file that `dask-strata export --to bundle` made.
     align : bool, optional
         Whether times are aligned to the scheduler's clock.
     client : str, optional
@@ -111,9 +112,9 @@ class Run:
     Attributes
     ----------
     path : Path
-        The run's folder, or that of its local copy.
+        The run's folder, or that of its local copy; of a bundle, a temporary one.
     location : str
-        The folder or URL of the run, for messages.
+        The folder, URL or bundle of the run, for messages.
 
     Raises
     ------
@@ -137,7 +138,12 @@ class Run:
 
     def __init__(self, path: str | Path, *, align: bool = True, client: str | None = None) -> None:
         self._mirror = Mirror(str(path)) if is_url(path) else None
+        self._bundle: BundleCopy | None = None
         self.path = local_path(path) if self._mirror is None else self._mirror.fetch()
+        if self._mirror is None and is_bundle(self.path):
+            self._bundle = copy_of(self.path)
+            self.path = self._bundle.folder
+        self._place = path
         self.location = shown(path)
         self.align = align
         #: Memory limit of users' queries in DuckDB's notation; None for DuckDB's default.
@@ -203,6 +209,8 @@ class Run:
         with self._lock:
             if self._mirror is not None:
                 self._mirror.fetch()
+            if self._bundle is not None and not is_current(self._bundle, local_path(self._place)):
+                self._open_bundle(local_path(self._place))
             found = fingerprint(self.path)
             if found == self._fingerprint:
                 return False
@@ -218,6 +226,13 @@ class Run:
                 self._in_memory = False
             self._fingerprint = found  # only now: after Ctrl-C, the next call reads the rest
             return True
+
+    def _open_bundle(self, path: Path) -> None:
+        """Read the bundle that has replaced the one before."""
+        self._bundle = copy_of(path)
+        self.path = self._bundle.folder
+        self.manifest = Manifest.read(self.path)
+        self._fingerprint, self._record = (), None
 
     def _discard_tables(self) -> None:
         """Discard the tables that were computed from the record, before it is read anew."""

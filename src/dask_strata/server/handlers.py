@@ -36,6 +36,7 @@ from dask_strata.schema import TABLES
 from dask_strata.server.page import LONGEST, Page, ServerContext, status_of
 from dask_strata.server.sql import BusyError
 from dask_strata.server.tar import tar_of
+from dask_strata.store.manifest import BUNDLE_SUFFIX
 
 #: Formats of a table that can be downloaded, by suffix.
 _FORMATS = {f.suffix: f for f in formats_of(pa.Table) if f.media_type is not None}
@@ -174,7 +175,7 @@ class Sql(Page):
         if len(query) > LONGEST:
             self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The query is too long.")
             return
-        folder = await self.in_list_thread(self.context.runs.path, name)
+        folder, kept = await self.in_thread(self.context.runs.folder_of, name)
         values: dict[str, Any] = {"columns": (), "rows": (), "note": "", "error": None}
         self._answering = asyncio.ensure_future(self.context.sql.answer(folder, query))
         try:
@@ -189,6 +190,8 @@ class Sql(Page):
         else:
             values["columns"], values["rows"] = answer["columns"], answer["rows"]
             values["note"] = answer["more"] or f"{len(answer['rows']):,} rows"
+        finally:
+            del kept
         make = partial(self.page_of, "sql.html", name=name, query=query, **values)
         page = await self.in_thread(make)
         self.set_header("Content-Type", "text/html; charset=utf-8")
@@ -227,12 +230,13 @@ class RunFile(Page):
 
     async def get(self, name: str) -> None:
         """Send the archive in pieces while it is made."""
-        path = await self.in_list_thread(self.context.runs.path, name)
+        path, kept = await self.in_thread(self.context.runs.folder_of, name)
         self.set_header("Content-Type", "application/x-tar")
         self.set_header("Content-Disposition", 'attachment; filename="run.tar"')
         pieces = tar_of(path)
         while (piece := await self.in_thread(next, pieces, None)) is not None:
             await self.send(piece)
+        del kept
 
 
 class ExportFile(Page):
@@ -250,7 +254,7 @@ class ExportFile(Page):
         place = await self.in_list_thread(self.context.runs.path, name)
         left_out = [each for each in ("code", "paths", "hosts") if self.is_on(f"no_{each}")]
         with tempfile.TemporaryDirectory(prefix="dask-strata-") as folder:
-            path = Path(folder) / f"{name}{chosen.suffix}"
+            path = Path(folder) / f"{name.removesuffix(BUNDLE_SUFFIX)}{chosen.suffix}"
             options = self.get_query_arguments("with")
 
             def write() -> None:

@@ -67,8 +67,22 @@ class RunCache:
             found.append(cached[1])
         return found[::-1]
 
+    def folder_of(self, name: str) -> tuple[Path, Run | None]:
+        """Return the folder of a run, and the run that keeps it: a bundle has a temporary one.
+
+        Raises
+        ------
+        NotARunError
+            There is no run of this name, or it is a bundle that cannot be read.
+        """
+        path = self.path(name)
+        if path.is_dir():
+            return path, None
+        run = self.run(name)
+        return run.path, run
+
     def path(self, name: str) -> Path:
-        """Return the path of a run's folder.
+        """Return the path of a run's folder or bundle.
 
         Raises
         ------

@@ -184,7 +184,12 @@ def _compacted(
 
 
 def write_snapshot(
-    folder: Path, target: Path, derive: Derive, progress: Callable[[str], None]
+    folder: Path,
+    target: Path,
+    derive: Derive | None,
+    progress: Callable[[str], None] = lambda _: None,
+    *,
+    partial: bool = False,
 ) -> bool:
     """Write the tables of a run as Parquet into another folder; the run is not changed.
 
@@ -194,19 +199,22 @@ def write_snapshot(
         The run's folder.
     target : Path
         The folder that gets the Parquet; it has the run's manifest.
-    derive : callable
+    derive : callable or None
         Writes derived tables.
-    progress : callable
+    progress : callable, optional
         Called with the name of each table before it is written.
+    partial : bool, optional
+        Whether any run is written, as far as it can be read.
 
     Returns
     -------
     bool
-        False if a part of the run cannot be read.
+        False if a part of the run cannot be read, unless ``partial``, or two keys have one hash.
     """
     received = Received(target / PARQUET)
-    record = read_record(folder, damaged=False, receive=received.add)
-    if record.imported or record.refused or record.damaged or not sum(record.rows.values()):
+    record = read_record(folder, damaged=partial, receive=received.add)
+    missing = record.imported or record.refused or record.damaged or not any(record.rows.values())
+    if missing and not partial:
         return False
     try:
         _write(record, received, progress, derive, KEYS_PER_BUCKET)

@@ -29,6 +29,10 @@ INDEX_BYTES = 32 << 20
 #: Bytes of the summary in a Parquet folder.
 SUMMARY_BYTES = 4 << 20
 
+#: Members of a bundle, and bytes of its directory.
+ZIP_MEMBERS = 100_000
+ZIP_DIRECTORY_BYTES = 32 << 20
+
 #: Characters in the name of a process, a table or an addition.
 NAME_CHARACTERS = 200
 

@@ -20,6 +20,7 @@ from dask_strata.store.safe_files import (
     RefusedError,
     create_file,
     create_run_folder,
+    is_file,
     kind_of,
     read_inside,
     share_as,
@@ -34,6 +35,9 @@ PARQUET = "parquet"
 INDEX = "index.json"
 
 SUFFIX = ".seg"
+
+#: End of the name of a bundle: a run and its page in one file.
+BUNDLE_SUFFIX = ".strata.zip"
 
 #: Folder of rows that were added to the run later, one folder per addition.
 ADDITIONS = "additions"
@@ -214,7 +218,8 @@ def _read_text(folder: Path) -> str:
         ) from None
     except NotADirectoryError:
         raise NotARunError(
-            f"{folder} is not a run: it is a file.", hint="Unpack an archive first."
+            f"{folder} is not a run: it is a file.",
+            hint=f"A run is a folder, or a bundle: NAME{BUNDLE_SUFFIX}",
         ) from None
     except RefusedError as error:
         raise NotARunError(
@@ -293,20 +298,24 @@ def process_identity() -> dict[str, Any]:
 
 
 def find_runs(runs: Path) -> Iterator[Path]:
-    """Yield the folders of runs in a folder, oldest first by name.
+    """Yield the folders and bundles of runs in a folder, oldest first by name.
 
     Parameters
     ----------
     runs : Path
         Folder with runs in it, or a run itself.
     """
+    if runs.name.endswith(".zip") and runs.is_file():
+        yield runs
+        return
     if kind_of(runs / MANIFEST) is not None:
         yield runs
         return
     try:
-        folders = sorted(p for p in runs.iterdir() if p.is_dir() and not p.name.startswith("."))
+        shown = sorted(p for p in runs.iterdir() if not p.name.startswith("."))
     except OSError:
         return
-    for path in folders:
-        if kind_of(path / MANIFEST) is not None:  # of any kind: opening it reports a link
+    for path in shown:
+        is_run = kind_of(path / MANIFEST) is not None  # of any kind: opening it reports a link
+        if is_run or (path.name.endswith(BUNDLE_SUFFIX) and is_file(path)):
             yield path

@@ -479,6 +479,54 @@ def read_row_groups(part: Part, name: str) -> Iterator[tuple[pa.Table, int]]:
                 yield within_bounds(RECORDED[name], pa.Table.from_arrays(columns, schema=schema))
 
 
+def stored_files(part: Part, name: str) -> Iterator[tuple[pa.Schema, Iterator[pa.Table]]]:
+    """Yield the files of a table of a finalised run as they are stored, with ids of keys.
+
+    Parameters
+    ----------
+    part : Part
+        The part.
+    name : str
+        Name of a recorded table, or that of the table of keys.
+
+    Yields
+    ------
+    tuple of pyarrow.Schema and iterator of pyarrow.Table
+        The columns that the file has, and its row groups.
+
+    Raises
+    ------
+    OSError, pyarrow.ArrowException, LimitExceededError, ValueError, TypeError
+        As `read_table` raises them.
+    """
+    if name == KEYS:
+        known = KEYS_SCHEMA
+    else:
+        known = stored_schema(RECORDED[name], arrow_schema(RECORDED[name]))
+        known = known.append(pa.field(ROW, pa.int64()))
+    sizes = [
+        disk_bytes(part.run.joinpath(*part.home, name, file_name))
+        for file_name in file_names(part, name)
+    ]
+    with ExitStack() as stack:
+        for file in _files(part, name, stack):
+            present = [f for f in known if f.name in file.schema_arrow.names]
+            schema = pa.schema(present, metadata=known.metadata)
+            yield schema, _stored_groups(file, schema, sizes)
+
+
+def _stored_groups(
+    file: pq.ParquetFile, schema: pa.Schema, sizes: Sequence[int]
+) -> Iterator[pa.Table]:
+    for i in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(i)
+        budget = Budget()
+        for size in sizes:
+            budget.add_file(size)
+        budget.spend(group.num_rows * len(schema) * CELL_BYTES + max(group.total_byte_size, 0))
+        yield file.read_row_group(i, columns=schema.names).cast(schema)
+
+
 def _rows(part: Part, name: str, schema: pa.Schema, budget: Budget) -> pa.Table:
     tables = []
     with ExitStack() as stack:

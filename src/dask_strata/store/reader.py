@@ -43,6 +43,7 @@ from dask_strata.store.safe_files import (
     GONE,
     disk_bytes,
     entries,
+    is_file,
     is_folder,
     is_name,
     kind_of,
@@ -117,13 +118,18 @@ def fingerprint(folder: Path) -> tuple[Any, ...]:
     Parameters
     ----------
     folder : Path
-        The run's folder.
+        The run's folder, or its bundle.
 
     Returns
     -------
     tuple
-        Names and sizes of the segments, the index and the additions.
+        Names and sizes of the segments, the index and the additions; of a bundle its inode, size
+        and time of the last change.
     """
+    if is_file(folder):
+        with contextlib.suppress(OSError):
+            status = folder.lstat()
+            return status.st_ino, status.st_size, status.st_mtime_ns
     return _sizes(folder / SEGMENTS, folder / PARQUET / INDEX, folder / ADDITIONS)
 
 

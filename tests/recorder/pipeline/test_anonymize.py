@@ -11,10 +11,11 @@ import pytest
 
 from dask_strata.config import LEAVE_OUT, read_settings
 from dask_strata.errors import SettingError
-from dask_strata.recorder.pipeline.anonymize import Replacing, encoder_for, left_out, with_secret
+from dask_strata.recorder.pipeline.anonymize import encoder_for, left_out, with_secret
 from dask_strata.schema import LEFT_OUT, RECORDED, TABLES
 from dask_strata.store.segments.encode import Sparse
 from dask_strata.store.segments.frames import Batch, Encoder
+from dask_strata.store.segments.replacing import Replacing
 
 HOST = socket.gethostname()
 USER = getpass.getuser()

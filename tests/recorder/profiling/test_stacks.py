@@ -23,11 +23,11 @@ from dask_strata import open_run
 from dask_strata.analysis.stacks import StackFilter, select_functions, stacks
 from dask_strata.config import read_settings
 from dask_strata.errors import StrataError
-from dask_strata.recorder.pipeline.anonymize import Replacing
 from dask_strata.recorder.profiling import stacks as sources
 from dask_strata.recorder.profiling.innermost import count_innermost, stop_counting
 from dask_strata.recorder.profiling.stacks import Frames, LoopStacks, innermost_counts
 from dask_strata.store.segments.frames import Batch
+from dask_strata.store.segments.replacing import Replacing
 from tests.conftest import assert_whole, rows, wait_until
 from tests.recorder.profiling.spinning import SHARE, hold, work
 

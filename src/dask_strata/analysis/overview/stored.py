@@ -214,6 +214,30 @@ def _numbers(value: Any) -> Iterator[float]:
             yield from _numbers(each)
 
 
+def stored_parts(run: Run) -> dict[str, Any] | None:
+    """Return the parts of the summary of a finalised run: stored ones, or computed ones.
+
+    Nothing is written.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+
+    Returns
+    -------
+    dict or None
+        The parts as values that JSON can represent; None if the run is not finalised, is damaged
+        or still recorded.
+    """
+    files = list_files(run.path)
+    stored = read_summary(files, verify=True)
+    if stored is not None and _summary_in(stored) and _values_in(stored):
+        return {name: stored.part(name) for name in stored.lines}
+    found = _computed(run, files)
+    return None if found is None else found[1]
+
+
 def _store(
     run: Run,
     files: RunFiles,
@@ -222,12 +246,37 @@ def _store(
     values: Comparable | None = None,
 ) -> bool:
     """Store the summary of a run, unless it may change without a change of the files."""
+    if not os.access(run.path / PARQUET, os.W_OK):
+        return False
+    try:
+        found = _computed(run, files, summary, path, values)
+        if found is None:
+            return False
+        write_summary(files, *found)
+    except InterruptedQueryError:
+        raise
+    except (OSError, ValueError, StrataError):
+        return False  # a later reader computes it
+    return True
+
+
+def _computed(
+    run: Run,
+    files: RunFiles,
+    summary: Summary | None = None,
+    path: CriticalPath | None = None,
+    values: Comparable | None = None,
+) -> tuple[dict[str, int], dict[str, Any]] | None:
+    """Return the checksums of a run's files and the parts of its summary.
+
+    Return None if the answers may change without a change of the files, or cannot be stored.
+    """
     try:
         if not _is_final(run, files):
-            return False
+            return None
         crcs = checksums(files)
         if not _is_indexed(run, crcs):
-            return False
+            return None
         path = critical_path(run) if path is None else path
         found = summarize(run, path) if summary is None else summary
         parts: dict[str, Any] = {
@@ -237,13 +286,12 @@ def _store(
         }
         stored = {name: to_json(part) for name, part in parts.items()}
         if run.record.failed or not _is_readable(stored, parts):
-            return False
-        write_summary(files, crcs, stored)
+            return None
     except InterruptedQueryError:
         raise
     except (OSError, ValueError, TypeError, ArithmeticError, StrataError):
-        return False  # a later reader computes it
-    return True
+        return None
+    return crcs, stored
 
 
 def _is_readable(stored: dict[str, Any], parts: dict[str, Any]) -> bool:
@@ -260,7 +308,7 @@ def _is_final(run: Run, files: RunFiles) -> bool:
     index = f"{PARQUET}/{INDEX}"
     if not _is_whole_run(run) or not files.regular or index not in files.files:
         return False
-    if top & {OLD, ADDITIONS} or not os.access(run.path / PARQUET, os.W_OK):
+    if top & {OLD, ADDITIONS}:
         return False
     record = run.record
     known = {f"{SEGMENTS}/{s.path.name}": s.size for s in read_index(run.path, PARQUET).segments}

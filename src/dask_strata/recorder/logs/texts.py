@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from dask_strata.recorder.pipeline.redact import REDACTED, redact_text
-from dask_strata.schema import LEFT_OUT
+from dask_strata.store.segments.quoted_code import QuotedCode
 
-_FRAME = re.compile(r'(\s*)File "[^"\n]*", line \d+')
-_QUOTED_CODE = re.compile(
-    r'(File \\?"[^"\n]*", line \d+[^\n]{0,300}?)\\n(?: {4,}(?:(?!\\n).)*(?:\\n|$))+'
-)
-_WARNING = re.compile(r"\S.*:\d+: \w*Warning: ")
 _BEGIN, _END = "-----BEGIN ", "-----END "
 
 
@@ -30,8 +23,7 @@ class TextFilter:
     """
 
     def __init__(self, *, code: bool) -> None:
-        self._code = code
-        self._indent: int | None = None
+        self._quoted = None if code else QuotedCode()
         self._in_key = False
 
     def text(self, text: str) -> str:
@@ -45,7 +37,7 @@ class TextFilter:
         # A secret that spans lines has fewer of them when it is redacted.
         if clean is lines or len(clean) != len(lines):
             clean = [self._line(line) for line in lines]
-        return clean if self._code else [self._without_code(line) for line in clean]
+        return clean if self._quoted is None else [self._quoted.line(line) for line in clean]
 
     def _line(self, line: str) -> str:
         if self._in_key:
@@ -55,17 +47,3 @@ class TextFilter:
             self._in_key = _END not in line
             return REDACTED
         return redact_text(line)
-
-    def _without_code(self, line: str) -> str:
-        frame = _FRAME.match(line)
-        if frame is not None:
-            self._indent = len(frame[1])
-            return _QUOTED_CODE.sub(r"\1", line)
-        if _WARNING.match(line):
-            self._indent = 0
-            return line
-        indent = len(line) - len(line.lstrip())
-        if self._indent is not None and indent > self._indent and line.strip():
-            return f"{line[:indent]}{LEFT_OUT}"
-        self._indent = None
-        return _QUOTED_CODE.sub(r"\1", line)

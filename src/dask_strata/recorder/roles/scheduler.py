@@ -23,7 +23,7 @@ from dask_strata.config import VERSION, Settings, read_settings, understood
 from dask_strata.recorder.copying.place import sees, spool_folder
 from dask_strata.recorder.copying.sender import CLOSE_SECONDS, Senders, SentRun
 from dask_strata.recorder.environment.static_facts import add_static_facts
-from dask_strata.recorder.pipeline.anonymize import Replacing, with_secret
+from dask_strata.recorder.pipeline.anonymize import with_secret
 from dask_strata.recorder.pipeline.engine import Engine, now_ns
 from dask_strata.recorder.pipeline.redact import redact_text
 from dask_strata.recorder.pipeline.source import Source
@@ -49,6 +49,7 @@ from dask_strata.store.manifest import (
     run_folder_name,
     sync_run,
 )
+from dask_strata.store.segments.replacing import Replacing
 from dask_strata.store.sinks import RelaySink
 
 logger = logging.getLogger("dask_strata")

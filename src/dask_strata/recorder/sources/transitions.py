@@ -26,6 +26,7 @@ from dask_strata.schema import wire_key
 from dask_strata.store.segments.encode import Sparse
 from dask_strata.store.segments.frames import Batch
 from dask_strata.store.segments.intervals import Intervals
+from dask_strata.store.segments.quoted_code import frames_only
 
 #: A report without a transition after this time caused none.
 _UNMATCHED_SECONDS = 1.0
@@ -70,9 +71,7 @@ def text_or_none(value: Any) -> str | None:
 def traceback_text(value: Any, *, code: bool) -> str | None:
     """Return a traceback clipped and redacted, without its source lines unless ``code``."""
     text = text_or_none(value)
-    if text is None or code:
-        return text
-    return "\n".join(line for line in text.splitlines() if line.startswith("  File "))
+    return text if text is None or code else frames_only(text)
 
 
 class Transitions(Source):

@@ -152,16 +152,28 @@ def write_page(run: Run, target: Path) -> int:
     StrataError
         The file cannot be written.
     """
-    pieces = _pieces(run, Options())
+    pieces = page_pieces(run)
     first = next(pieces)  # computes all answers: an error leaves the file as it is
     try:
-        # Names that are not valid Unicode are written as escapes.
-        with target.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        with target.open("wb") as file:
             file.write(first)
             file.writelines(pieces)
         return target.stat().st_size
     except OSError as error:
         raise StrataError(f"{target} cannot be written: {error.strerror or error}.") from None
+
+
+def page_pieces(run: Run) -> Iterator[bytes]:
+    """Yield the page of a run in pieces, the first one after all answers were computed.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
+    for piece in _pieces(run, Options()):
+        # Names that are not valid Unicode are written as escapes.
+        yield piece.encode("utf-8", "backslashreplace")
 
 
 def story_html(run: Run, key: Any, key_type: str | None = None) -> str:
@@ -262,8 +274,9 @@ def outcome(s: Summary) -> tuple[str, str]:
 def _job(run: Run) -> list[dict[str, Any]]:
     """Return the facts of the job; equal facts of several processes are one row."""
     return run.rows("""
-        select name, value, count(*) as n, string_agg(distinct process, ', ') as processes
-        from job group by name, value order by name, n desc limit 500
+        select name, value, count(*) as n,
+            string_agg(distinct process, ', ' order by process) as processes
+        from job group by name, value order by name, n desc, value limit 500
     """)
 
 

@@ -25,6 +25,7 @@ from dask_strata.store.manifest import INDEX, Manifest
 from dask_strata.store.parquet import Part, open_part
 from dask_strata.store.safe_files import FOLDER as FOLDER_KIND
 from dask_strata.store.safe_files import is_folder, kind_of, read_inside, share_as
+from dask_strata.store.zipped.copy import is_copy
 
 #: Folder of these tables in the run's folder.
 FOLDER = "derived"
@@ -116,8 +117,8 @@ def _homes(part: Part) -> list[tuple[Path, str] | tuple[Path, str, str]]:
     """Return the folders that may have such tables, the best first: a folder, and names in it."""
     name = f"{digest(Manifest.read(part.run).run_id)}-{_state(part)}"
     homes: list[tuple[Path, str] | tuple[Path, str, str]] = [(cache_folder(), name, FOLDER)]
-    # A link in the place of the folder could lead anywhere.
-    if kind_of(part.run / FOLDER) in {None, FOLDER_KIND}:
+    # A link in the place of the folder could lead anywhere; the copy of a bundle is temporary.
+    if not is_copy(part.run) and kind_of(part.run / FOLDER) in {None, FOLDER_KIND}:
         homes.insert(0, (part.run, FOLDER))
     return homes
 

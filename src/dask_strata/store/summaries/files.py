@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dask_strata.store.manifest import ADDITIONS, MANIFEST, PARQUET, PROFILES, SEGMENTS
-from dask_strata.store.safe_files import RefusedError, checksum, open_inside
+from dask_strata.store.safe_files import RefusedError, checksum, open_inside, read_inside
 
 #: Name of the summary, in the Parquet folder.
 SUMMARY = "summary.json"
@@ -79,6 +79,23 @@ class RunFiles:
                 raise RefusedError(f"{name} consists mostly of holes")
             return checksum(file)
 
+    def read(self, name: str, limit: int) -> bytes:
+        """Return the contents of a file.
+
+        Parameters
+        ----------
+        name : str
+            Its path in the run's folder.
+        limit : int
+            Largest size that is read, in bytes.
+
+        Raises
+        ------
+        OSError
+            It cannot be read, or is larger.
+        """
+        return read_inside(self.folder, *name.split("/"), limit=limit)
+
 
 def list_files(folder: Path) -> RunFiles:
     """List the files of a run.
@@ -107,7 +124,7 @@ def list_files(folder: Path) -> RunFiles:
                     elif entry.is_file(follow_symlinks=False):
                         stat = entry.stat(follow_symlinks=False)
                         size += stat.st_size
-                        if matters and not _is_summary(name):
+                        if matters and not is_summary(name):
                             files[name] = FileState(stat.st_size, stat.st_mtime_ns)
                     else:
                         regular &= not matters
@@ -116,6 +133,16 @@ def list_files(folder: Path) -> RunFiles:
     return RunFiles(folder, files, frozenset(folders), size, regular)
 
 
-def _is_summary(name: str) -> bool:
+def is_read(name: str) -> bool:
+    """Return whether answers depend on a file, by its path in the run's folder.
+
+    >>> is_read("parquet/tasks/0.parquet"), is_read("aside/worker.csv")
+    (True, False)
+    """
+    return name.partition("/")[0] in _READ
+
+
+def is_summary(name: str) -> bool:
+    """Return whether a file is the summary, by its path in the run's folder."""
     # An interrupted process may have left its temporary file, whose name begins with a dot.
     return name == f"{PARQUET}/{SUMMARY}" or name.startswith(f"{PARQUET}/.{SUMMARY}.")

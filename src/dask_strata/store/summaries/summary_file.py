@@ -16,7 +16,7 @@ from typing import Any
 from dask_strata.config import VERSION
 from dask_strata.store.limits import SUMMARY_BYTES
 from dask_strata.store.manifest import INDEX, MANIFEST, PARQUET
-from dask_strata.store.safe_files import RefusedError, read_inside, replace_inside
+from dask_strata.store.safe_files import RefusedError, replace_inside
 from dask_strata.store.summaries.files import SUMMARY, RunFiles
 
 #: Version of the format. Another version of dask-strata may compute other answers, so that its
@@ -79,6 +79,17 @@ def write_summary(files: RunFiles, crcs: Mapping[str, int], parts: Mapping[str, 
     OSError
         The folder cannot be written.
     """
+    replace_inside(files.folder, PARQUET, SUMMARY, data=summary_bytes(files, crcs, parts))
+
+
+def summary_bytes(files: RunFiles, crcs: Mapping[str, int], parts: Mapping[str, Any]) -> bytes:
+    """Return the content of the summary of a run, see `write_summary`.
+
+    Raises
+    ------
+    RefusedError
+        The summary exceeds the limit of a reader.
+    """
     head = {
         "format": _FORMAT,
         "version": VERSION,
@@ -92,7 +103,7 @@ def write_summary(files: RunFiles, crcs: Mapping[str, int], parts: Mapping[str, 
     data = b'{"crc32": %d,\n' % zlib.crc32(rest) + rest
     if len(data) > SUMMARY_BYTES:
         raise RefusedError(f"{SUMMARY} would have more than {SUMMARY_BYTES:,} bytes")
-    replace_inside(files.folder, PARQUET, SUMMARY, data=data)
+    return data
 
 
 def _dumps(part: Any) -> str:
@@ -114,7 +125,7 @@ def read_summary(files: RunFiles, *, verify: bool) -> StoredSummary | None:
     if not files.regular:
         return None
     try:
-        data = read_inside(files.folder, PARQUET, SUMMARY, limit=SUMMARY_BYTES)
+        data = files.read(f"{PARQUET}/{SUMMARY}", SUMMARY_BYTES)
         first, _, rest = data.partition(b"\n")
         if first != b'{"crc32": %d,' % zlib.crc32(rest):
             return None

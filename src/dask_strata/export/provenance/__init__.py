@@ -1,0 +1,1 @@
+"""Runs as provenance: W3C PROV documents, and Provenance Run Crates."""

@@ -1,0 +1,1 @@
+"""Tests of bundles: a run and its page in one file."""

@@ -1,0 +1,1 @@
+"""Tests of reading bundles that may come from anyone."""
