@@ -9,10 +9,10 @@ from dask.utils import key_split
 
 from dask_strata.config import read_settings
 from dask_strata.recorder.exposition.tally import MAX_VALUES, OTHER, Tally
-from dask_strata.recorder.pipeline.anonymize import Replacing
 from dask_strata.schema import wire_key
 from dask_strata.store.segments.encode import Sparse
 from dask_strata.store.segments.frames import Batch
+from dask_strata.store.segments.replacing import Replacing
 
 
 def ended(keys: list[object], finish: str = "memory") -> Batch:

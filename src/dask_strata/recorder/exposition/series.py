@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dask_strata.recorder.exposition.tally import Tally
-from dask_strata.recorder.pipeline.anonymize import Replacing
 from dask_strata.recorder.pipeline.engine import Engine
 from dask_strata.recorder.pipeline.source import Source
+from dask_strata.store.segments.replacing import Replacing
 
 logger = logging.getLogger("dask_strata")
 
