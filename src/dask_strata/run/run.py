@@ -48,7 +48,7 @@ from dask_strata.run.stored.partitions import WHOLE, dask_frame
 from dask_strata.run.stored.views import ParquetViews
 from dask_strata.run.table_view import TableView, as_type, microseconds
 from dask_strata.run.task import Task
-from dask_strata.run.workspace import WORKING_BYTES, Workspace
+from dask_strata.run.workspace import BATCH_ROWS, WORKING_BYTES, Workspace
 from dask_strata.schema import (
     DERIVED,
     LEFT_OUT,
@@ -206,6 +206,11 @@ class Run:
             return self.table_class(name, lambda: self._table(name), rows, partitions)
         table = self._table(name)
         return self.table_class(name, lambda: table)
+
+    def fetch(self) -> None:
+        """Copy what is new to the local copy, if the run is at a URL."""
+        if self._mirror is not None:
+            self._mirror.fetch()
 
     def refresh(self) -> bool:
         """Discard all tables if the record has changed since; return whether it has."""
@@ -535,27 +540,41 @@ class Run:
         with self._lock:
             return self._fetch(query, *parameters)
 
-    def batches(self, query: str, *parameters: Any) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, query: str, *parameters: Any, batch_rows: int = BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a trusted query in parts, which are not all in memory; see `rows`.
 
         The run answers no other query until the last part was read.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        *parameters
+            Values of its parameters.
+        batch_rows : int, optional
+            Most rows of a part: fewer where rows have long texts.
         """
         with self._lock:
-            found = self._batches(query, *parameters)
+            found = self._batches(query, parameters, batch_rows)
             try:
                 first = next(found, None)
             except (duckdb.Error, *READ_ERRORS):
                 if self._views is None:
                     raise
                 self._read_into_memory()
-                found = self._batches(query, *parameters)
+                found = self._batches(query, parameters, batch_rows)
                 first = next(found, None)
             if first is not None:
                 yield first
                 yield from found
 
-    def _batches(self, query: str, *parameters: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._workspace_for(query).batches(query, list(parameters))
+    def _batches(
+        self, query: str, parameters: tuple[Any, ...], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        workspace = self._workspace_for(query)
+        yield from workspace.batches(query, list(parameters), batch_rows)
 
     def n_rows(self, name: str) -> int:
         """Return the number of rows of a table, without reading them where it is finalised."""
