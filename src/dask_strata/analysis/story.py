@@ -250,8 +250,9 @@ def _executions(task: Task) -> Iterator[Event]:
     for row in task.rows("file_opens"):
         opened[row["process"], row["execution"]].add(row["uri"])
     for row in task.rows("executions"):
-        seconds = (row["stop"] - row["start"]).total_seconds()
-        parts = [f"ran {duration(seconds)}"]
+        parts = []
+        if row["start"] is not None and row["stop"] is not None:
+            parts.append(f"ran {duration((row['stop'] - row['start']).total_seconds())}")
         if row["cpu_seconds"] is not None:
             parts.append(f"CPU {duration(row['cpu_seconds'])}")
         parts += _process_cpu(row)
@@ -280,7 +281,7 @@ def _executions(task: Task) -> Iterator[Event]:
 
 
 def _logs(task: Task) -> Iterator[Event]:
-    rows = sorted(task.rows("log_records"), key=lambda row: row["time"])
+    rows = sorted(task.rows("log_records"), key=lambda row: (row["time"] is None, row["time"]))
     for row in rows[:_LOGS]:
         first, _, others = (row["message"] or "").partition("\n")
         yield Event(
