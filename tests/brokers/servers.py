@@ -73,11 +73,21 @@ class RedisServer:
             self.process = subprocess.Popen(self._command, stdout=file, stderr=file)
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
+            if self._answers():
+                return
             time.sleep(0.02)
         pytest.fail(log.read_text())
+
+    def _answers(self) -> bool:
+        """Return whether the server accepts commands: it has read its file."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as probe:
+                if "--tls-port" in self._command:
+                    return True
+                probe.sendall(b"PING\r\n")
+                return probe.recv(100).startswith(b"+PONG")
+        except OSError:
+            return False
 
     def signal(self, number: int) -> None:
         """Send a signal."""

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dask_strata.brokers import redis as module
 from dask_strata.brokers.broker import Gap, Message, Unreadable
+from dask_strata.brokers.message import encode
 from dask_strata.brokers.registry import open_sink, open_source
 from dask_strata.errors import BrokerError
 from tests.brokers.servers import RedisServer
@@ -52,6 +54,17 @@ def test_a_batch_that_is_sent_again_is_there_once(redis_server: RedisServer) -> 
     assert sink.last() == {}
     sink.send(rows(0, 10))
     assert numbers(redis_server.url) == [*range(1200), *range(10)]
+
+
+def test_batches_of_other_bounds_leave_no_gap(redis_server: RedisServer) -> None:
+    """A message in Arrow that is in the stream in part is added: a reader drops the double rows."""
+    url = f"{redis_server.url}?format=arrow"
+    batch = pa.record_batch({"name": ["x"] * 30, "seq": pa.array(range(30), pa.int64())})
+    sink = open_sink(url, "r")
+    for part in (batch[:20], batch[:10], batch[10:30]):
+        sink.send(encode("r", "job", "p", part, form="arrow"))
+    assert [(m.first, m.last) for m in read(url)] == [(0, 19), (10, 29)]
+    assert sink.last() == {"p": 29}
 
 
 def test_no_more_than_a_batch_in_one_step(redis_server: RedisServer) -> None:

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from dask_strata.run.finalise import finalise
 from tests.support.eventful import record_eventful
 from tests.support.synthetic import small_run
 
 
 @pytest.fixture(scope="session")
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a recorded run in which much happens; tests only read it."""
-    return record_eventful(tmp_path_factory.mktemp("eventful"))
+    """Return a recorded and finalised run in which much happens; tests only read it."""
+    run = record_eventful(tmp_path_factory.mktemp("eventful"))
+    finalise(run)
+    return run
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ def test_an_export_is_whole_and_changes_nothing_else(
     assert fingerprint(eventful) == before
 
 
+@pytest.mark.long
 @every_format
 def test_two_exports_of_a_run_are_equal(to: str, eventful: Path, tmp_path: Path) -> None:
     """Nothing in the output depends on when or where it was made."""
@@ -112,7 +113,7 @@ def test_facts_can_be_left_out(to: str, tmp_path: Path) -> None:
     worker = Process(folder, "worker-1", host="planted-host", address="tcp://planted-host:1")
     worker.write(
         "file_opens",
-        [{"key": "a-1", "key_type": "str", "uri": "/planted/path", "mode": "read", "count": 1}],
+        [{"execution": 1, "key": "a-1", "uri": "/planted/path", "mode": "read", "count": 1}],
     )
     worker.end()
     planted = ("planted-host", "planted_code", "/planted/path")
@@ -139,6 +140,7 @@ def test_any_run_can_be_exported(
     assert files_of(target(folder, to))
 
 
+@pytest.mark.long
 @every_format
 def test_hostile_names_are_only_names(to: str, tmp_path: Path) -> None:
     """Keys, hosts and clients of any text."""
@@ -168,6 +170,7 @@ def test_hostile_names_are_only_names(to: str, tmp_path: Path) -> None:
     assert [file.name for file in sorted(tmp_path.iterdir())] == sorted([path.name, "run"])
 
 
+@pytest.mark.long
 @every_format
 def test_an_interrupted_export_leaves_nothing(
     to: str, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -191,6 +194,7 @@ def test_an_interrupted_export_leaves_nothing(
     assert list(out.iterdir()) == [target(out, to)]
 
 
+@pytest.mark.long
 @every_format
 def test_a_finalised_run_has_the_same_export(to: str, small: Path, tmp_path: Path) -> None:
     """Whether a run was compacted makes no difference for what is exported."""

@@ -23,7 +23,9 @@ import msgpack
 from dask_strata import open_run
 from dask_strata.analysis.overview.row import stored_row
 from dask_strata.analysis.overview.stored import store_summary
-from dask_strata.errors import StrataError
+from dask_strata.brokers.address import parse_address
+from dask_strata.brokers.message import decode, to_table
+from dask_strata.errors import MessageError, StrataError, UsageError
 from dask_strata.importers.darshan.dxt import Trace
 from dask_strata.importers.darshan.log import LogError, open_log
 from dask_strata.importers.mofka import literals
@@ -49,6 +51,7 @@ from dask_strata.store.summaries.summary_file import read_summary
 from tests.fuzz.hostile import HEADER, batch, frame
 from tests.support import coupler_files
 from tests.support.darshan_files import Log, Operation, TracedFile
+from tests.support.streams import first_and_last, messages_of
 from tests.support.synthetic import T0, small_run
 
 Reads = Callable[[bytes], None]
@@ -312,6 +315,35 @@ def _addresses(folder: Path) -> Reads:
 
 _SEGMENT = "segments/scheduler-1.seg"
 
+
+def _messages(folder: Path) -> Reads:
+    del folder
+
+    def read(data: bytes) -> None:
+        with contextlib.suppress(MessageError):
+            message = decode(data)
+            if message.table is not None:
+                to_table(message.table, [message]).to_pylist()
+
+    return read
+
+
+def _sent(folder: Path) -> list[bytes]:
+    del folder
+    made = [*first_and_last("r"), *messages_of("r", "p", rows=1, form="arrow")[:8]]
+    return [m.data for m in (*made, *messages_of("r", "p", rows=1)[:8])]
+
+
+def _stream_addresses(folder: Path) -> Reads:
+    del folder
+
+    def read(data: bytes) -> None:
+        with contextlib.suppress(UsageError):
+            str(parse_address(data.decode("utf-8", "replace")))
+
+    return read
+
+
 TARGETS: dict[str, Target] = {
     "manifest": _file_of_run("run.json", Manifest.read, compacted=False),
     "segment": _file_of_run(_SEGMENT, _read_segment, compacted=False),
@@ -331,5 +363,9 @@ TARGETS: dict[str, Target] = {
     "callgrind": Target(_of_file("a.callgrind", read_callgrind), lambda _: [CALLGRIND]),
     "pstat": Target(_of_file("a.pstat", read_profile), _profile),
     "relay": Target(_relayed, lambda _: [b"worker-0a1b2c3d\n" + frame(HEADER)]),
+    "message": Target(_messages, _sent),
+    "stream": Target(
+        _stream_addresses, lambda _: [b"redis://u:p@h:1/2?stream=s", b"kafka://a,b/t?x.y=z"]
+    ),
     "address": Target(_addresses, lambda _: [b"r", b"..%2fsecret", b"../secret", b"%00"]),
 }

@@ -37,7 +37,7 @@ def texts_of(path: Path) -> str:
     """Return everything that an export says, uncompressed, as one text."""
     if path.suffix == ".duckdb":
         return _of_database(path)
-    return "\n".join(_text(name or path.name, data) for name, data in files_of(path).items())
+    return "\n".join(_text(name, data) for name, data in files_of(path).items())
 
 
 def _text(name: str, data: bytes) -> str:

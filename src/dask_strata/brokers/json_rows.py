@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +34,9 @@ _PLAIN_TYPES: dict[Kind, pa.DataType] = {
 }
 
 _ORIGIN = ("process", "seq")
+
+#: Results of `column_kinds` by table: hashing a table takes longer than checking a row.
+_kinds: dict[str, dict[str, Kind]] = {}
 
 
 def json_text(value: Any) -> str:
@@ -79,7 +81,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-@cache
 def column_kinds(table: Table) -> dict[str, Kind]:
     """Return the kind of each column of a message's row; a key has two columns of text.
 
@@ -87,13 +88,17 @@ def column_kinds(table: Table) -> dict[str, Kind]:
     >>> list(column_kinds(RECORDED["steals"]))[:3]
     ['time', 'key', 'key_type']
     """
-    kinds: dict[str, Kind] = {}
+    kinds = _kinds.get(table.name)
+    if kinds is not None:
+        return kinds
+    kinds = {}
     for column in table.all_columns:
         if column.name in _ORIGIN:
             continue
         kinds[column.name] = column.kind
         if column.kind == "key":
             kinds[f"{column.name}_type"] = "text"
+    _kinds[table.name] = kinds
     return kinds
 
 

@@ -208,7 +208,12 @@ def decode(data: bytes) -> Message:
     """
     if len(data) > MESSAGE_BYTES:
         raise MessageError(f"the message has {len(data):,} bytes; the limit is {MESSAGE_BYTES:,}")
-    return _decode_arrow(data) if data[:4] == _ARROW_START else _decode_json(data)
+    if data[:4] != _ARROW_START:
+        return _decode_json(data)
+    try:
+        return _decode_arrow(data)
+    except (pa.ArrowException, ValueError, TypeError) as error:  # a name that is not UTF-8
+        raise MessageError(f"the message is no stream of Arrow: {str(error)[:200]}") from None
 
 
 def to_table(table: str, messages: Sequence[Message]) -> pa.Table:
@@ -274,7 +279,7 @@ def _decode_json(data: bytes) -> Message:
     if not _fits(data):
         raise MessageError("the message has too many lists")
     try:
-        facts = json.loads(data.decode(), parse_constant=_refuse_constant)
+        facts = _decoder.decode(data.decode())
     except RecursionError:
         raise MessageError("the message is nested too deeply") from None
     except ValueError as error:
@@ -303,6 +308,9 @@ def _decode_json(data: bytes) -> Message:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a value of JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _identity(facts: Mapping[str, Any]) -> str:

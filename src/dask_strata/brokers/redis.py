@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 #: Errors of a server that requires a password, or another one.
 _AUTH = re.compile("authenticat|username-password", re.IGNORECASE)
-_PASSWORD = "Write redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST, percent-encoded."
+_AUTH_HINT = "Write redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST, percent-encoded."
 
 #: Seconds for a connection, and for an answer.
 _SECONDS = 10
@@ -34,31 +34,31 @@ _WAIT_MS = 1000
 #: Seconds between two tries of a reader that follows.
 _RETRY_SECONDS = 0.5
 
-#: Fields of an entry, beside its run: its number, and its message.
+#: Fields of an entry: its number, and its message.
 _NUMBER, _MESSAGE = b"n", b"message"
 
 #: Reply of the script if acknowledged rows are no longer there.
 _LOST = "STRATA-LOST"
 
-#: Adds messages and positions. Each message has four arguments: its process, its first and last
-#: row (or empty texts), and itself. The first argument is the run, the second the number of
-#: processes whose positions follow, as this sink knows them.
+#: Adds messages and positions. Each message has three arguments: its process and its last row (or
+#: empty texts), and itself. The first argument is the number of processes whose positions follow,
+#: as this sink knows them. A message of which a part is there is added as a whole.
 _SCRIPT = f"""
 local stream, positions, counter = KEYS[1], KEYS[2], KEYS[3]
-local known = tonumber(ARGV[2])
-for i = 3, 1 + 2 * known, 2 do
+local known = tonumber(ARGV[1])
+for i = 2, 2 * known, 2 do
   local stored = tonumber(redis.call('HGET', positions, ARGV[i]) or '-1')
   if stored < tonumber(ARGV[i + 1]) then
     return redis.error_reply('{_LOST} ' .. ARGV[i])
   end
 end
 local added = 0
-for i = 3 + 2 * known, #ARGV, 4 do
-  local process, first, last = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+for i = 2 + 2 * known, #ARGV, 3 do
+  local process, last = ARGV[i], ARGV[i + 1]
   local stored = process ~= '' and redis.call('HGET', positions, process)
-  if not stored or tonumber(first) > tonumber(stored) then
+  if not stored or tonumber(last) > tonumber(stored) then
     local n = redis.call('INCR', counter)
-    redis.call('XADD', stream, '*', 'run', ARGV[1], 'n', n, 'message', ARGV[i + 3])
+    redis.call('XADD', stream, '*', 'n', n, 'message', ARGV[i + 2])
     if process ~= '' then redis.call('HSET', positions, process, last) end
     added = added + 1
   end
@@ -109,7 +109,7 @@ class _Connection:
             self.disconnect()
             text = self.address.hide(str(error) or type(error).__name__)[:500].rstrip(".")
             raise BrokerError(
-                f"{self.address}: {text}.", hint=_PASSWORD if _AUTH.search(text) else None
+                f"{self.address}: {text}.", hint=_AUTH_HINT if _AUTH.search(text) else None
             ) from None
 
     def disconnect(self) -> None:
@@ -140,7 +140,6 @@ class RedisSink(Sink):
 
     def __init__(self, address: Address, run_id: str) -> None:
         self._connection = _Connection(address)
-        self._run = run_id
         self._keys = _keys(address.topic, run_id)
         #: Positions that the server has acknowledged to this sink.
         self._acknowledged: dict[str, int] = {}
@@ -150,13 +149,12 @@ class RedisSink(Sink):
         for batch in batches(messages):
             after = {m.process: m.last for m in batch if m.process and m.last is not None}
             known = {p: self._acknowledged[p] for p in after if p in self._acknowledged}
-            arguments: list[Any] = [self._run, len(known)]
+            arguments: list[Any] = [len(known)]
             for process, seq in known.items():
                 arguments += [process, seq]
             for message in batch:
-                none = message.first is None
-                numbers = ("", "") if none else (message.first, message.last)
-                arguments += [message.process or "", *numbers, message.data]
+                last = "" if message.last is None else message.last
+                arguments += [message.process or "", last, message.data]
             try:
                 self._run_script(arguments)
             except BrokerError as error:
@@ -243,7 +241,7 @@ class RedisSource(Source):
         if end is not None:
             return self._connection.call(
                 lambda client: client.xrange(
-                    self._stream, min=b"(" + position, max=end, count=_READ
+                    self._stream, min=_next_id(position), max=end, count=_READ
                 )
             )
         found = self._connection.call(
@@ -255,6 +253,18 @@ class RedisSource(Source):
     def close(self) -> None:
         """End a waiting iterator after at most a second, and close the connection."""
         self._closed.set()
+
+
+def _next_id(entry: bytes) -> bytes:
+    """Return the smallest id after that of an entry; Redis 5 has no open intervals.
+
+    >>> _next_id(b"1795000000123-4")
+    b'1795000000123-5'
+    """
+    time, _, number = entry.partition(b"-")
+    if int(number) == (1 << 64) - 1:
+        return b"%d-0" % (int(time) + 1)
+    return b"%s-%d" % (time, int(number) + 1)
 
 
 def _flat(entries: Any) -> Any:
