@@ -15,7 +15,7 @@ import pytest
 import dask_strata
 from tests.export.provenance.conftest import flow, hostile_run
 from tests.export.provenance.test_ro_crate import METADATA, as_list
-from tests.support.checkers import environment
+from tests.support.own_venv import own_environment, own_venv
 from tests.support.synthetic import Process, new_run
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -50,9 +50,16 @@ if __name__ == "__main__":
 
 def validated(*crates: Path, severity: str = "REQUIRED") -> list[list[tuple[str, str, str]]]:
     """Return the issues that roc-validator finds in each crate."""
-    python = environment("roc-validator==0.13.*", "rocrate==0.13.0") / "python"
+    python = own_venv("roc-validator", ["roc-validator==0.13.*", "rocrate==0.13.0"])
     command = [str(python), str(VALIDATE), severity, *map(str, crates)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
+    done = subprocess.run(
+        command,
+        env=own_environment(),
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     return [[tuple(issue) for issue in found[str(each)]] for each in crates]
@@ -160,9 +167,10 @@ def test_runcrate_reports_what_sql_counts(
 ) -> None:
     """The run's action and those of prefixes or tasks, with their files."""
     crate = export(scripted, tmp_path / "crate", *options)
-    runcrate = environment("runcrate==0.6.2") / "runcrate"
+    runcrate = own_venv("runcrate", ["runcrate==0.6.2"]).with_name("runcrate")
+    command = [str(runcrate), "report", str(crate)]
     done = subprocess.run(
-        [str(runcrate), "report", str(crate)], capture_output=True, text=True, check=True
+        command, env=own_environment(), capture_output=True, text=True, check=True
     )
     run = dask_strata.open_run(scripted)
     counted = "count(*)" if options else "count(distinct prefix)"
