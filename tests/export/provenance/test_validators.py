@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,8 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "script.py").write_text(SCRIPT)
     for name in ("a b.txt", "é.txt"):
         (folder / name).write_text(name)
-    command = ["dask-strata", "record", "-o", "runs", "script.py", "--folder", str(folder)]
+    command = [sys.executable, "-m", "dask_strata", "record", "-o", "runs"]
+    command += ["script.py", "--folder", str(folder)]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=200)
     (run,) = [path for path in (folder / "runs").iterdir() if path.is_dir()]
     return run
@@ -93,8 +95,8 @@ def test_crates_have_no_required_issue(scripted: Path, eventful: Path, tmp_path:
         "everything": (scripted, ("tasks", "tables")),
         "eventful": (eventful, ()),
         "hostile": (hostile_run(tmp_path / "hostile"), ()),
-        "hostile tasks": (tmp_path / "hostile", ("tasks",)),
-        "no code": (flow(tmp_path / "flow", ["/in a"], "/out", text=None), ()),
+        "hostile-tasks": (tmp_path / "hostile", ("tasks",)),
+        "no-code": (flow(tmp_path / "flow", ["/in a"], "/out", text=None), ()),
         "empty": (empty, ("tasks",)),
     }
     crates = [export(run, tmp_path / f"{name}-crate", *how) for name, (run, how) in runs.items()]
