@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tarfile
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -28,9 +30,12 @@ def test_a_server_of_bundles(tmp_path: Path) -> None:
     (runs / "damaged.strata.zip").write_bytes(b"PK damaged")
     command = [sys.executable, "-m", "dask_strata", "serve", str(runs), "--port", "0", "--no-token"]
     environment = {"TMPDIR": str(temporary), "PATH": "", "HOME": str(tmp_path)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=_paths() | environment
-    ) as process:
+    with (
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=_paths() | environment
+        ) as process,
+        ended(process),
+    ):
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"http://\S+?:\d+", line)
@@ -59,6 +64,15 @@ def test_a_server_of_bundles(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     assert copies(temporary) == []
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill a process if the test fails before its end."""
+    try:
+        yield
+    finally:
+        process.kill()
 
 
 def _paths() -> dict[str, str]:
