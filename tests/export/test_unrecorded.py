@@ -80,6 +80,7 @@ def test_what_is_left_out_is_nowhere_in_the_copy(
     assert state(planted) == before
 
 
+@pytest.mark.long
 def test_of_a_finalised_run_too(planted: Path, tmp_path: Path) -> None:
     """The files of a finalised run are copied one by one, with the ids of keys."""
     path = Path(shutil.copytree(planted, tmp_path / "run"))

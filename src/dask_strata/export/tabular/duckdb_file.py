@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dask_strata.errors import StrataError
 from dask_strata.export.exporter import Exporter, Job
@@ -18,8 +20,9 @@ from dask_strata.run import Run
 from dask_strata.schema import TABLES
 from dask_strata.store.interruptible import hide_progress, interruptible
 
-#: Memory of the database while it is written; the run's own tables are read by another one.
-_MEMORY = "128MiB"
+#: Memory of the database at first, and at most, while it is written. The run's own tables are read
+#: by another one.
+_MEMORY, _MOST_MEMORY = 64 << 20, 1 << 30
 
 _TYPES = {"time": "timestamp_ns", "int": "bigint", "bytes": "bigint", "bool": "boolean",
           "seconds": "double", "float": "double",
@@ -37,30 +40,55 @@ class DuckdbFile(Exporter):
 
     def write(self, run: Run, path: Path, job: Job) -> None:
         """Write a database; see `Exporter.write`."""
-        config = {"memory_limit": _MEMORY, "threads": 2, "temp_directory": f"{path}.tmp"}
+        temporary = path.with_name(f"{path.name}.tmp")
+        temporary.mkdir()
+        config: dict[str, Any] = {"memory_limit": f"{_MEMORY}B", "threads": 1}
+        config["temp_directory"] = str(temporary / "duckdb")
         try:
             with closing(duckdb.connect(str(path), config=config)) as database:
                 hide_progress(database)
-                _write(database, run, job)
+                _write(database, run, job, temporary / "rows.parquet")
         except duckdb.Error as error:
             raise StrataError(
                 f"The database cannot be written: {str(error).splitlines()[0]}.",
                 hint="Check permissions and free space. The run is unchanged.",
             ) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write(database: duckdb.DuckDBPyConnection, run: Run, job: Job) -> None:
+def _write(database: duckdb.DuckDBPyConnection, run: Run, job: Job, temporary: Path) -> None:
     for name, schema, batches in TablesInParts(run, job):
         _create(database, name)
-        plain = _without_zone(schema)
-        database.execute("begin")
-        for batch in batches:
-            rows = pa.Table.from_batches([batch]).cast(plain)
-            interruptible(database, partial(_insert, database, name, rows))
-        database.execute("commit")
+        # DuckDB keeps the rows of single inserts in memory, but not those of one from a file.
+        with pq.ParquetWriter(temporary, _without_zone(schema), compression="lz4") as writer:
+            n = 0
+            for batch in batches:
+                rows = pa.Table.from_batches([batch]).cast(writer.schema)
+                writer.write_table(rows)
+                n += len(batch)
+        if n:
+            _insert(database, name, temporary)
     facts = facts_table(run, job, {"times_in_duckdb": "timestamp_ns, in UTC"})
     database.execute(f'create table "{EXPORT}" (name varchar, value varchar)')
-    _insert(database, EXPORT, facts)
+    database.register("_facts", facts)
+    database.execute(f'insert into "{EXPORT}" from _facts')
+
+
+def _insert(database: duckdb.DuckDBPyConnection, name: str, rows: Path) -> None:
+    """Insert the rows of a Parquet file; double the memory until it suffices."""
+    memory = _MEMORY
+    query = f'insert into "{name}" from read_parquet(?)'
+    while True:
+        try:
+            interruptible(database, partial(database.execute, query, [str(rows)]))
+        except duckdb.OutOfMemoryException:
+            memory *= 2
+            if memory > _MOST_MEMORY:
+                raise
+            database.execute(f"set memory_limit = '{memory}B'")
+        else:
+            return
 
 
 def _create(database: duckdb.DuckDBPyConnection, name: str) -> None:
@@ -72,12 +100,6 @@ def _create(database: duckdb.DuckDBPyConnection, name: str) -> None:
         unit = "UTC" if each["kind"] == "time" else each["unit"]
         text = f"{each['meaning']} [{unit}]" if unit else each["meaning"]
         database.execute(f'comment on column "{name}"."{each["name"]}" is {_quoted(text)}')
-
-
-def _insert(database: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
-    database.register("_rows", rows)
-    database.execute(f'insert into "{name}" select * from _rows')  # noqa: S608  a table
-    database.unregister("_rows")
 
 
 def _without_zone(schema: pa.Schema) -> pa.Schema:

@@ -91,12 +91,18 @@ class TablesInParts:
         (found,) = self._run.rows(bounds)
         if found["n"] < _MANY_KEYS or (found["low"], found["high"]) != (0, found["n"] - 1):
             return None
-        batches = list(self._run.batches("select _key, key, key_type from _keys"))
-        keys = pa.Table.from_batches(batches)
-        if not pc.all(pc.equal(keys["_key"], pa.array(np.arange(len(keys))))).as_py():
-            return None
-        kinds = keys["key_type"].cast(pa.string()).combine_chunks().dictionary_encode()
-        return keys["key"].cast(pa.large_string()).combine_chunks(), kinds
+        texts, kinds = [], []
+        at = 0
+        for batch in self._run.batches("select _key, key, key_type from _keys"):
+            ids = pa.array(np.arange(at, at + len(batch)))
+            if not pc.all(pc.equal(batch["_key"], ids), min_count=0).as_py():
+                return None
+            texts.append(batch["key"].cast(pa.large_string()))
+            kinds.append(batch["key_type"].cast(pa.string()).dictionary_encode())
+            at += len(batch)
+        found_kinds = pa.chunked_array(kinds).unify_dictionaries().combine_chunks()
+        del kinds
+        return pa.concat_arrays(texts), found_kinds
 
 
 def _in_schema(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:

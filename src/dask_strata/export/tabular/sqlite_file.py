@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
-from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +26,7 @@ _TYPES = {"time": "INTEGER", "int": "INTEGER", "bytes": "INTEGER", "bool": "INTE
 _TIMES = "integer nanoseconds since 1970-01-01 in UTC"
 
 #: The database is written once, beside its place: an interrupted one is thrown away.
-_SETTINGS = ("journal_mode = off", "synchronous = off", "cache_size = -65536")
+_SETTINGS = ("journal_mode = off", "synchronous = off", "cache_size = -16384")
 
 
 class SqliteFile(Exporter):
@@ -55,32 +54,38 @@ def _write(database: sqlite3.Connection, run: Run, job: Job) -> None:
         database.execute(f"pragma {setting}")
     database.execute("begin")
     described = []
-    for name, schema, batches in TablesInParts(run, job):
+    for name, _, batches in TablesInParts(run, job):
         found = columns(name)
         for each in found:
             unit = _TIMES if each["kind"] == "time" else each["unit"]
             described.append((name, each["name"], each["kind"], unit, each["meaning"]))
         types = ", ".join(f'"{c["name"]}" {_TYPES.get(c["kind"], "TEXT")}' for c in found)
         database.execute(f'create table "{name}" ({types})')
-        marks = ", ".join("?" * len(schema))
         for batch in batches:
-            rows = zip(*map(_values, batch.columns), strict=True)
-            database.executemany(f'insert into "{name}" values ({marks})', rows)  # noqa: S608
+            _insert(database, name, batch)
     database.execute(
         f'create table "{COLUMNS}" ("table" text, "column" text, kind text, unit text, '
         "meaning text)"
     )
     database.executemany(f'insert into "{COLUMNS}" values (?, ?, ?, ?, ?)', described)  # noqa: S608
     database.execute(f'create table "{EXPORT}" (name text, value text)')
-    rows = facts(run, job, {"times_in_sqlite": _TIMES})
-    database.executemany(f'insert into "{EXPORT}" values (?, ?)', rows)  # noqa: S608
+    notes = facts(run, job, {"times_in_sqlite": _TIMES})
+    database.executemany(f'insert into "{EXPORT}" values (?, ?)', notes)  # noqa: S608
     database.execute("commit")
 
 
+def _insert(database: sqlite3.Connection, name: str, batch: pa.RecordBatch) -> None:
+    """Insert rows; columns without any value are left out, as binding nulls takes time."""
+    used = [n for n in batch.schema.names if batch[n].null_count < len(batch)]
+    used = used or batch.schema.names[:1]
+    into = ", ".join(f'"{each}"' for each in used)
+    marks = ", ".join("?" * len(used))
+    rows = zip(*(_values(batch[each]) for each in used), strict=True)
+    database.executemany(f'insert into "{name}" ({into}) values ({marks})', rows)  # noqa: S608
+
+
 def _values(column: pa.Array) -> Iterable[Any]:
-    """Return the values of a column as objects of Python, without one object for each null."""
-    if column.null_count == len(column):
-        return repeat(None, len(column))
+    """Return the values of a column as objects of Python."""
     kind = column.type
     if pa.types.is_nested(kind):
         return json_lists(column).to_pylist()  # type: ignore[no-any-return]
