@@ -23,6 +23,7 @@ PUBLIC = {
     "dask_teardown",
     "doctor",
     "flush",
+    "follow",
     "live",
     "load_ipython_extension",
     "open_run",
@@ -57,7 +58,8 @@ def test_a_function_is_not_hidden_by_a_module() -> None:
         "for m in pkgutil.iter_modules(dask_strata.__path__):\n"
         "    if m.name != '__main__': importlib.import_module('dask_strata.' + m.name)\n"
         "print(all(callable(getattr(dask_strata, n)) for n in "
-        "('record', 'open_run', 'compact', 'flush', 'live', 'count', 'section', 'track_metrics')))"
+        "('record', 'open_run', 'compact', 'flush', 'follow', 'live', 'count', 'section', "
+        "'track_metrics')))"
     )
     assert in_new_process(code) == "True"
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dask_strata.flushing import flush
     from dask_strata.metrics import count, section, track_metrics
     from dask_strata.snapshot import Snapshot, live
+    from dask_strata.stream.follow import follow
 
     __version__: str
 
@@ -40,6 +41,7 @@ __all__ = [
     "dask_teardown",
     "doctor",
     "flush",
+    "follow",
     "live",
     "load_ipython_extension",
     "open_run",
@@ -78,6 +80,10 @@ def __getattr__(name: str) -> Any:
         from dask_strata import snapshot
 
         return getattr(snapshot, name)
+    if name == "follow":
+        from dask_strata.stream.follow import follow
+
+        return follow
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -32,6 +32,14 @@ _MIN_SECONDS, _MAX_SECONDS = 0.01, 3600
 _MAX_COUNT = 1_000_000
 
 
+#: Brokers that the setting `stream` can name.
+STREAMS = ("kafka", "redis", "rediss", "mofka", "file")
+
+
+class _HiddenValueError(ValueError):
+    """The value of a setting is invalid, and may contain a secret."""
+
+
 def _seconds(value: Any) -> float:
     from dask.utils import parse_timedelta
 
@@ -64,6 +72,15 @@ def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value or None
     return str(value)
+
+
+def _stream(value: Any) -> str | None:
+    if value is None or value is False or not value:
+        return None
+    if not isinstance(value, str) or value.partition(":")[0].lower() not in STREAMS:
+        # Without the value: it may contain a password.
+        raise _HiddenValueError(f"does not begin with {', '.join(f'{s}:' for s in STREAMS)}")
+    return value
 
 
 def _tap(value: Any) -> str:
@@ -219,6 +236,16 @@ class Settings:
             default="5s",
             meaning="How often new records are uploaded, if `runs` is a URL.",
         )
+    )
+    stream: str | None = field(
+        repr=False,  # it may contain a password
+        metadata=_setting(
+            _stream,
+            default=None,
+            meaning="Address of a broker that gets all rows while they are recorded, such as "
+            "`kafka://host:9092/topic`, `redis://host`, `mofka:GROUPFILE` or `file:PATH`. See "
+            "`docs/streams.md`.",
+        ),
     )
     cache: str | None = field(
         metadata=_setting(
@@ -581,7 +608,8 @@ def read_settings(config: Mapping[str, Any] | None = None, **overrides: Any) -> 
         try:
             values[name] = setting.read(value)
         except (ValueError, TypeError, LookupError) as error:
-            raise SettingError(f"{NAMESPACE}.{setting.name}: {value!r} {error}.") from None
+            shown = "the value" if isinstance(error, _HiddenValueError) else repr(value)
+            raise SettingError(f"{NAMESPACE}.{setting.name}: {shown} {error}.") from None
     return _consistent(Settings(**values))
 
 

@@ -108,6 +108,8 @@ def test_the_limits_of_foreign_runs_are_as_documented() -> None:
         f"counted for every row | {limits.COLUMN_BYTES >> 30} GiB",
         f"`run.json` | {limits.MANIFEST_BYTES >> 20} MiB",
         f"index of Parquet | {limits.INDEX_BYTES >> 20} MiB",
+        f"members of a bundle | {limits.ZIP_MEMBERS:,}",
+        f"directory of a bundle | {limits.ZIP_DIRECTORY_BYTES >> 20} MiB",
         f"summary beside it | {limits.SUMMARY_BYTES >> 20} MiB",
         f"{limits.MEMORY_BYTES >> 20} MiB and {limits.MEMORY_RATIO} bytes for each byte",
         f"less than 2^{limits.COUNT.bit_length() - 1}",

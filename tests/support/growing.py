@@ -25,6 +25,7 @@ class Replay:
         self.folder = copy
         self._frames: dict[str, list[bytes]] = {}
         self._written: dict[str, int] = {}
+        self._torn: dict[str, int] = {}
         copy.mkdir()
         shutil.copy(run / "run.json", copy)
         (copy / SEGMENTS).mkdir()
@@ -47,9 +48,22 @@ class Replay:
             else:
                 share_here = 1
             until = max(2, self._written[name], round(share_here * len(frames)))
+            new = b"".join(frames[self._written[name] : until])
+            torn = self._torn.get(name, 0)
+            if not new and torn:
+                continue
             with (self.folder / SEGMENTS / name).open("ab") as file:
-                file.write(b"".join(frames[self._written[name] : until]))
-            self._written[name] = until
+                file.write(new[torn:])
+            self._written[name], self._torn[name] = until, 0
+
+    def tear(self, random: random.Random) -> None:
+        """Append a part of the next frame of each segment, as a process that is writing it."""
+        for name, frames in self._frames.items():
+            if self._written[name] < len(frames) and not self._torn.get(name):
+                frame = frames[self._written[name]]
+                self._torn[name] = random.randrange(len(frame))
+                with (self.folder / SEGMENTS / name).open("ab") as file:
+                    file.write(frame[: self._torn[name]])
 
 
 #: Internal tables that a growing run keeps, too.

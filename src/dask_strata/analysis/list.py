@@ -171,7 +171,8 @@ def list_run(path: Path) -> dict[str, Any]:
     try:
         files = bundle_files(path) if is_bundle(path) else list_files(path)
     except NotARunError as error:
-        return {"run": path.name, "problem": error.message}
+        size = path.stat().st_size if path.is_file() else None
+        return {"run": path.name, "size_bytes": size, "problem": error.message}
     row: dict[str, Any] = {"run": path.name, "size_bytes": files.size_bytes, "problem": None}
     found = stored_row(files)
     if found is None:

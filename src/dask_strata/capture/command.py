@@ -25,6 +25,7 @@ from dask_strata.report.rows import write_rows
 from dask_strata.report.words import count, visible
 from dask_strata.run import Run, open_run
 from dask_strata.store.manifest import ASIDE, MANIFEST
+from dask_strata.store.zipped.copy import is_bundle
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -136,7 +137,7 @@ def command(  # noqa: PLR0913
         raise UsageError(
             "A folder and files were given.", hint="Give either DIR or -s, -w, -t, -x."
         )
-    if folder is not None and (folder / MANIFEST).is_file():
+    if folder is not None and ((folder / MANIFEST).is_file() or is_bundle(folder)):
         _write(open_run(folder, align=False), tz, output_format, target)
         return
     files = _files(named) if folder is None else find_files(folder)

@@ -120,6 +120,18 @@ def _logs() -> click.Command:
     return command
 
 
+def _follow() -> click.Command:
+    from dask_strata.cli.follow import command
+
+    return command
+
+
+def _stream() -> click.Command:
+    from dask_strata.cli.stream import command
+
+    return command
+
+
 def _lineage() -> click.Command:
     from dask_strata.cli.lineage import command
 
@@ -199,6 +211,8 @@ VERBS: dict[str, Verb] = {
     "story": Verb("all events of one task, in time order", _story),
     "why": Verb("why workers ended: whose act, what ran, what was lost", _why),
     "logs": Verb("what processes logged and printed", _logs),
+    "follow": Verb("rows of a run in their order, while it is recorded or later", _follow),
+    "stream": Verb("send the rows of a run to Kafka, Redis, Mofka or a file", _stream),
     "lineage": Verb("origin and use of a task's result or of a file", _lineage),
     "jobs": Verb("batch jobs: states, waits, limits, workers and tasks", _jobs),
     "query": Verb("run an SQL query over the tables", _query),
@@ -208,5 +222,7 @@ VERBS: dict[str, Verb] = {
     "compact": Verb("convert the record to Parquet", _compact),
     "upload": Verb("upload a run to a URL such as s3://bucket/runs", _upload),
     "export": Verb("write a run in the format of another tool", _export),
-    "import": Verb("import CSV files of the Mofka-Dask coupler, Darshan logs or profiles", _import),
+    "import": Verb(
+        "import a stream, files of the Mofka-Dask coupler, Darshan logs or profiles", _import
+    ),
 }

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
 from dask_strata.analysis.overview.stored import store_summary
+from dask_strata.brokers.address import parse_address
 from dask_strata.cli.local import require_folder
 from dask_strata.errors import InterruptedQueryError, StrataError, UsageError
 from dask_strata.importers.mofka.importer import ImportedRun, find_files, import_files
 from dask_strata.importers.registry import add_files
-from dask_strata.report.progress import reading, working
+from dask_strata.importers.streams.importer import StreamImport, import_stream
+from dask_strata.report.progress import reading, rows_of, working
 from dask_strata.report.words import count, visible
 from dask_strata.run.finalise import finalise
 
 
 @click.command("import")
-@click.argument(
-    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("places", metavar="PATH|URL...", nargs=-1, required=True)
 @click.option(
     "--into",
     metavar="RUN",
@@ -46,18 +47,31 @@ from dask_strata.run.finalise import finalise
     show_default=True,
     help="Repair damaged events of consumer.o that lack only their last digits.",
 )
+@click.option("--follow", is_flag=True, help="Of a stream: wait until each run in it has ended.")
+@click.option(
+    "--idle",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="With --follow: end also when no message has arrived for so long.",
+)
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0917
     ctx: click.Context,
-    paths: tuple[Path, ...],
+    places: tuple[str, ...],
     into: str | None,
     others: bool,  # noqa: FBT001
     runs: str,
     name: str | None,
     strict: bool,  # noqa: FBT001
     salvage: bool,  # noqa: FBT001
+    follow: bool,  # noqa: FBT001
+    idle: float | None,
 ) -> None:
-    """Create a run from each folder of CSV files of the Mofka-Dask coupler, or add to a run.
+    """Create runs from a stream or from CSV files of the Mofka-Dask coupler, or add to a run.
+
+    A stream has a URL: redis://HOST:6379, kafka://HOST:9092/TOPIC, mofka:GROUPFILE or file:PATH.
+    Each run that `dask-strata stream` sent there becomes a run here, with the same rows. Events
+    of the Mofka-Dask coupler become one run.
 
     With --into RUN: add Darshan logs (*.darshan) and profiles of Yappi or Python (pstat,
     callgrind) to a run.
@@ -66,15 +80,24 @@ def command(  # noqa: PLR0913, PLR0917
     worker_transfer.csv, worker.csv (or workers.csv), client.csv, graph.csv and consumer.o, with
     columns in any order. The run is then finalised, as `dask-strata compact` does.
 
-    Exit status 0: all rows are in the run. 1: some rows could not be understood; they are counted
-    and kept in the run's folder `aside`.
+    Exit status 0: all rows are in the run. 1: some rows are missing, or could not be understood;
+    these are counted and kept in the run's folder `aside`.
 
     \b
     Example:
       dask-strata import D2024-04-19_19:01:00_R1_W8
       dask-strata import -o runs/ ImageProcessing/*
       dask-strata import --into runs/2026-… darshan-logs/
+      dask-strata import -o runs/ --follow redis://localhost:6379
     """
+    streams = [place for place in places if _is_stream(place)]
+    paths = tuple(Path(place) for place in places if place not in streams)
+    if streams and (into is not None or others):
+        raise UsageError("--into and --others are for files.", hint="Omit them.")
+    if (follow or idle is not None) and (paths or not streams):
+        raise UsageError("--follow and --idle are for streams.", hint="Give the URL of a stream.")
+    if idle is not None and not follow:
+        raise UsageError("--idle needs --follow.")
     if into is not None:
         if ctx.get_parameter_source("runs") == ParameterSource.COMMANDLINE or name or strict:
             raise UsageError(
@@ -99,7 +122,54 @@ def command(  # noqa: PLR0913, PLR0917
         _print_import(path, done)
         _finalise(done.path)
         complete = complete and not done.set_aside and not done.unreadable
+    for url in streams:
+        with rows_of(str(parse_address(url))) as seen:
+            found = import_stream(
+                url,
+                folder,
+                name=name,
+                follow=follow,
+                idle_seconds=idle,
+                strict=strict,
+                progress=seen,
+            )
+        _print_stream(str(parse_address(url)), found, folder)
+        complete = complete and found.is_complete
     ctx.exit(0 if complete else 1)
+
+
+def _is_stream(place: str) -> bool:
+    """Return whether an argument is the URL of a stream: no existing path has precedence."""
+    return re.match(r"(redis|rediss|kafka|mofka|file):", place) is not None
+
+
+def _print_stream(address: str, found: StreamImport, folder: Path) -> None:
+    """Print the runs that were made of a stream, and finalise them."""
+    for run in found.runs:
+        processes = "process" if run.processes == 1 else "processes"
+        parts = [f"{count(run.rows, 'row')} of {run.processes:,} {processes}"]
+        if run.duplicates:
+            parts.append(f"{count(run.duplicates, 'duplicate row')} dropped")
+        click.echo(f"{run.path}  {', '.join(parts)}")
+        for text in run.missing:
+            click.echo(f"{run.path.name}: missing: {visible(text)}", err=True)
+        if run.set_aside:
+            click.echo(
+                f"{count(run.set_aside, 'message')} could not be parsed: {run.path / 'aside'}",
+                err=True,
+            )
+        _finalise(run.path)
+    if found.coupler is not None:
+        _print_import(Path(address), found.coupler)
+        _finalise(found.coupler.path)
+    for run_id in found.present:
+        click.echo(f"Run {run_id} is in {folder} already, and was left as it is.", err=True)
+    if found.set_aside and not any(run.set_aside for run in found.runs):
+        click.echo(
+            f"{count(found.set_aside, 'message')} of {address} could not be parsed. The runs "
+            "have all of their rows nevertheless.",
+            err=True,
+        )
 
 
 def _print_import(folder: Path, done: ImportedRun) -> None:

@@ -89,6 +89,12 @@ class _Record(click.Command):
     metavar="[=LIB]",
     help="Load Darshan into the workers: the library LIB, or one that is found.",
 )
+@click.option(
+    "--stream",
+    metavar="URL",
+    help="Send all rows to a broker while they are recorded: kafka://HOST/TOPIC, redis://HOST, "
+    "mofka:GROUPFILE or file:PATH.",
+)
 @click.option("--report", is_flag=True, help="Also write the run's page, beside its folder.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the run's folder.")
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
@@ -119,6 +125,7 @@ def command(  # noqa: PLR0913
       dask-strata record -o runs/ -m mypackage.pipeline --fast
       dask-strata record --tag before --tag size=big pipeline.py
       dask-strata record --yappi cpu pipeline.py
+      dask-strata record --stream file:rows.jsonl pipeline.py
       dask-strata record --darshan=/opt/darshan/lib/libdarshan.so pipeline.py
     """
     named = (("code", no_code), ("paths", no_paths), ("hosts", no_hosts))

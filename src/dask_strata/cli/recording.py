@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dask_strata.brokers.registry import check_address
+from dask_strata.cli.sending import print_sending
 from dask_strata.cli.uploading import finish_upload, wait_for_last_rows
 from dask_strata.config import Settings, read_settings
 from dask_strata.errors import InterruptedQueryError
@@ -61,15 +63,9 @@ def record_command(
         There is no script, a setting is invalid, or a program that it needs is missing.
     """
     from dask_strata.recorder.launch import launch, note_exit_status
-    from dask_strata.recorder.profiling.source import require_yappi
     from dask_strata.report.terminal.table import console
 
-    chosen = read_settings(**settings)
-    require_yappi(chosen)
-    if chosen.darshan_library is not None:
-        chosen = replace(chosen, darshan_library=str(usable_library(chosen.darshan_library)))
-    if is_url(chosen.runs):
-        require_writable(RemotePlace(chosen.runs))
+    chosen = _usable(read_settings(**settings))
     outcome = launch(module, command_line, chosen)
     err = console(stderr=True)
     for joined in outcome.joined:
@@ -90,17 +86,46 @@ def record_command(
         url = f"{absolute(chosen.runs)}/{folder.name}" if is_url(chosen.runs) else None
         with _kept_if_interrupted(None if url is None else folder, err):
             note_exit_status(folder, outcome.status, chosen, outcome.exception)
-            _conclude(folder, chosen, err, url, quiet=quiet)
-            if chosen.darshan_library is not None:
-                after_record(folder, log_folder(chosen, folder), err)
-            if report:
-                _report(folder, err, url)
-            if url is not None:
-                _upload(folder, url, err)
+            _finish(folder, chosen, err, url, quiet=quiet, report=report)
     if outcome.spool is not None:
         with suppress(OSError):  # not empty: an upload was interrupted
             outcome.spool.rmdir()
     return outcome.status
+
+
+def _usable(chosen: Settings) -> Settings:
+    """Return the settings after checking what they need.
+
+    Raises
+    ------
+    StrataError
+        A program, a package or a place is missing.
+    """
+    from dask_strata.recorder.profiling.source import require_yappi
+
+    require_yappi(chosen)
+    if chosen.darshan_library is not None:
+        chosen = replace(chosen, darshan_library=str(usable_library(chosen.darshan_library)))
+    if chosen.stream is not None:
+        check_address(chosen.stream)
+    if is_url(chosen.runs):
+        require_writable(RemotePlace(chosen.runs))
+    return chosen
+
+
+def _finish(  # noqa: PLR0913
+    folder: Path, settings: Settings, err: Console, url: str | None, *, quiet: bool, report: bool
+) -> None:
+    """Finish a run whose script has ended: compact it, print its summary, copy and upload it."""
+    _conclude(folder, settings, err, url, quiet=quiet)
+    if settings.darshan_library is not None:
+        after_record(folder, log_folder(settings, folder), err)
+    if report:
+        _report(folder, err, url)
+    if settings.stream is not None:
+        print_sending(folder, settings.stream, err)
+    if url is not None:
+        _upload(folder, url, err)
 
 
 def _print_joined(joined: Joined, err: Console) -> None:

@@ -10,10 +10,46 @@ from collections.abc import Callable
 from dask_strata.export.exporter import Exporter
 
 
+def _perfetto() -> type[Exporter]:
+    from dask_strata.export.perfetto.exporter import Perfetto
+
+    return Perfetto
+
+
+def _chrome() -> type[Exporter]:
+    from dask_strata.export.perfetto.exporter import Chrome
+
+    return Chrome
+
+
+def _ro_crate() -> type[Exporter]:
+    from dask_strata.export.provenance.ro_crate import RoCrate
+
+    return RoCrate
+
+
 def _prov() -> type[Exporter]:
     from dask_strata.export.provenance.prov import Prov
 
     return Prov
+
+
+def _wfformat() -> type[Exporter]:
+    from dask_strata.export.wfformat.exporter import WfFormat
+
+    return WfFormat
+
+
+def _otlp() -> type[Exporter]:
+    from dask_strata.export.telemetry.otlp.exporter import Otlp
+
+    return Otlp
+
+
+def _openmetrics() -> type[Exporter]:
+    from dask_strata.export.telemetry.openmetrics.exporter import OpenMetrics
+
+    return OpenMetrics
 
 
 def _parquet() -> type[Exporter]:
@@ -47,7 +83,13 @@ def _bundle() -> type[Exporter]:
 
 
 BUILTIN: dict[str, Callable[[], type[Exporter]]] = {
+    "perfetto": _perfetto,
+    "chrome": _chrome,
+    "ro-crate": _ro_crate,
     "prov": _prov,
+    "wfformat": _wfformat,
+    "otlp": _otlp,
+    "openmetrics": _openmetrics,
     "parquet": _parquet,
     "csv": _csv,
     "sqlite": _sqlite,

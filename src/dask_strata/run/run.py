@@ -48,7 +48,7 @@ from dask_strata.run.stored.partitions import WHOLE, dask_frame
 from dask_strata.run.stored.views import ParquetViews
 from dask_strata.run.table_view import TableView, as_type, microseconds
 from dask_strata.run.task import Task
-from dask_strata.run.workspace import Workspace
+from dask_strata.run.workspace import BATCH_ROWS, WORKING_BYTES, Workspace
 from dask_strata.schema import (
     DERIVED,
     LEFT_OUT,
@@ -68,6 +68,7 @@ from dask_strata.store.parquet import READ_ERRORS
 from dask_strata.store.reader import Record, fingerprint, read_more, read_record
 from dask_strata.store.segments.read import Segment, segment_state
 from dask_strata.store.zipped.copy import BundleCopy, copy_of, is_bundle, is_current
+from dask_strata.store.zipped.copy import keep as keep_copy
 
 #: Words of a query that is about tables rather than their rows.
 _ABOUT_TABLES = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
@@ -148,6 +149,8 @@ class Run:
         self.align = align
         #: Memory limit of users' queries in DuckDB's notation; None for DuckDB's default.
         self.sql_memory_limit: str | None = None
+        #: Memory of derived tables, in bytes, before DuckDB spills them to disk.
+        self.working_bytes = WORKING_BYTES
         #: Returns a context in which users' queries run, after their tables were computed.
         self.sql_limits: Callable[[], AbstractContextManager[None]] = nullcontext
         self.manifest = Manifest.read(self.path)
@@ -203,6 +206,11 @@ class Run:
             return self.table_class(name, lambda: self._table(name), rows, partitions)
         table = self._table(name)
         return self.table_class(name, lambda: table)
+
+    def fetch(self) -> None:
+        """Copy what is new to the local copy, if the run is at a URL."""
+        if self._mirror is not None:
+            self._mirror.fetch()
 
     def refresh(self) -> bool:
         """Discard all tables if the record has changed since; return whether it has."""
@@ -315,6 +323,8 @@ class Run:
             return None
         if self._views is not None and self._views.part_with(name) is not part:
             return None  # a better definition's rows are elsewhere
+        if self._bundle is not None:
+            keep_copy(self._bundle)
         offsets = self.clock_offsets_ns if self.align else {}
         return dask_frame(part, name, offsets, npartitions, imported=self.record.imported)
 
@@ -435,7 +445,7 @@ class Run:
             views = self._views
             if self._workspace is None:
                 growing = views.workspace if isinstance(views, GrowingViews) else None
-                self._workspace = growing or Workspace()
+                self._workspace = growing or Workspace(self.working_bytes)
                 self._materialised.clear()
                 self._with_texts.clear()
             workspace = self._workspace
@@ -530,27 +540,41 @@ class Run:
         with self._lock:
             return self._fetch(query, *parameters)
 
-    def batches(self, query: str, *parameters: Any) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, query: str, *parameters: Any, batch_rows: int = BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a trusted query in parts, which are not all in memory; see `rows`.
 
         The run answers no other query until the last part was read.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        *parameters
+            Values of its parameters.
+        batch_rows : int, optional
+            Most rows of a part: fewer where rows have long texts.
         """
         with self._lock:
-            found = self._batches(query, *parameters)
+            found = self._batches(query, parameters, batch_rows)
             try:
                 first = next(found, None)
             except (duckdb.Error, *READ_ERRORS):
                 if self._views is None:
                     raise
                 self._read_into_memory()
-                found = self._batches(query, *parameters)
+                found = self._batches(query, parameters, batch_rows)
                 first = next(found, None)
             if first is not None:
                 yield first
                 yield from found
 
-    def _batches(self, query: str, *parameters: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._workspace_for(query).batches(query, list(parameters))
+    def _batches(
+        self, query: str, parameters: tuple[Any, ...], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        workspace = self._workspace_for(query)
+        yield from workspace.batches(query, list(parameters), batch_rows)
 
     def n_rows(self, name: str) -> int:
         """Return the number of rows of a table, without reading them where it is finalised."""

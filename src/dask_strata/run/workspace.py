@@ -103,7 +103,9 @@ class Workspace:
         with computing():
             return self.do(lambda: fetch(self.connection, query, parameters))
 
-    def batches(self, query: str, parameters: list[Any] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, query: str, parameters: list[Any] | None = None, batch_rows: int = BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the answer to a trusted query in parts, at least one; another query ends it.
 
         Parameters
@@ -112,11 +114,13 @@ class Workspace:
             The query.
         parameters : list, optional
             Values of its parameters.
+        batch_rows : int, optional
+            Most rows of a part.
         """
 
         def first() -> tuple[pa.RecordBatchReader, pa.RecordBatch]:
             relation = self.connection.sql(query, params=parameters)
-            reader = relation.to_arrow_reader(BATCH_ROWS)
+            reader = relation.to_arrow_reader(batch_rows)
             return reader, next(reader, pa.RecordBatch.from_pylist([], reader.schema))
 
         with computing():

@@ -57,6 +57,8 @@ TABLES: dict[str, Table] = {
 }
 
 RECORDED = {name: table for name, table in TABLES.items() if not table.derived}
+#: Recorded tables whose rows have no column ``seq``, though the recorder numbers them, too.
+WITHOUT_SEQ = frozenset(name for name, table in RECORDED.items() if not table.events)
 DERIVED = {name: table for name, table in TABLES.items() if table.derived}
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "RECORDED",
     "REDACTED",
     "TABLES",
+    "WITHOUT_SEQ",
     "Column",
     "Kind",
     "Table",

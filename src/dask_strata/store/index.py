@@ -157,6 +157,9 @@ def _segment(run: Path, facts: dict[str, Any]) -> Segment:
         host=_text_or_none(facts.get("host")),
         next_seq=None if next_seq is None else _count(next_seq),
         complete=None if complete is None else _count(complete),
+        unnumbered=[
+            (_name(table), _count(seq), _count(n)) for table, seq, n in facts.get("unnumbered", ())
+        ],
     )
 
 

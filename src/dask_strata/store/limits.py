@@ -51,6 +51,9 @@ SEARCH_BYTES = 256 << 20
 #: Damaged parts of one segment that are listed individually.
 DAMAGES = 100
 
+#: Pieces of tables without sequence numbers of one segment whose place is kept.
+PIECES = 1000
+
 #: Upper limit of times, in nanoseconds since the epoch (the year 2116): sums and differences of
 #: two of them still fit in 64 bits. `COUNT` limits counts of bytes, and seconds.
 TIME_NS = 1 << 62

@@ -303,7 +303,7 @@ def with_readable_footers(part: Part) -> Part:
                 verified[name] = found
                 continue
             with ExitStack() as stack:
-                rows[name] = sum(f.metadata.num_rows for f in _files(part, name, stack))
+                rows[name] = sum(f.metadata.num_rows for f in open_files(part, name, stack))
         except READ_ERRORS as error:
             damages.append((name, rows.pop(name), unreadable(error)))
     return replace(part, rows=rows, damages=tuple(damages), verified=verified)
@@ -461,7 +461,7 @@ def read_row_groups(part: Part, name: str) -> Iterator[tuple[pa.Table, int]]:
     """
     schema = arrow_schema(RECORDED[name])
     with ExitStack() as stack:
-        for file in _files(part, name, stack):
+        for file in open_files(part, name, stack):
             present = [n for n in schema.names if n in file.schema_arrow.names]
             for i in range(file.metadata.num_row_groups):
                 group = file.metadata.row_group(i)
@@ -509,7 +509,7 @@ def stored_files(part: Part, name: str) -> Iterator[tuple[pa.Schema, Iterator[pa
         for file_name in file_names(part, name)
     ]
     with ExitStack() as stack:
-        for file in _files(part, name, stack):
+        for file in open_files(part, name, stack):
             present = [f for f in known if f.name in file.schema_arrow.names]
             schema = pa.schema(present, metadata=known.metadata)
             yield schema, _stored_groups(file, schema, sizes)
@@ -530,7 +530,7 @@ def _stored_groups(
 def _rows(part: Part, name: str, schema: pa.Schema, budget: Budget) -> pa.Table:
     tables = []
     with ExitStack() as stack:
-        for file in _files(part, name, stack):
+        for file in open_files(part, name, stack):
             tables.append(_columns(file, schema, budget))  # noqa: PERF401  the stack closes files
     return joined(tables) if tables else schema.empty_table()
 
@@ -573,8 +573,23 @@ def file_names(part: Part, name: str) -> list[str]:
     return names
 
 
-def _files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
-    """Yield the files of a table, opened."""
+def open_files(part: Part, name: str, stack: ExitStack) -> Iterator[pq.ParquetFile]:
+    """Yield the files of a table, opened.
+
+    Parameters
+    ----------
+    part : Part
+        The part.
+    name : str
+        Name of the table.
+    stack : ExitStack
+        Closes the files.
+
+    Raises
+    ------
+    OSError, pyarrow.ArrowException
+        A file cannot be opened, or was replaced since its checksum was verified.
+    """
     for file_name in file_names(part, name):
         file = stack.enter_context(open_inside(part.run, *part.home, name, file_name))
         if identity(file) not in part.verified.get(name, (identity(file),)):

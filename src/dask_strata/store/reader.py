@@ -261,7 +261,10 @@ def read_more(record: Record) -> Record | None:
     if record.imported or parts_fingerprint(record.folder) != record.parts:
         return None
     rows = {name: Rows(table) for name, table in RECORDED.items()}
-    known = Index(segments=[replace(s, damages=list(s.damages)) for s in record.segments])
+    copies = [
+        replace(s, damages=list(s.damages), unnumbered=list(s.unnumbered)) for s in record.segments
+    ]
+    known = Index(segments=copies)
     found = _read_segments(record.folder, record.manifest.run_id, known, rows, Budget())
     segments, new, refused = found
     if refused or any(s.foreign or s.too_large for s in new):

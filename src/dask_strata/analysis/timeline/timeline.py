@@ -291,10 +291,11 @@ def _texts(run: Run, query: str, index: Index) -> list[tuple[int, dict[str, Any]
 def _keys(run: Run, ids: Ints) -> pa.Table:
     """Return the texts and types of keys."""
     found = run.arrow(_KEYS)
-    at = Index(_ints(found["id"])).find(ids)
-    types = found["key_type"].cast(pa.string()).dictionary_encode()
-    texts = pa.table({"key": found["key"].cast(pa.string()), "key_type": types})
-    return texts.take(pa.array(at))
+    at = pa.array(Index(_ints(found["id"])).find(ids))
+    types = found["key_type"].cast(pa.string()).dictionary_encode().take(at)
+    texts = found["key"].cast(pa.string())
+    del found  # of a large run, it takes as much memory as the texts
+    return pa.table({"key": texts.take(at), "key_type": types})
 
 
 def _rows(run: Run, found: dict[str, Array], workers: list[str]) -> tuple[Row, ...]:

@@ -171,7 +171,7 @@ def _json(value: Value) -> str:
     return f'{{"$": "{text}", "type": "{kind}"}}'
 
 
-def _typed(value: Value) -> tuple[str, str]:
+def _typed(value: float) -> tuple[str, str]:
     """Return the text and the type of a value that is no text."""
     if isinstance(value, bool):
         return ("true" if value else "false"), "xsd:boolean"

@@ -219,16 +219,24 @@ def associated(reading: Reading, facts: Facts, *, detailed: bool) -> Iterator[Re
 
 
 def _with_run(reading: Reading, facts: Facts) -> Iterator[Relation]:
+    """Yield the association of the run with all but workers, each with a script as its plan.
+
+    Either all or none have a plan: readers of PROV-O mix associations of both kinds.
+    """
     plans = {script.process: f"script:{encode(script.process)}" for script in facts.scripts}
-    users = {
-        facts.users[process]: plan for process, plan in plans.items() if process in facts.users
+    first = next(iter(plans.values()), None)
+    of_users = {facts.users[name]: plan for name, plan in plans.items() if name in facts.users}
+    of_clients = {
+        address: plans[process]
+        for address, process in reading.columns(_CLIENTS_PROCESSES)
+        if process in plans
     }
     for user in facts.user_names:
-        yield Relation(RUN, f"user:{encode(user)}", users.get(user))
+        yield Relation(RUN, f"user:{encode(user)}", of_users.get(user, first))
     for name, version in facts.software:
-        yield Relation(RUN, software_id(name, version))
+        yield Relation(RUN, software_id(name, version), first)
     for (client,) in reading.columns(CLIENTS):
-        yield Relation(RUN, f"client:{encode(client)}")
+        yield Relation(RUN, f"client:{encode(client)}", of_clients.get(client, first))
 
 
 def _with_workers(reading: Reading, *, detailed: bool) -> Iterator[Relation]:

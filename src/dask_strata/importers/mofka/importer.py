@@ -121,6 +121,7 @@ def import_files(  # noqa: PLR0913
     strict: bool = False,
     salvage: bool = True,
     progress: Progress | None = None,
+    origin: str | None = None,
 ) -> ImportedRun:
     """Make a run from some of the coupler's files.
 
@@ -138,6 +139,8 @@ def import_files(  # noqa: PLR0913
         Whether to restore damaged events that lack only the last digits of their time.
     progress : Progress, optional
         Called with the bytes read so far and the bytes in total.
+    origin : str, optional
+        Address of the stream whose events the files have; by default the run names their folder.
 
     Raises
     ------
@@ -151,6 +154,7 @@ def import_files(  # noqa: PLR0913
         reader = CouplerReader(
             files, run, strict=strict, salvage=salvage, progress=progress or (lambda *_: None)
         )
+        reader.origin = origin
         work = _Import(run, reader)
         work.read()
         return work.finish(name, next(iter(files.values())).parent)
@@ -212,7 +216,7 @@ class _Import:
                 name=name,
                 created_ns=self._started if reader.first_ns is None else reader.first_ns,
                 version=version("dask-strata"),
-                imported_from=str(folder.absolute()),
+                imported_from=reader.origin or str(folder.absolute()),
             )
         )
         counts = sum((source.counts for source in reader.sources.values()), Counter())

@@ -71,6 +71,8 @@ class CouplerReader:
         Damaged events that could not be restored, by kind.
     first_ns : int or None
         Earliest time of a row so far, in nanoseconds since the epoch.
+    origin : str or None
+        Address of the stream whose events the files have.
 
     Raises
     ------
@@ -90,6 +92,7 @@ class CouplerReader:
         self.sources = {role: SourceFile(path) for role, path in files.items()}
         self.lost: Counter[str] = Counter()
         self.first_ns: int | None = None
+        self.origin: str | None = None
         self._run = run
         self._strict = strict
         self._progress = progress
@@ -219,9 +222,13 @@ class CouplerReader:
         for role in EXPECTED:
             if role not in self.sources:
                 names = " or ".join(NAMES[role])
-                yield {"what": names, "reason": "the file does not exist", "where": str(folder)}
+                yield {
+                    "what": names,
+                    "reason": "the file does not exist",
+                    "where": self.origin or str(folder),
+                }
         for source in self.sources.values():
-            where = str(source.path)
+            where = self.origin or str(source.path)
             if source.problem:
                 yield {"what": source.path.name, "reason": source.problem, "where": where}
             for column in source.unknown:
@@ -246,7 +253,7 @@ class CouplerReader:
             lost = sum(self.lost.values()) if source is self.sources.get("consumer") else 0
             yield {
                 "file": source.path.name,
-                "folder": str(source.path.parent),
+                "folder": self.origin or str(source.path.parent),
                 "rows": counts["rows"],
                 "kept": counts["rows"] - counts["resent"] - counts["set_aside"] - lost,
                 "resent": counts["resent"],

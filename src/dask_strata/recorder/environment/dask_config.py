@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dask_strata.config import NAMESPACE
 from dask_strata.recorder.pipeline.redact import is_secret_name, redact_text, redact_value
 from dask_strata.schema import REDACTED
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
+_STREAM = f"{NAMESPACE}.stream".replace("_", "-")
 UNREADABLE = "(unreadable)"
 _DEEPEST = 32
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -167,6 +169,8 @@ def _shown(name: str, value: Any) -> str:
     """Return a value as JSON, without secrets."""
     if value is None or isinstance(value, bool):
         return _json(value)
+    if _normal(name) == _STREAM and isinstance(value, str):
+        value = value.partition("?")[0]  # options of a broker may be secret
     return _json(REDACTED if is_secret_name(name) else redact_value(value, _DEEPEST))
 
 

@@ -119,6 +119,8 @@ class Engine:
         Id of this process in the record.
     sources : list of Source
         The sources of rows, in addition to the engine's own rows.
+    observers : list of callable
+        Called with each list of batches that was encoded, on the thread that flushes.
     loop : asyncio.AbstractEventLoop or None
         Event loop of the server, if `start` was called on it.
     stop_cluster : callable or None
@@ -147,6 +149,7 @@ class Engine:
         self._errors = RecorderErrors(self.process, run_id, folder)
         name = f"dask-strata-{self.process}"
         self.sources: list[Source] = []
+        self.observers: list[Callable[[list[Batch]], None]] = []
         self._background = BackgroundTasks(f"{name}-facts", self._errors.call)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stop_cluster: Callable[[str], Coroutine[Any, Any, None]] | None = None
@@ -359,6 +362,8 @@ class Engine:
             self._errors.count(reason, batches[0].n)
             return
         self.rows += sum(batch.n for batch in batches)
+        for observe in self.observers:
+            self._errors.call(partial(observe, batches), "count of encoded rows")
 
     def _single_rows(self) -> list[Batch]:
         tables: dict[str, list[dict[str, Any]]] = {}
@@ -440,12 +445,22 @@ class Engine:
         self._errors.call(termination.release)
         atexit.unregister(self.finish)
 
-    def _add_overhead(self) -> None:
+    @property
+    def dropped_rows(self) -> int:
+        """Number of rows so far that could not be written."""
+        return self._writer.dropped_rows
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of the recorder so far, without that of the thread that writes."""
         of_sources = sum(source.cpu_seconds for source in self.sources)
+        return self._own_cpu + self._background.cpu_seconds + of_sources
+
+    def _add_overhead(self) -> None:
         self.add(
             "overheads",
             time=now_ns(),
-            cpu_seconds=self._own_cpu + self._background.cpu_seconds + of_sources,
+            cpu_seconds=self.cpu_seconds,
             process_cpu_seconds=time.process_time() - self._cpu_at_start,
             written_bytes=self.sink.written_bytes,
             read_bytes=thread_read_bytes()

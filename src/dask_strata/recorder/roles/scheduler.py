@@ -36,6 +36,7 @@ from dask_strata.recorder.plugins import (
 )
 from dask_strata.recorder.roles.detach import detach_all
 from dask_strata.recorder.roles.scheduler_sources import SchedulerSources
+from dask_strata.recorder.streaming import SenderProcess, with_absolute_stream
 from dask_strata.recorder.upload import UploadThread
 from dask_strata.recorder.upload import spool_folder as upload_folder
 from dask_strata.schema.values import INTERRUPTED_UPLOAD
@@ -100,6 +101,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self.run_id = new_run_id()
         self.owner, self.marker = owner, marker
         self.name = plugin_name(self.run_id)
+        settings = with_absolute_stream(settings)
         self.settings = with_secret(replace(settings, runs=absolute(settings.runs)))
         created = now_ns()
         self.folder = Path(self.settings.runs) / run_folder_name(name, self.run_id, created)
@@ -139,8 +141,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if self._engine is not None:
             return
         facts = {"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()}
+        manifest = replace(self.manifest, scheduler=facts)
         if self.settings.leave_out:
-            facts = Replacing(self.settings).facts(facts)
+            replacing = Replacing(self.settings)
+            only = replacing.text(manifest.only_client)  # a client's id has its host's card
+            manifest = replace(manifest, scheduler=replacing.facts(facts), only_client=only)
         spooled = self.marker is not None and not sees(self.marker)
         if is_url(self.settings.runs):
             self.folder = upload_folder(self.settings, self.folder.name)
@@ -149,11 +154,13 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._sent = SentRun(self.run_id, self.folder, socket.gethostname(), spooled=spooled)
         self._scheduler = scheduler
         try:
-            replace(self.manifest, scheduler=facts).write(self.folder, self.settings.access)
+            manifest.write(self.folder, self.settings.access)
             if is_url(self.settings.runs):
                 self._upload = await self._started_upload()
             self._engine = Engine("scheduler", self.run_id, self.folder, self.settings)
             spec = self._attach(scheduler, self._engine)
+            if self.settings.stream is not None:
+                SenderProcess(self.folder, self.settings.stream).start()
             # Nannies first: they read the output that their workers then send them.
             await scheduler.register_nanny_plugin(
                 comm=None, plugin=dumps_nanny_plugin(spec), name=self.name, idempotent=False
@@ -200,7 +207,10 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._spec = {
             "run": self.run_id,
             **self._sent.facts,
-            "settings": replace(self.settings, runs=shown(self.settings.runs)).chosen(),
+            # Only the scheduler's process uses secrets of the places.
+            "settings": replace(
+                self.settings, runs=shown(self.settings.runs), stream=None
+            ).chosen(),
             "owner": self.owner,
             "only_client": self.manifest.only_client,
         }

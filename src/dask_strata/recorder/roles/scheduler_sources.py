@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dask_strata.config import Settings
+from dask_strata.recorder.exposition.series import expose
 from dask_strata.recorder.graphs.own_tasks import OwnTasks
 from dask_strata.recorder.graphs.present_tasks import MAX_PRESENT
 from dask_strata.recorder.graphs.spans import Spans
@@ -129,6 +130,7 @@ class SchedulerSources:
             *([] if self._stacks is None else [self._stacks]),
             *scaling_sources(scheduler, engine),
             *interruption_sources(engine.settings, engine.run_id, scheduler),
+            *expose(engine),
             self._stuck,
             address=scheduler.address,
             name=getattr(scheduler, "name", None),

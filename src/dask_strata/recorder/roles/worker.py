@@ -17,6 +17,7 @@ from dask_strata.recorder.environment.batch_systems import batch_systems
 from dask_strata.recorder.environment.host_view import HostView
 from dask_strata.recorder.environment.launched import note_worker
 from dask_strata.recorder.environment.static_facts import add_static_facts
+from dask_strata.recorder.exposition.series import expose
 from dask_strata.recorder.interruptions import interruption_sources
 from dask_strata.recorder.jobs import job_topic
 from dask_strata.recorder.logs.redirect import redirect_output
@@ -102,6 +103,8 @@ class WorkerRecorder(Source):
         transfers = TransferSource(worker, incoming, outgoing, engine)
         interruptions = interruption_sources(settings, engine.run_id, worker, self._address)
         self._attached += interruptions
+        series = expose(engine)
+        self._attached += series
         metrics = FineMetrics(worker, engine)
         sources = (self, self._log, transfers, shuffles, spills, self._loop, metrics)
         engine.start(
@@ -109,6 +112,7 @@ class WorkerRecorder(Source):
             *of_executions,
             *of_logs,
             *interruptions,
+            *series,
             *self._sources_of_stacks(settings),
             address=self._address,
             name=str(worker.name),

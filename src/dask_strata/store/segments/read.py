@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dask_strata.store.limits import DAMAGES, NAME_CHARACTERS, Budget
+from dask_strata.schema import WITHOUT_SEQ
+from dask_strata.store.limits import DAMAGES, NAME_CHARACTERS, PIECES, Budget
 from dask_strata.store.manifest import SEGMENTS, process_identity
 from dask_strata.store.safe_files import open_inside
 from dask_strata.store.segments.decode import decode, unpack
@@ -58,6 +59,9 @@ class Segment:
         Why the file is not a segment of this run and process, so that its rows were not read.
     complete : int or None
         End of its last intact frame, in bytes; None if unknown. The file may end in another one.
+    unnumbered : list of tuple of str, int and int
+        Table, sequence number of the first row, and number of rows of each piece of a table that
+        has no column ``seq``; only of rows that were read by this version.
     """
 
     process: str
@@ -74,6 +78,17 @@ class Segment:
     too_large: bool = False
     foreign: str | None = None
     complete: int | None = None
+    unnumbered: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def add_unnumbered(self, table: str, seq: int, n: int) -> None:
+        """Add a piece of a table without a column ``seq``, up to `PIECES` of them."""
+        if self.unnumbered and self.unnumbered[-1][0] == table:
+            _, first, before = self.unnumbered[-1]
+            if first + before == seq:
+                self.unnumbered[-1] = (table, first, before + n)
+                return
+        if len(self.unnumbered) < PIECES:
+            self.unnumbered.append((table, seq, n))
 
     def add_damage(self, text: str) -> None:
         """Add a damaged part; beyond `DAMAGES` of them, add a single remark instead."""
@@ -93,6 +108,8 @@ class Segment:
         self.end_reason = later.end_reason or self.end_reason
         self.next_seq = later.next_seq
         self.complete = later.complete
+        for table, seq, n in later.unnumbered:
+            self.add_unnumbered(table, seq, n)
 
 
 def header_facts(header: object) -> dict[str, Any]:
@@ -229,7 +246,7 @@ def _read_frames(
         try:
             body = unpack(payload, into[1])
             if isinstance(body, dict):
-                layout = layout or _layout(body)
+                layout = layout or layout_of(body)
                 segment.header = segment.header or header_facts(body)
                 host = segment.header.get("host")
                 segment.host = host if isinstance(host, str) else None
@@ -244,7 +261,7 @@ def _read_frames(
                 segment.too_large |= isinstance(error, LargeFrameError)
 
 
-def _layout(header: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+def layout_of(header: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
     """Return the columns of each table, from a header."""
     tables = header.get("tables")
     if not isinstance(tables, dict) or not all(
@@ -274,6 +291,8 @@ def _add_frame(
         segment.rows += n
         if table in rows:
             rows[table].extend(n, columns, segment.process, seq)
+        if table in WITHOUT_SEQ:
+            segment.add_unnumbered(table, seq, n)
         if table == "processes":
             ends = values_of(columns.get("exit_reason"), n)
             reasons = [reason for reason in ends if reason and isinstance(reason, str)]

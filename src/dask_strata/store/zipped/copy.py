@@ -41,6 +41,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _REFUSED_HINT = "Copy it again from where it came from, or export the run again."
 
 _lock = threading.Lock()
+_kept: set[BundleCopy] = set()
 _copies: weakref.WeakValueDictionary[tuple[int, ...], BundleCopy] = weakref.WeakValueDictionary()
 
 
@@ -103,7 +104,7 @@ def open_bundle(path: Path) -> tuple[BinaryIO, dict[str, Member]]:
         It cannot be read, or is none.
     """
     try:
-        file = os.fdopen(os.open(path, _OPEN), "rb")
+        file = open_file(path)
     except OSError as error:
         raise NotARunError(f"{path} cannot be read: {error.strerror or error}.") from None
     try:
@@ -116,6 +117,17 @@ def open_bundle(path: Path) -> tuple[BinaryIO, dict[str, Member]]:
         file.close()
         raise
     return file, members
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a bundle for reading, without waiting if it is a pipe.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened.
+    """
+    return os.fdopen(os.open(path, _OPEN), "rb")
 
 
 def refused(path: Path, error: OSError) -> NotARunError:
@@ -169,7 +181,7 @@ class BundleCopy:
     def __init__(self, path: Path) -> None:
         file, members = open_bundle(path)
         with file:
-            self.identity = _identity(os.fstat(file.fileno()))
+            self.identity = identity_of(os.fstat(file.fileno()))
             wanted = [member for name, member in members.items() if is_of_run(name)]
             try:
                 _remove_abandoned()
@@ -192,6 +204,11 @@ class BundleCopy:
                 raise
 
 
+def keep(copy: BundleCopy) -> None:
+    """Keep a copy until the process ends, for readers that only have the path of its folder."""
+    _kept.add(copy)
+
+
 def copy_of(path: Path) -> BundleCopy:
     """Return the temporary copy of a bundle: the one in use, if there is one.
 
@@ -209,7 +226,7 @@ def copy_of(path: Path) -> BundleCopy:
         found = None
         name = hash(bundle_name(path))  # of a link it may be another one
         with suppress(OSError):
-            found = _copies.get((*_identity(path.stat()), name))
+            found = _copies.get((*identity_of(path.stat()), name))
         if found is None:
             found = BundleCopy(path)
             _copies[(*found.identity, name)] = found
@@ -219,7 +236,7 @@ def copy_of(path: Path) -> BundleCopy:
 def is_current(copy: BundleCopy, path: Path) -> bool:
     """Return whether a bundle is the file that a copy was made of; also if it was removed."""
     try:
-        return _identity(path.stat()) == copy.identity
+        return identity_of(path.stat()) == copy.identity
     except OSError:
         return True
 
@@ -229,7 +246,8 @@ def is_copy(folder: Path) -> bool:
     return folder.parent.name.startswith(_PREFIX) and (folder.parent / _LOCK).is_file()
 
 
-def _identity(status: os.stat_result) -> tuple[int, ...]:
+def identity_of(status: os.stat_result) -> tuple[int, ...]:
+    """Return a value that changes if a file is replaced or written."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

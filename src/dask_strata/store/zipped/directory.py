@@ -6,6 +6,7 @@ and no two share bytes, so that a bundle never takes more than its own size.
 
 from __future__ import annotations
 
+import operator
 import os
 import stat
 import struct
@@ -179,11 +180,16 @@ def _end(file: BinaryIO, size: int) -> tuple[int, int, int]:
     if at < 0 or head not in {_LOCAL_SIGNATURE, _END_SIGNATURE}:
         raise RefusedError("it is not a zip file")
     end = _END.unpack(_read(file, at, _END.size))
-    signature, disk, first_disk, here, count, length, start, comment = end
+    signature, *narrow, comment = end
     if signature != _END_SIGNATURE or comment:
         raise RefusedError(f"{_DAMAGED}it does not end with the directory of a zip file")
-    if disk == _16 or _16 in (here, count) or _32 in (length, start):
-        disk, first_disk, here, count, length, start, at = _end64(file, at)
+    most = (_16, _16, _16, _16, _32, _32)
+    wide = narrow
+    if any(map(operator.eq, narrow, most)):
+        wide, at = _end64(file, at)
+        if any(n not in {w, limit} for n, w, limit in zip(narrow, wide, most, strict=True)):
+            raise RefusedError(f"{_DAMAGED}the two ends of its directory differ")
+    disk, first_disk, here, count, length, start = wide
     if disk or first_disk or here != count:
         raise RefusedError("it is a part of a zip file")
     if start + length != at:
@@ -191,19 +197,20 @@ def _end(file: BinaryIO, size: int) -> tuple[int, int, int]:
     return count, length, start
 
 
-def _end64(file: BinaryIO, end: int) -> tuple[int, ...]:
+def _end64(file: BinaryIO, end: int) -> tuple[list[int], int]:
+    """Return the fields of the end that has 64 bits for each, and its position."""
     at = end - _LOCATOR.size - _END64.size
     if at < 0:
         raise RefusedError(f"{_DAMAGED}it does not end with the directory of a zip file")
     data = _read(file, at, _END64.size + _LOCATOR.size)
-    signature, _, place, disks = _LOCATOR.unpack_from(data, _END64.size)
+    signature, its_disk, place, disks = _LOCATOR.unpack_from(data, _END64.size)
     record = _END64.unpack_from(data)
     if signature != _LOCATOR_SIGNATURE or record[0] != _END64_SIGNATURE:
         raise RefusedError(f"{_DAMAGED}it does not end with the directory of a zip file")
-    _, length, _, _, disk, first_disk, here, count, size, start = record
-    if place != at or disks > 1 or length != _END64.size - 12:
+    _, length, _, _, *fields = record
+    if place != at or its_disk or disks > 1 or length != _END64.size - 12:
         raise RefusedError(f"{_DAMAGED}its directory is not where it should be")
-    return disk, first_disk, here, count, size, start, at
+    return fields, at
 
 
 def _entries(data: bytes, count: int) -> Iterator[_Entry]:

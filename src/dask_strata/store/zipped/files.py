@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dask_strata.store.safe_files import RefusedError
 from dask_strata.store.summaries.files import FileState, RunFiles, is_read, is_summary
-from dask_strata.store.zipped.copy import MODIFIED_NS, is_of_run, open_bundle
+from dask_strata.store.zipped.copy import (
+    MODIFIED_NS,
+    identity_of,
+    is_of_run,
+    open_bundle,
+    open_file,
+)
 from dask_strata.store.zipped.directory import Member, blocks
 
 
@@ -20,9 +27,12 @@ class BundleFiles(RunFiles):
     ----------
     members : mapping of str to Member
         All files in the bundle.
+    identity : tuple
+        Value that changes if the bundle is replaced.
     """
 
     members: Mapping[str, Member]
+    identity: tuple[int, ...]
 
     def checksum(self, name: str) -> int:
         """Return the CRC-32 of a file, which is compared with the file's bytes."""
@@ -39,11 +49,10 @@ class BundleFiles(RunFiles):
             raise FileNotFoundError(name)
         if limit is not None and self.members[name].size > limit:
             raise RefusedError(f"{name} has more than {limit:,} bytes")
-        file, members = open_bundle(self.folder)
-        with file:
-            if members != self.members:
+        with open_file(self.folder) as file:
+            if identity_of(os.fstat(file.fileno())) != self.identity:
                 raise RefusedError("the bundle was replaced meanwhile")
-            parts = blocks(file, members[name])
+            parts = blocks(file, self.members[name])
             if limit is not None:
                 return b"".join(parts)
             for _ in parts:
@@ -65,7 +74,8 @@ def bundle_files(path: Path) -> BundleFiles:
         It cannot be read, or is none.
     """
     file, members = open_bundle(path)
-    file.close()
+    with file:
+        status = os.fstat(file.fileno())
     names = [name for name in members if is_of_run(name) and is_read(name)]
     folders = {
         "/".join(parts[:depth])
@@ -75,5 +85,12 @@ def bundle_files(path: Path) -> BundleFiles:
     files = {
         name: FileState(members[name].size, MODIFIED_NS) for name in names if not is_summary(name)
     }
-    size = path.stat().st_size
-    return BundleFiles(path, files, frozenset(folders), size, regular=True, members=members)
+    return BundleFiles(
+        path,
+        files,
+        frozenset(folders),
+        status.st_size,
+        regular=True,
+        members=members,
+        identity=identity_of(status),
+    )

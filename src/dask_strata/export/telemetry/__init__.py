@@ -1,0 +1,1 @@
+"""Runs as telemetry: traces of OpenTelemetry, and series of OpenMetrics."""

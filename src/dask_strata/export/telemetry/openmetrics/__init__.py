@@ -1,0 +1,1 @@
+"""Runs as series of OpenMetrics, which Prometheus reads afterwards."""

@@ -1,0 +1,1 @@
+"""Runs as instances in WfCommons' WfFormat."""

@@ -1,0 +1,1 @@
+"""Series ``dask_strata_*`` in the `/metrics` pages of Dask's scheduler and workers."""
