@@ -315,6 +315,30 @@ def odd_run(folder: Path) -> Path:
         "graph_edges",
         [{"submission": "u", "key": key, "dependency": other} for key, other in edges],
     )
+    scheduler.write("submissions", [{"submission": "u", "time": T0, "client": "Client-a"}])
+    scheduler.write(
+        "graph_tasks",
+        [
+            {"submission": "u", "key": key, "span": span}
+            for key, span in (("self", "i"), ("next", "o"))
+        ],
+    )
+    scheduler.write(
+        "spans",
+        [
+            {"time": T0, "span": "o", "name": "outer", "tags": '["outer"]', "enqueued": T0 + 7},
+            {
+                "time": T0,
+                "span": "i",
+                "name": "outer / inner",
+                "tags": '["outer", "inner"]',
+                "parent": "o",
+                "enqueued": T0 + SECOND // 2,
+            },
+            {"time": T0, "span": "e", "name": "empty", "tags": '["empty"]', "enqueued": T0},
+        ],
+    )
+    scheduler.write("loop_blocks", [{"start": T0, "stop": T0 + SECOND, "seconds": 1.0}])
     scheduler.end()
     worker = Process(folder, "worker-1", address=W, name="w", nthreads=3)
     ends = [
@@ -349,9 +373,18 @@ def test_an_odd_run(to: str, processor: TraceProcessor, tmp_path: Path) -> None:
         expected = {number: each["key"] for number, each in blocks(run).items()}
         assert {args["attempt"]: args["key"] for args in attempts} == expected
     assert_same(processor, run, to, "dependencies")
+    times = "select name, ts + {}, dur from slice where category = '{}' order by name"
+    origin = processor.origin if to == "chrome" else 0
+    # A span has the time of its own tasks, and of those in the spans within it.
+    assert processor.sql(times.format(origin, "span")) == [
+        ("inner", T0 + SECOND // 2, 7 * SECOND),
+        ("outer", T0 + 7, 9 * SECOND - 7),
+    ]
+    assert processor.sql(times.format(origin, "event loop")) == [("blocked", T0, SECOND)]
     noted = " ".join(done.notes)
     for sentence in (
         "Transfers without a time on record, not in the trace: 1.",
+        "Spans without a finished attempt, not in the trace: 1.",
         "Transfers that end before they start, shown without duration: 1.",
         "Slices that end before they start, as clocks differ, without duration: 2.",
         "Phases that overlap others of their attempt, on further tracks: 1.",

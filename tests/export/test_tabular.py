@@ -286,6 +286,7 @@ def test_columns_are_described(hostile: Path, tmp_path: Path) -> None:
     assert pd.read_parquet(parquet / "_export.parquet")["value"][0] == run.manifest.run_id
 
 
+@pytest.mark.long
 def test_what_is_left_out_is_in_no_byte(tmp_path: Path) -> None:
     """Planted source lines, paths and hosts are in no file, also where files are compressed."""
     run = open_run(planted_run(tmp_path / "run"))

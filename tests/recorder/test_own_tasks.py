@@ -234,3 +234,17 @@ def _busy(seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         pass
+
+
+def test_the_clients_id_is_left_out_of_the_manifest_with_hosts(
+    shared: tuple[LocalCluster, Client, Client], runs: Path
+) -> None:
+    """The id has the address of the host's network card; the run is read as before."""
+    _, mine, _ = shared
+    with record(runs, client=mine, leave_out="hosts") as run:
+        mine.submit(sum, [1, 2], key="ours").result()
+    found = open_run(run.path)
+    assert mine.id.rpartition("-")[2] not in (run.path / "run.json").read_text()
+    assert rows(found, "select key from tasks") == [{"key": "ours"}]
+    clients = {row["client"] for row in rows(found, "select client from graphs")}
+    assert clients == {found.manifest.only_client}

@@ -222,5 +222,7 @@ VERBS: dict[str, Verb] = {
     "compact": Verb("convert the record to Parquet", _compact),
     "upload": Verb("upload a run to a URL such as s3://bucket/runs", _upload),
     "export": Verb("write a run in the format of another tool", _export),
-    "import": Verb("import a stream, files of the Mofka-Dask coupler, Darshan logs or profiles", _import),
+    "import": Verb(
+        "import a stream, files of the Mofka-Dask coupler, Darshan logs or profiles", _import
+    ),
 }

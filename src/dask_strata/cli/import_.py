@@ -146,7 +146,8 @@ def _is_stream(place: str) -> bool:
 def _print_stream(address: str, found: StreamImport, folder: Path) -> None:
     """Print the runs that were made of a stream, and finalise them."""
     for run in found.runs:
-        parts = [f"{count(run.rows, 'row')} of {count(run.processes, 'recorder')}"]
+        processes = "process" if run.processes == 1 else "processes"
+        parts = [f"{count(run.rows, 'row')} of {run.processes:,} {processes}"]
         if run.duplicates:
             parts.append(f"{count(run.duplicates, 'duplicate row')} dropped")
         click.echo(f"{run.path}  {', '.join(parts)}")

@@ -72,7 +72,7 @@ class ReplacedRows:
             yield self._stated(processes, named, rows.schema)
 
     def _stated(self, processes: Iterable[str], known: set[str], schema: pa.Schema) -> pa.Table:
-        """Return rows of ``job`` that state what is left out."""
+        """Return rows of ``job`` that name the left-out classes."""
         value = ", ".join(sorted(self._classes | known))
         facts = {"name": _FACT, "value": value, "source": "dask-strata export"}
         rows = [{**facts, "process": process} for process in processes]

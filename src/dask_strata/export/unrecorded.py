@@ -36,6 +36,9 @@ _LEVEL = 1
 #: computed when they are read.
 _MANY_ROWS = 1 << 17
 
+#: Memory of derived tables at first: the export that follows needs some, too.
+_MEMORY = 192 << 20
+
 #: Host in an address of Dask.
 _HOST = re.compile(r"\w+://(\[[^\]\s]*\]|[^\s:/]+)")
 
@@ -211,7 +214,7 @@ def _segment(segment: Segment, rows: ReplacedRows) -> Segment:
 def _derive(part: Part) -> dict[str, tuple[Derived, tuple[int, ...]]]:
     """Compute the derived tables of the copy; those that cannot be are computed when read."""
     try:
-        found = derive_all(part)
+        found = derive_all(part, memory_bytes=_MEMORY)
     except UncomputableError:
         for each in part.run.joinpath(*part.home).iterdir():
             if each.is_dir() and each.name not in {KEYS, *part.rows}:

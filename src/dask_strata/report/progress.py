@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -21,23 +22,10 @@ def reading(name: str) -> Iterator[Callable[[int, int], None]]:
     callable
         Function to call with the bytes that were read and the bytes in total.
     """
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import DownloadColumn, TimeRemainingColumn
 
-    from dask_strata.report.words import visible
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(visible(name), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with _bar(name, DownloadColumn(), TimeRemainingColumn()) as show:
+        yield show
 
 
 @contextmanager
@@ -86,21 +74,24 @@ def rows_of(name: str) -> Iterator[Callable[[int, int | None], None]]:
     callable
         Function to call with the rows that were read, and the rows in all or None.
     """
+    from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    with _bar(name, MofNCompleteColumn(), TextColumn("rows"), TimeElapsedColumn()) as show:
+        yield show
+
+
+@contextmanager
+def _bar(name: str, *columns: Any) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a bar with further columns, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
     from dask_strata.report.words import visible
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("rows"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    shown = (TextColumn("{task.description}", markup=False), BarColumn(), *columns)
+    with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(visible(name), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

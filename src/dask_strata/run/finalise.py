@@ -24,7 +24,7 @@ from dask_strata.run.prepare import merge_processes
 from dask_strata.run.query_tables import mentions_keys
 from dask_strata.run.stored.cache import forget
 from dask_strata.run.stored.views import OWN_KEYS, ParquetViews
-from dask_strata.run.workspace import Workspace
+from dask_strata.run.workspace import WORKING_BYTES, Workspace
 from dask_strata.schema import RECORDED
 from dask_strata.store.arrow import arrow_schema
 from dask_strata.store.compact import Compaction, DerivedFiles, compact
@@ -156,6 +156,7 @@ def derive_all(  # noqa: PLR0913
     given: Collection[str] = (),
     folder: Path | None = None,
     run_buckets: RunBuckets | None = None,
+    memory_bytes: int = WORKING_BYTES,
 ) -> dict[str, DerivedFiles]:
     """Compute derived tables of a finalised run, and write them as Parquet.
 
@@ -173,8 +174,10 @@ def derive_all(  # noqa: PLR0913
         Where they are written; by default beside the recorded tables.
     run_buckets : callable, optional
         Computes the stages of buckets; by default in this process.
+    memory_bytes : int, optional
+        Memory of a stage, which is doubled where it does not suffice.
     """
-    computation = Computation(part, folder)
+    computation = Computation(part, folder, memory_bytes=memory_bytes)
     if computation.has_early_outcomes():
         return {}
     computation.require_order()
@@ -217,6 +220,8 @@ class Computation:
         Folder with a folder for each table, to write to; by default that of the derived tables.
     threads : int, optional
         Threads of a query; one for each core by default.
+    memory_bytes : int, optional
+        Memory of a stage, which is doubled where it does not suffice.
 
     Attributes
     ----------
@@ -234,8 +239,11 @@ class Computation:
         folder: Path | None = None,
         output: Path | None = None,
         threads: int | None = None,
+        *,
+        memory_bytes: int = WORKING_BYTES,
     ) -> None:
         self.part, self.keys_per_bucket, self._threads = part, part.keys_per_bucket, threads
+        self._memory_bytes = memory_bytes
         self.folder = part.run.joinpath(*part.home) if folder is None else folder
         self._output = self.folder if output is None else output
         manifest = Manifest.read(part.run)
@@ -305,7 +313,7 @@ class Computation:
         written = {}
         with (
             closing(self._views(stage)) as views,
-            closing(Workspace()) as workspace,
+            closing(Workspace(self._memory_bytes)) as workspace,
         ):
             if self._threads is not None:
                 execute(workspace.connection, "set threads = ?", self._threads)

@@ -18,6 +18,9 @@ from dask_strata.stream.recorded import rows_of
 _PAUSE_SECONDS = 0.1
 _SHARE = 0.2
 
+#: After so many rows, the next look follows at once.
+_MANY_ROWS = 10_000
+
 
 def follow(
     run: Run | str | Path,
@@ -93,16 +96,16 @@ def _follow(run: Run, names: list[str], start: dict[str, int], *, wait: bool) ->
         began = time.monotonic()
         # Whether a process is alive is known when the begin of its segment has been read.
         grows = wait and (first or rows.is_recording())
-        found = False
+        found = 0
         for batch in rows.look():
-            found = True
+            found += len(batch.rows)
             yield batch
         if not grows and not found:
             break
         if grows:
             yield from derived.final(rows.complete_until())
-            if not found and not first:
-                took = time.monotonic() - began
+            if not first and found < _MANY_ROWS:
+                took = 0 if found else time.monotonic() - began
                 time.sleep(max(_PAUSE_SECONDS, took / _SHARE))
                 run.fetch()
         first = False

@@ -33,6 +33,9 @@ from dask_strata.stream.state import SenderFiles, Status
 _PAUSE_SECONDS = 0.2
 _SHARE = 0.25
 
+#: After so many messages, the next look follows at once.
+_MANY_MESSAGES = 10_000
+
 #: Seconds between two tries: doubled after each failure.
 _FIRST_RETRY, _LAST_RETRY = 0.5, 15.0
 
@@ -201,9 +204,9 @@ class _Sender:
             grows = first or rows.is_recording()
             if not grows and self._ended is None:
                 self._ended = began
-            found = False
+            found = 0
             for messages in self._messages(rows.look(), positions):
-                found = True
+                found += len(messages)
                 self._deliver(messages)
                 self._save(positions=positions)
             if not grows and not found:
@@ -211,8 +214,8 @@ class _Sender:
                     break
                 rows = rows_of(self._run, RECORDED, positions)
                 continue
-            if not found and not first:
-                took = time.monotonic() - began
+            if not first and found < _MANY_MESSAGES:
+                took = 0 if found else time.monotonic() - began
                 time.sleep(max(_PAUSE_SECONDS, took / _SHARE))
                 self._run.fetch()
             first = False

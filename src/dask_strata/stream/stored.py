@@ -100,6 +100,7 @@ class StoredRows:
                     if name not in WITHOUT_SEQ:
                         found[name] = _blocks(files[name], without)
             found.update(self._unnumbered(files, without, stack))
+            pa.default_memory_pool().release_unused()
             for process in self._order(found):
                 chunks = [
                     (name, _rows(files[name], blocks[process], start.get(process, 0)))

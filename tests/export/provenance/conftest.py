@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def hostile_run(folder: Path) -> Path:
         "graph_edges",
         [
             {"submission": "s-1", "key": key, "dependency": other}
-            for other, key in zip(HOSTILE, HOSTILE[1:], strict=False)
+            for other, key in pairwise(HOSTILE)
         ],
     )
     scheduler.write(

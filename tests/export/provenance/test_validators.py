@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import dask_strata
 from tests.export.provenance.conftest import flow, hostile_run
 from tests.export.provenance.test_ro_crate import METADATA, as_list
-from tests.support.checkers import environment
+from tests.support.own_venv import own_environment, own_venv
 from tests.support.synthetic import Process, new_run
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -50,9 +51,16 @@ if __name__ == "__main__":
 
 def validated(*crates: Path, severity: str = "REQUIRED") -> list[list[tuple[str, str, str]]]:
     """Return the issues that roc-validator finds in each crate."""
-    python = environment("roc-validator==0.13.*", "rocrate==0.13.0") / "python"
+    python = own_venv("roc-validator", ["roc-validator==0.13.*", "rocrate==0.13.0"])
     command = [str(python), str(VALIDATE), severity, *map(str, crates)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
+    done = subprocess.run(
+        command,
+        env=own_environment(),
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     return [[tuple(issue) for issue in found[str(each)]] for each in crates]
@@ -71,7 +79,8 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "script.py").write_text(SCRIPT)
     for name in ("a b.txt", "é.txt"):
         (folder / name).write_text(name)
-    command = ["dask-strata", "record", "-o", "runs", "script.py", "--folder", str(folder)]
+    command = [sys.executable, "-m", "dask_strata", "record", "-o", "runs"]
+    command += ["script.py", "--folder", str(folder)]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=200)
     (run,) = [path for path in (folder / "runs").iterdir() if path.is_dir()]
     return run
@@ -86,8 +95,8 @@ def test_crates_have_no_required_issue(scripted: Path, eventful: Path, tmp_path:
         "everything": (scripted, ("tasks", "tables")),
         "eventful": (eventful, ()),
         "hostile": (hostile_run(tmp_path / "hostile"), ()),
-        "hostile tasks": (tmp_path / "hostile", ("tasks",)),
-        "no code": (flow(tmp_path / "flow", ["/in a"], "/out", text=None), ()),
+        "hostile-tasks": (tmp_path / "hostile", ("tasks",)),
+        "no-code": (flow(tmp_path / "flow", ["/in a"], "/out", text=None), ()),
         "empty": (empty, ("tasks",)),
     }
     crates = [export(run, tmp_path / f"{name}-crate", *how) for name, (run, how) in runs.items()]
@@ -160,9 +169,10 @@ def test_runcrate_reports_what_sql_counts(
 ) -> None:
     """The run's action and those of prefixes or tasks, with their files."""
     crate = export(scripted, tmp_path / "crate", *options)
-    runcrate = environment("runcrate==0.6.2") / "runcrate"
+    runcrate = own_venv("runcrate", ["runcrate==0.6.2"]).with_name("runcrate")
+    command = [str(runcrate), "report", str(crate)]
     done = subprocess.run(
-        [str(runcrate), "report", str(crate)], capture_output=True, text=True, check=True
+        command, env=own_environment(), capture_output=True, text=True, check=True
     )
     run = dask_strata.open_run(scripted)
     counted = "count(*)" if options else "count(distinct prefix)"

@@ -58,7 +58,7 @@ def main() -> None:
     severity, *crates = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         found = {crate: validate(crate, severity, f"{folder}/cache") for crate in crates}
-    print(json.dumps(found))
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -224,14 +224,14 @@ class ActivityWriter:
         return len(segments)
 
     def notes(self, notes: list[str]) -> None:
-        """Write what the trace lacks as events at its beginning."""
+        """Write notes on the trace as events at its beginning."""
         for note in notes:
             track = self._tracks.single(self._tracks.process("run"), "notes")
             self._trace.instant(track, note, "note", self._trace.origin)
 
     @staticmethod
     def untimed(run: Run) -> tuple[tuple[int, str], ...]:
-        """Return numbers of rows that are not in the trace, and what they are."""
+        """Return numbers of rows that are not in the trace, and their description."""
         row = run.rows(_UNTIMED)[0]
         return (
             (row["transfers"], "Transfers without a time on record, not in the trace"),

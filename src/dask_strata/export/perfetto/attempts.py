@@ -50,9 +50,10 @@ _WINDOW = f"""
     order by b.block_start, b.attempt
 """  # noqa: S608  no value of the record
 
-#: What the trace cannot contain as it is recorded.
+#: Numbers of rows that the trace cannot contain as they are recorded.
 _ODDITIES = f"""
-    select (select count(*) from ({_BLOCKS}) where block_start is null) as without_time,
+    select (select count(*) from ({_BLOCKS}) where block_start is null or block_start < 0)
+           as without_time,
            (select count(*) from phases where action is distinct from '{_ELSEWHERE}'
             and (start is null or stop is null)) as phases_without_time,
            (select count(*) from phases where action = '{_ELSEWHERE}') as elsewhere
@@ -265,7 +266,7 @@ def _phases(column: pa.ListArray) -> Iterator[list[_Phase]]:
 
 
 def note_oddities(run: Run, writer: AttemptWriter, note: Callable[[str], None]) -> None:
-    """Note what is not in the trace, or differs from the record."""
+    """Note which rows are not in the trace, or differ from the record."""
     row = run.rows(_ODDITIES)[0]
     odd = writer.odd
     for number, what in (

@@ -86,7 +86,7 @@ class TraceFile(ABC):
         track : int
             Its track.
         name, category : str
-            What it is.
+            Its name, and its kind.
         start, stop : int
             Its times; a stop that is None is not on record.
         args : sequence of pairs
@@ -132,7 +132,7 @@ class TraceFile(ABC):
         Parameters
         ----------
         facts : dict of str to str
-            What the trace is of.
+            Facts about the run.
         notes : sequence of str
-            What it lacks.
+            Sentences on rows that are missing in the trace, or aggregated.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from dask_strata.export.provenance.crate_graph import Graph, moment, ref, refs
@@ -27,6 +27,13 @@ _DATA = "n_attempts = 0 and (state = 'memory' or finished_before)"
 
 #: Keys whose tasks are sorted at once.
 _KEYS = 1 << 16
+
+#: The first key of each range; ids of keys that are not finalised are not consecutive.
+_BOUNDS = f"""
+    select _key from (select _key, row_number() over (order by _key) as n
+                      from (select distinct _key from tasks where n_attempts > 0))
+    where (n - 1) % {_KEYS} = 0 order by _key
+"""  # noqa: S608  a number of this module
 
 #: Tasks with attempts of a range of keys, and the results and files that they used. Of several
 #: lives of a dependency, the last one that finished before the task started.
@@ -220,9 +227,9 @@ def add_tasks(
 
 def _tasks(reading: Reading) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of `_TASKS` of all keys, range by range."""
-    last = reading.run.rows("select max(_key) as n from tasks")[0]["n"]
-    for first in range(0, -1 if last is None else last + 1, _KEYS):
-        yield from reading.columns(_TASKS.format(first=first, last=first + _KEYS))
+    bounds = [row["_key"] for row in reading.run.rows(_BOUNDS)]
+    for first, last in pairwise([*bounds, 1 << 62]):
+        yield from reading.columns(_TASKS.format(first=first, last=last))
 
 
 def _task(key: str, key_type: str | None, life: int) -> str:

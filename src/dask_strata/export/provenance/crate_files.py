@@ -43,7 +43,7 @@ _QUERY = f"""
     where i.uri is not null group by i.uri order by i.uri limit {MOST_FILES + 1}
 """  # noqa: S608  a number of this module
 
-#: States of files: what is not at hand has none of the present's properties.
+#: States of files. Absent ones have only the size on record.
 HASHED, SIZED, CHANGED, FOLDER, ABSENT = "hashed", "sized", "changed", "folder", "absent"
 
 
@@ -105,7 +105,7 @@ class UsedFile:
 
 
 def used_files(reading: Reading, facts: Facts, *, hashes: bool) -> list[UsedFile]:
-    """Return the files that tasks read or wrote, by their names, and note what is not known.
+    """Return the files that tasks read or wrote, sorted by name, and note missing hashes.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is on record about a run as a whole.
+    """Recorded facts about a run as a whole.
 
     Attributes
     ----------

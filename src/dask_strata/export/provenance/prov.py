@@ -41,7 +41,7 @@ class Prov(Exporter):
         path : Path
             The file.
         job : Job
-            What was chosen.
+            The options.
 
         Raises
         ------

@@ -96,7 +96,7 @@ class RoCrate(Exporter):
         path : Path
             The folder.
         job : Job
-            What was chosen.
+            The options and the license.
 
         Raises
         ------

@@ -141,8 +141,11 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         if self._engine is not None:
             return
         facts = {"address": scheduler.address, "id": scheduler.id, "pid": os.getpid()}
+        manifest = replace(self.manifest, scheduler=facts)
         if self.settings.leave_out:
-            facts = Replacing(self.settings).facts(facts)
+            replacing = Replacing(self.settings)
+            only = replacing.text(manifest.only_client)  # a client's id has its host's card
+            manifest = replace(manifest, scheduler=replacing.facts(facts), only_client=only)
         spooled = self.marker is not None and not sees(self.marker)
         if is_url(self.settings.runs):
             self.folder = upload_folder(self.settings, self.folder.name)
@@ -151,7 +154,7 @@ class SchedulerRecorder(SchedulerPlugin, Source):
         self._sent = SentRun(self.run_id, self.folder, socket.gethostname(), spooled=spooled)
         self._scheduler = scheduler
         try:
-            replace(self.manifest, scheduler=facts).write(self.folder, self.settings.access)
+            manifest.write(self.folder, self.settings.access)
             if is_url(self.settings.runs):
                 self._upload = await self._started_upload()
             self._engine = Engine("scheduler", self.run_id, self.folder, self.settings)
