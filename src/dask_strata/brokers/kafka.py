@@ -198,6 +198,8 @@ class KafkaSource(Source):
         self._address = address
         self._tail = tail
         self._closed = threading.Event()
+        #: Whether the brokers have described the topic, or that there is none.
+        self._answered = False
         settings = _settings(
             address,
             **{
@@ -267,7 +269,7 @@ class KafkaSource(Source):
             try:
                 return self._try_to_assign(follow=follow)
             except BrokerError:
-                if not follow:
+                if not (follow and self._answered):
                     raise
                 self._closed.wait(1)
         return None
@@ -276,6 +278,7 @@ class KafkaSource(Source):
         topic = self._address.topic
         try:
             found = self._consumer.list_topics(topic, timeout=_SECONDS).topics[topic]
+            self._answered = True
             unknown = self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
             if found.error is not None:
                 if not follow and found.error.code() == unknown:

@@ -169,6 +169,9 @@ class _Sender:
                     start = self._positions(forget=forget)
                     forget = False
                     state = self._send_from(start)
+        except StrataError as error:
+            self._status.error = self._status.error or error.message
+            raise
         finally:
             self._save(force=True)
             if self._sink is not None:
