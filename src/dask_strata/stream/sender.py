@@ -61,11 +61,14 @@ class Sent:
         State of the run.
     url : str
         Address of the stream without secrets.
+    damaged : frozenset of str
+        Tables whose Parquet is damaged: their rows could not be sent.
     """
 
     rows: int
     state: str
     url: str
+    damaged: frozenset[str] = frozenset()
 
 
 def send(
@@ -153,6 +156,7 @@ class _Sender:
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._counted: dict[str, int] = {}
         self._resumed = False
+        self._damaged: set[str] = set()
         self._n_sent = 0
         self._away_since: float | None = None
         #: When the recording had ended, on the monotonic clock; None while it goes on.
@@ -176,7 +180,7 @@ class _Sender:
             self._save(force=True)
             if self._sink is not None:
                 self._sink.close()
-        return Sent(self._n_sent, state, str(self._address))
+        return Sent(self._n_sent, state, str(self._address), frozenset(self._damaged))
 
     def _positions(self, *, forget: bool) -> dict[str, int]:
         """Return the number of the next row by process, as the broker has it."""
@@ -223,6 +227,7 @@ class _Sender:
                 self._run.fetch()
             first = False
         state = rows.state()
+        self._damaged |= rows.damaged
         if not (self._status.done and not self._n_sent):
             facts = {"state": state, "rows": self._all_counts()}
             self._deliver([encode_facts(self._run_id, "end", facts)])
