@@ -70,6 +70,14 @@ def test_far_numbers_take_no_memory(tmp_path: Path) -> None:
     assert [r["seq"] for r in found] == sorted(numbers)
 
 
+def test_far_counts_are_no_message(tmp_path: Path) -> None:
+    """The sum of rows in a last message is a number that a table can have."""
+    rows = {"worker-00000001": dict.fromkeys(("job", "config", "clients"), (1 << 62) - 1)}
+    end = encode_facts(RUN, "end", {"state": "complete", "rows": rows}).data
+    done = import_stream(stream(tmp_path, row(0), end), tmp_path / "runs")
+    assert (done.set_aside, done.runs[0].rows) == (1, 1)
+
+
 def test_a_name_of_the_run_is_no_path(tmp_path: Path) -> None:
     """The folder of a run has the date, a safe form of the name, and the id."""
     facts = FACTS | {"name": "../../../etc/x"}
