@@ -184,6 +184,18 @@ def test_a_broker_that_is_away_for_a_moment(tmp_path: Path, faulty: type[Faulty]
     assert "is back after" in notes[1]
 
 
+def test_again_with_a_broker_that_is_away_for_a_moment(
+    tmp_path: Path, faulty: type[Faulty]
+) -> None:
+    """All rows are sent once more, also those after the error."""
+    run, stream = busy_run(tmp_path / "run"), tmp_path / "rows.jsonl"
+    faulty.faults = {5: "before"}  # after three calls of the first copy
+    n = send(run, f"file:{stream}").rows
+    assert send(run, f"file:{stream}", again=True).rows == n
+    assert faulty.calls > 6
+    assert len(places(stream)) == 2 * n
+
+
 def test_a_broker_that_stays_away(tmp_path: Path, faulty: type[Faulty]) -> None:
     """After the recording has ended, the sender gives up, and names the next step."""
     run, stream = busy_run(tmp_path / "run"), tmp_path / "rows.jsonl"

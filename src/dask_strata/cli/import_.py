@@ -19,6 +19,9 @@ from dask_strata.report.progress import reading, rows_of, working
 from dask_strata.report.words import count, visible
 from dask_strata.run.finalise import finalise
 
+#: Lines about missing rows of a run that are printed, at most.
+_SHOWN = 20
+
 
 @click.command("import")
 @click.argument("places", metavar="PATH|URL...", nargs=-1, required=True)
@@ -151,8 +154,11 @@ def _print_stream(address: str, found: StreamImport, folder: Path) -> None:
         if run.duplicates:
             parts.append(f"{count(run.duplicates, 'duplicate row')} dropped")
         click.echo(f"{run.path}  {', '.join(parts)}")
-        for text in run.missing:
+        for text in run.missing[:_SHOWN]:
             click.echo(f"{run.path.name}: missing: {visible(text)}", err=True)
+        if len(run.missing) > _SHOWN:
+            more = count(len(run.missing) - _SHOWN, "more line")
+            click.echo(f"{more}; all of them: dask-strata check {run.path}", err=True)
         if run.set_aside:
             click.echo(
                 f"{count(run.set_aside, 'message')} could not be parsed: {run.path / 'aside'}",

@@ -45,6 +45,9 @@ GIVE_UP_SECONDS = 60.0
 #: Brokers that find the positions of processes with recent rows only.
 _LATEST_ONLY = {"kafka"}
 
+#: Brokers in which rows that are sent again do not change the positions found there.
+_WITH_EARLIER_ROWS = {"kafka", "file"}
+
 #: Shortest time between two writes of the positions, in seconds.
 _SAVE_SECONDS = 1.0
 
@@ -156,6 +159,8 @@ class _Sender:
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._counted: dict[str, int] = {}
         self._resumed = False
+        #: Whether rows that are in the stream are sent again, so that its positions do not count.
+        self._repeats = False
         self._damaged: set[str] = set()
         self._n_sent = 0
         self._away_since: float | None = None
@@ -188,8 +193,9 @@ class _Sender:
             self._try(lambda sink: sink.forget())
             self._status = Status(str(self._address))
             self._resumed = False
+            self._repeats = self._address.scheme in _WITH_EARLIER_ROWS
             return {}
-        last = self._try(lambda sink: sink.last())
+        last = None if self._repeats else self._try(lambda sink: sink.last())
         if last is None:
             self._resumed |= bool(self._status.next_seqs)
             return dict(self._status.next_seqs)
