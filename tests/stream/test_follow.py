@@ -192,6 +192,25 @@ def test_a_frame_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
     assert {p: rows for p, rows in recorded(run).items() if p[1] == "worker-1"} == found.contents()
 
 
+def test_a_frame_is_waited_for_after_a_long_silence(tmp_path: Path) -> None:
+    """A process on another host that counts as dead may go on: its rows are not skipped."""
+    run = small_run(tmp_path / "run")
+    path = run / SEGMENTS / f"worker-1{SUFFIX}"
+    data = path.read_bytes()
+    path.write_bytes(data[:-3])
+    os.utime(path, (T0 // SECOND, T0 // SECOND))
+    tail = Tail(run, Manifest.read(run).run_id, "worker-1", list(RECORDED), 0)
+    found = Followed()
+    for _ in range(2):
+        found.add(tail.read())
+        assert tail.state == "cut"
+        assert not tail.has_more()
+    path.write_bytes(data)
+    assert tail.has_more()
+    found.add(tail.read())
+    assert {p: rows for p, rows in recorded(run).items() if p[1] == "worker-1"} == found.contents()
+
+
 def test_a_damaged_frame_in_between_is_skipped(tmp_path: Path) -> None:
     """The numbers show the gap, and the rows after it are there."""
     run = busy_run(tmp_path / "run")
