@@ -347,8 +347,9 @@ class _Sender:
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now
+            hint = f" {error.hint}" if error.hint else ""
             self._report(
-                f"{error.message} The run is not affected: its rows are sent when "
+                f"{error.message}{hint} The run is not affected: its rows are sent when "
                 f"{self._address} is back."
             )
         self._status.error = error.message
