@@ -95,6 +95,8 @@ def test_positions_of_a_process_that_is_far_back_are_unknown(
     found = sink.last() or {}
     assert "early" not in found
     assert set(found.values()) == {199}
+    assert open_sink(url, "of-others").last() is None
+    assert open_sink(f"{kafka_cluster.url}/tail-of-none", "r").last() == {}
 
 
 def test_a_stopped_broker(kafka_cluster: KafkaCluster) -> None:

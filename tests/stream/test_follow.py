@@ -8,7 +8,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,25 @@ def test_a_frame_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
     assert {p: rows for p, rows in recorded(run).items() if p[1] == "worker-1"} == found.contents()
 
 
+def test_a_frame_is_waited_for_after_a_long_silence(tmp_path: Path) -> None:
+    """A process on another host that counts as dead may go on: its rows are not skipped."""
+    run = small_run(tmp_path / "run")
+    path = run / SEGMENTS / f"worker-1{SUFFIX}"
+    data = path.read_bytes()
+    path.write_bytes(data[:-3])
+    os.utime(path, (T0 // SECOND, T0 // SECOND))
+    tail = Tail(run, Manifest.read(run).run_id, "worker-1", list(RECORDED), 0)
+    found = Followed()
+    for _ in range(2):
+        found.add(tail.read())
+        assert tail.state == "cut"
+        assert not tail.has_more()
+    path.write_bytes(data)
+    assert tail.has_more()
+    found.add(tail.read())
+    assert {p: rows for p, rows in recorded(run).items() if p[1] == "worker-1"} == found.contents()
+
+
 def test_a_damaged_frame_in_between_is_skipped(tmp_path: Path) -> None:
     """The numbers show the gap, and the rows after it are there."""
     run = busy_run(tmp_path / "run")
@@ -242,6 +261,31 @@ def test_compaction_while_it_is_followed(tmp_path: Path) -> None:
         for place, all_rows in expected.rows.items():
             wanted = [r for r in all_rows if place[1] != "worker-1" or r[0] >= 7]
             assert found.rows.get(place, []) == wanted
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_damaged_table_is_an_error_after_all_other_rows(
+    tmp_path: Path, strata: Callable[..., Any], *, imported: bool
+) -> None:
+    """Neither `follow` nor `dask-strata stream` ends as if all rows had been there."""
+    run, stream = busy_run(tmp_path / "run"), tmp_path / "rows.jsonl"
+    compact(run)
+    if imported:
+        facts = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps({**facts, "imported_from": "files"}))
+    whole = len(list(dask_strata.follow(run)))
+    [path, *_] = (run / "parquet" / "scheduler_transitions").iterdir()
+    path.write_bytes(path.read_bytes()[:-9] + bytes(9))
+    found: list[Batch] = []
+    with pytest.raises(StrataError, match="rows of scheduler_transitions are missing"):
+        found.extend(dask_strata.follow(run))  # keeps what was yielded before the error
+    assert 0 < len(found) < whole
+    assert not any(batch.table == "scheduler_transitions" for batch in found)
+    assert list(dask_strata.follow(run, ["overheads"]))
+    done = strata("stream", run, f"file:{stream}")
+    assert done.returncode == 1
+    assert " rows sent" in done.stdout
+    assert "rows of scheduler_transitions are missing" in done.stderr
 
 
 def test_it_waits_for_rows_and_ends_with_the_recording(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from dask_strata import follow
 from dask_strata.brokers.broker import BrokerError
 from dask_strata.brokers.file import FileSink
 from dask_strata.brokers.message import Message, decode
-from dask_strata.errors import StrataError
+from dask_strata.brokers.registry import check_address
+from dask_strata.errors import StrataError, UsageError
 from dask_strata.store.compact import compact
 from dask_strata.store.manifest import SEGMENTS, SUFFIX, Manifest
 from dask_strata.stream import sender
@@ -183,6 +184,18 @@ def test_a_broker_that_is_away_for_a_moment(tmp_path: Path, faulty: type[Faulty]
     assert "is back after" in notes[1]
 
 
+def test_again_with_a_broker_that_is_away_for_a_moment(
+    tmp_path: Path, faulty: type[Faulty]
+) -> None:
+    """All rows are sent once more, also those after the error."""
+    run, stream = busy_run(tmp_path / "run"), tmp_path / "rows.jsonl"
+    faulty.faults = {5: "before"}  # after three calls of the first copy
+    n = send(run, f"file:{stream}").rows
+    assert send(run, f"file:{stream}", again=True).rows == n
+    assert faulty.calls > 6
+    assert len(places(stream)) == 2 * n
+
+
 def test_a_broker_that_stays_away(tmp_path: Path, faulty: type[Faulty]) -> None:
     """After the recording has ended, the sender gives up, and names the next step."""
     run, stream = busy_run(tmp_path / "run"), tmp_path / "rows.jsonl"
@@ -285,6 +298,22 @@ def test_wrong_addresses(tmp_path: Path, strata: Strata, url: str) -> None:
     assert done.returncode == 2
     assert "hunter2" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_is_not_a_stream(tmp_path: Path) -> None:
+    """It is refused at once, and by `dask-strata record` before the script starts."""
+    with pytest.raises(UsageError, match="is a folder"):
+        check_address(f"file:{tmp_path}")
+
+
+def test_an_error_that_does_not_pass_is_in_the_state(tmp_path: Path) -> None:
+    """`dask-strata record` prints it: the process that sends has ended."""
+    run, stream = busy_run(tmp_path / "run"), tmp_path / "rows.jsonl"
+    os.mkfifo(stream)
+    with pytest.raises(UsageError):
+        send(run, f"file:{stream}")
+    [state] = (run / "stream").glob("*.json")
+    assert json.loads(state.read_text())["error"] == f"{stream} is not a file."
 
 
 def test_ctrl_c(tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ class Source(ABC):
         Raises
         ------
         BrokerError
-            The broker is away or refuses; with `follow`, an interrupted connection is tried again
-            instead.
+            The broker is away or refuses; with `follow`, only at the start: a connection that is
+            interrupted later is tried again.
         """
 
     def messages(self, *, follow: bool = False) -> Iterator[Message | Unreadable | Gap]:

@@ -158,7 +158,10 @@ class KafkaSink(Sink):
         self._producer = self._new_producer()
 
     def last(self) -> dict[str, int] | None:
-        """Return the positions that the last messages of each partition have."""
+        """Return the positions that the last messages of each partition have.
+
+        None if these are all of other runs, and there are earlier ones.
+        """
         source = KafkaSource(self._address, tail=_TAIL)
         found: dict[str, int] = {}
         try:
@@ -170,7 +173,7 @@ class KafkaSink(Sink):
                     found[message.process] = max(message.last, found.get(message.process, -1))
         finally:
             source.close()
-        return found
+        return None if source.skipped and not found else found
 
     def forget(self) -> None:
         """Do nothing: the positions are those in the topic, and rows can be sent again."""
@@ -191,13 +194,21 @@ class KafkaSource(Source):
         The brokers and the topic.
     tail : int, optional
         Number of messages at the end of each partition, to read only these.
+
+    Attributes
+    ----------
+    skipped : bool
+        Whether there are messages before those.
     """
 
     def __init__(self, address: Address, *, tail: int | None = None) -> None:
         self._kafka = _client()
         self._address = address
         self._tail = tail
+        self.skipped = False
         self._closed = threading.Event()
+        #: Whether the brokers have described the topic, or that there is none.
+        self._answered = False
         settings = _settings(
             address,
             **{
@@ -267,7 +278,7 @@ class KafkaSource(Source):
             try:
                 return self._try_to_assign(follow=follow)
             except BrokerError:
-                if not follow:
+                if not (follow and self._answered):
                     raise
                 self._closed.wait(1)
         return None
@@ -276,6 +287,7 @@ class KafkaSource(Source):
         topic = self._address.topic
         try:
             found = self._consumer.list_topics(topic, timeout=_SECONDS).topics[topic]
+            self._answered = True
             unknown = self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
             if found.error is not None:
                 if not follow and found.error.code() == unknown:
@@ -287,6 +299,7 @@ class KafkaSource(Source):
                 low, high = self._consumer.get_watermark_offsets(partition, timeout=_SECONDS)
                 start = low if self._tail is None else max(low, high - self._tail)
                 partition.offset = start
+                self.skipped |= start > low
                 assigned.append(partition)
                 if follow or high > start:
                     ends[number] = high

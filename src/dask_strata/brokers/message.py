@@ -351,8 +351,10 @@ def _check_facts(run: str, kind: str, facts: dict[str, Any]) -> None:
     if not isinstance(facts.get("state"), str) or not isinstance(rows, dict):
         raise MessageError("the last message has no state, or no numbers of rows")
     counts = [n for tables in rows.values() if isinstance(tables, dict) for n in tables.values()]
-    if not all(isinstance(tables, dict) for tables in rows.values()) or not all(
-        type(n) is int and 0 <= n < _SEQ for n in counts
+    if (
+        not all(isinstance(tables, dict) for tables in rows.values())
+        or not all(type(n) is int and 0 <= n < _SEQ for n in counts)
+        or sum(counts) >= _SEQ
     ):
         raise MessageError("the numbers of rows in the last message are not valid")
 

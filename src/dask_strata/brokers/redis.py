@@ -213,6 +213,7 @@ class RedisSource(Source):
         """Yield the messages of the entries; a `Gap` where entries were trimmed."""
         position = b"0-0"
         number = 0
+        answered = False
         end = None if follow else self._last_entry()
         if not follow and end is None:
             return
@@ -220,10 +221,11 @@ class RedisSource(Source):
             try:
                 entries = self._read(position, end)
             except BrokerError:
-                if not follow:
+                if not (follow and answered):
                     raise
                 self._closed.wait(_RETRY_SECONDS)
                 continue
+            answered = True
             if not entries and not follow:
                 return
             for entry, fields in entries:

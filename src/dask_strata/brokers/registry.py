@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dask_strata.brokers.address import Address, parse_address
-from dask_strata.errors import StrataError
+from dask_strata.errors import StrataError, UsageError
 
 if TYPE_CHECKING:
     from dask_strata.brokers.broker import Sink, Source
@@ -31,6 +32,8 @@ def check_address(url: str | Address) -> Address:
         A package is not installed.
     """
     address = parse_address(url) if isinstance(url, str) else url
+    if address.scheme == "file" and Path(address.path).is_dir():
+        raise UsageError(f"{address} is a folder.", hint="Name a file in it: file:PATH")
     if address.scheme in _PACKAGES:
         package, extra = _PACKAGES[address.scheme]
         if find_spec(package) is None:

@@ -19,6 +19,9 @@ from dask_strata.report.progress import reading, rows_of, working
 from dask_strata.report.words import count, visible
 from dask_strata.run.finalise import finalise
 
+#: Lines about missing rows of a run that are printed, at most.
+_SHOWN = 20
+
 
 @click.command("import")
 @click.argument("places", metavar="PATH|URL...", nargs=-1, required=True)
@@ -119,7 +122,7 @@ def command(  # noqa: PLR0913, PLR0917
                 salvage=salvage,
                 progress=progress,
             )
-        _print_import(path, done)
+        _print_import(str(path), done)
         _finalise(done.path)
         complete = complete and not done.set_aside and not done.unreadable
     for url in streams:
@@ -139,8 +142,8 @@ def command(  # noqa: PLR0913, PLR0917
 
 
 def _is_stream(place: str) -> bool:
-    """Return whether an argument is the URL of a stream: no existing path has precedence."""
-    return re.match(r"(redis|rediss|kafka|mofka|file):", place) is not None
+    """Return whether an argument is the URL of a stream, even if there is a path of this name."""
+    return re.match(r"(redis|rediss|kafka|mofka|file):", place, re.IGNORECASE) is not None
 
 
 def _print_stream(address: str, found: StreamImport, folder: Path) -> None:
@@ -151,8 +154,11 @@ def _print_stream(address: str, found: StreamImport, folder: Path) -> None:
         if run.duplicates:
             parts.append(f"{count(run.duplicates, 'duplicate row')} dropped")
         click.echo(f"{run.path}  {', '.join(parts)}")
-        for text in run.missing:
+        for text in run.missing[:_SHOWN]:
             click.echo(f"{run.path.name}: missing: {visible(text)}", err=True)
+        if len(run.missing) > _SHOWN:
+            more = count(len(run.missing) - _SHOWN, "more line")
+            click.echo(f"{more}; all of them: dask-strata check {run.path}", err=True)
         if run.set_aside:
             click.echo(
                 f"{count(run.set_aside, 'message')} could not be parsed: {run.path / 'aside'}",
@@ -160,7 +166,7 @@ def _print_stream(address: str, found: StreamImport, folder: Path) -> None:
             )
         _finalise(run.path)
     if found.coupler is not None:
-        _print_import(Path(address), found.coupler)
+        _print_import(address, found.coupler)
         _finalise(found.coupler.path)
     for run_id in found.present:
         click.echo(f"Run {run_id} is in {folder} already, and was left as it is.", err=True)
@@ -172,8 +178,8 @@ def _print_stream(address: str, found: StreamImport, folder: Path) -> None:
         )
 
 
-def _print_import(folder: Path, done: ImportedRun) -> None:
-    """Print the run that an import made, and the rows that it has not."""
+def _print_import(origin: str, done: ImportedRun) -> None:
+    """Print the run that was made from a folder or a stream, and the rows that are missing."""
     parts = [count(done.rows, "row")]
     if done.resent:
         parts.append(f"{count(done.resent, 'duplicate transfer')} counted once")
@@ -190,7 +196,7 @@ def _print_import(folder: Path, done: ImportedRun) -> None:
             err=True,
         )
     for problem in done.unreadable:
-        click.echo(f"{folder}: {problem}; the run has no rows of it.", err=True)
+        click.echo(f"{origin}: {problem}; the run has no rows of it.", err=True)
 
 
 def _finalise(run: Path) -> None:

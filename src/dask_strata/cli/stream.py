@@ -10,6 +10,8 @@ import click
 
 from dask_strata.errors import UsageError
 from dask_strata.report.words import count, visible
+from dask_strata.run import open_run
+from dask_strata.stream.recorded import damage_error
 from dask_strata.stream.sender import send
 
 #: Bytes of an address on standard input, at most.
@@ -53,6 +55,9 @@ def command(run: str, url: str, again: bool, background: bool) -> None:  # noqa:
     if background:
         with suppress(OSError):
             os.nice(10)  # the workers of this machine come first
-    sent = send(run, _address(url), again=again, report=_report)
+    opened = open_run(run)
+    sent = send(opened, _address(url), again=again, report=_report)
     if not background:
         click.echo(f"{visible(sent.url)}: {count(sent.rows, 'row')} sent, the run is {sent.state}")
+    if sent.damaged:
+        raise damage_error(opened.path, sent.damaged)

@@ -12,7 +12,7 @@ from dask_strata.schema import RECORDED, TABLES
 from dask_strata.store.safe_files import is_name
 from dask_strata.stream.batch import Batch
 from dask_strata.stream.derived import DerivedRows
-from dask_strata.stream.recorded import rows_of
+from dask_strata.stream.recorded import damage_error, rows_of
 
 #: Shortest time between two looks for new rows, and the share of time that they may take.
 _PAUSE_SECONDS = 0.1
@@ -57,7 +57,7 @@ def follow(
     NotARunError
         There is no such run.
     StrataError
-        A part of the run cannot be read.
+        A part of the run cannot be read. If it is a damaged table, all other rows were yielded.
 
     Notes
     -----
@@ -110,3 +110,5 @@ def _follow(run: Run, names: list[str], start: dict[str, int], *, wait: bool) ->
                 run.fetch()
         first = False
     yield from derived.rest()
+    if rows.damaged:
+        raise damage_error(run.path, rows.damaged)

@@ -22,7 +22,7 @@ _ROWS = 1 << 13
 
 
 def imported_batches(
-    run: Run, tables: Collection[str], start: Mapping[str, int]
+    run: Run, tables: Collection[str], start: Mapping[str, int], damaged: set[str]
 ) -> Iterator[Batch]:
     """Yield the rows of a run that has no segments, one table after the other.
 
@@ -34,6 +34,8 @@ def imported_batches(
         The wanted tables.
     start : mapping of str to int
         Number of the first wanted row by process.
+    damaged : set of str
+        Wanted tables that cannot be read are added to it.
 
     Notes
     -----
@@ -41,16 +43,19 @@ def imported_batches(
     imported file.
     """
     n: dict[str, int] = {}
-    for name, rows in _all_rows(run):
+    for name, rows in _all_rows(run, damaged):
         yield from _by_process(name, rows, n, start, tables)
+    damaged &= set(tables)
 
 
-def _all_rows(run: Run) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _all_rows(run: Run, damaged: set[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
     home = main_home(run.path)
     if home is not None and not kind_of(run.path / ADDITIONS):
         index = read_index(run.path, home)
         if index.keys_per_bucket:
-            yield from StoredRows(run.path, run.manifest.run_id, home, index).in_file_order()
+            stored = StoredRows(run.path, run.manifest.run_id, home, index)
+            damaged.update(stored.damaged)
+            yield from stored.in_file_order()
             return
     for name in RECORDED:
         for part in run.record.tables.parts(name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 
 from dask_strata.errors import StrataError
 from dask_strata.run import Run
@@ -50,6 +51,22 @@ def rows_of(run: Run, tables: Collection[str], start: Mapping[str, int]) -> Reco
     return rows
 
 
+def damage_error(folder: Path, tables: Collection[str]) -> StrataError:
+    """Return the error of a run of which all rows were yielded but those of damaged tables.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
+    tables : collection of str
+        The damaged tables.
+    """
+    return StrataError(
+        f"The Parquet of {folder} is damaged: rows of {', '.join(sorted(tables))} are missing.",
+        hint=f"List the damage: dask-strata check {folder}",
+    )
+
+
 class RecordedRows:
     """The recorded rows of a run of which some have been yielded.
 
@@ -61,9 +78,15 @@ class RecordedRows:
         The wanted tables.
     start : mapping of str to int
         Number of the first wanted row by process.
+
+    Attributes
+    ----------
+    damaged : set of str
+        Wanted tables whose Parquet is damaged: their rows were left out.
     """
 
     def __init__(self, run: Run, tables: Collection[str], start: Mapping[str, int]) -> None:
+        self.damaged: set[str] = set()
         self._folder, self._manifest = run.path, run.manifest
         self._tables = frozenset(tables)
         self._next = dict(start)
@@ -177,6 +200,7 @@ class RecordedRows:
                     hint=f"List the damage: dask-strata check {self._folder}",
                 ) from error
             self._stored |= known
+            self.damaged |= self._tables & set(stored.damaged)
             return
 
     def _index(self) -> tuple[str, Index] | None:
@@ -196,7 +220,7 @@ class ImportedRows(RecordedRows):
     def __init__(self, run: Run, tables: Collection[str], start: Mapping[str, int]) -> None:
         super().__init__(run, tables, start)
         self._run = run
-        self._batches = imported_batches(run, tables, start)
+        self._batches = imported_batches(run, tables, start, self.damaged)
 
     def is_recording(self) -> bool:
         """Return False: nothing follows."""

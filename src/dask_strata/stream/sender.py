@@ -45,6 +45,9 @@ GIVE_UP_SECONDS = 60.0
 #: Brokers that find the positions of processes with recent rows only.
 _LATEST_ONLY = {"kafka"}
 
+#: Brokers in which rows that are sent again do not change the positions found there.
+_WITH_EARLIER_ROWS = {"kafka", "file"}
+
 #: Shortest time between two writes of the positions, in seconds.
 _SAVE_SECONDS = 1.0
 
@@ -61,11 +64,14 @@ class Sent:
         State of the run.
     url : str
         Address of the stream without secrets.
+    damaged : frozenset of str
+        Tables whose Parquet is damaged: their rows could not be sent.
     """
 
     rows: int
     state: str
     url: str
+    damaged: frozenset[str] = frozenset()
 
 
 def send(
@@ -153,6 +159,9 @@ class _Sender:
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._counted: dict[str, int] = {}
         self._resumed = False
+        #: Whether rows that are in the stream are sent again, so that its positions do not count.
+        self._repeats = False
+        self._damaged: set[str] = set()
         self._n_sent = 0
         self._away_since: float | None = None
         #: When the recording had ended, on the monotonic clock; None while it goes on.
@@ -169,11 +178,14 @@ class _Sender:
                     start = self._positions(forget=forget)
                     forget = False
                     state = self._send_from(start)
+        except StrataError as error:
+            self._status.error = self._status.error or error.message
+            raise
         finally:
             self._save(force=True)
             if self._sink is not None:
                 self._sink.close()
-        return Sent(self._n_sent, state, str(self._address))
+        return Sent(self._n_sent, state, str(self._address), frozenset(self._damaged))
 
     def _positions(self, *, forget: bool) -> dict[str, int]:
         """Return the number of the next row by process, as the broker has it."""
@@ -181,8 +193,9 @@ class _Sender:
             self._try(lambda sink: sink.forget())
             self._status = Status(str(self._address))
             self._resumed = False
+            self._repeats = self._address.scheme in _WITH_EARLIER_ROWS
             return {}
-        last = self._try(lambda sink: sink.last())
+        last = None if self._repeats else self._try(lambda sink: sink.last())
         if last is None:
             self._resumed |= bool(self._status.next_seqs)
             return dict(self._status.next_seqs)
@@ -220,6 +233,7 @@ class _Sender:
                 self._run.fetch()
             first = False
         state = rows.state()
+        self._damaged |= rows.damaged
         if not (self._status.done and not self._n_sent):
             facts = {"state": state, "rows": self._all_counts()}
             self._deliver([encode_facts(self._run_id, "end", facts)])
@@ -333,8 +347,9 @@ class _Sender:
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now
+            hint = f" {error.hint}" if error.hint else ""
             self._report(
-                f"{error.message} The run is not affected: its rows are sent when "
+                f"{error.message}{hint} The run is not affected: its rows are sent when "
                 f"{self._address} is back."
             )
         self._status.error = error.message

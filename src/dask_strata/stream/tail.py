@@ -76,6 +76,8 @@ class Tail:
         self.progressed = False
         self._expected: int | None = None
         self._offset = 0
+        #: Size of the file when its last frame was found to be incomplete.
+        self._torn_size = 0
         self._layout: Mapping[str, Sequence[str]] = {}
         self._segment = Segment(process, run / SEGMENTS / f"{process}{SUFFIX}", 0, 0.0)
         self._keep = keep
@@ -102,20 +104,22 @@ class Tail:
         FileNotFoundError
             The file was removed: compaction does this after it wrote the rows as Parquet.
         """
+        known = max(self._offset, self._torn_size)
         try:
             stat = self._segment.path.lstat()
         except FileNotFoundError:
-            if self._file is None or os.fstat(self._file.fileno()).st_size <= self._offset:
+            if self._file is None or os.fstat(self._file.fileno()).st_size <= known:
                 raise
             return True
         self._segment.modified = stat.st_mtime
-        return stat.st_size > self._offset and not self._segment.foreign
+        return stat.st_size > known and not self._segment.foreign
 
     def read(self) -> Iterator[Batch]:
         """Yield the rows of the next frames, up to some thousand.
 
-        The incomplete frame at the end of the file is left for the next call, as long as the
-        process is alive.
+        The incomplete frame at the end of the file is left for the next call, unless the process
+        has written its last row. One that counts as dead may go on: it is on another host, and was
+        silent for long.
 
         Raises
         ------
@@ -129,8 +133,9 @@ class Tail:
             for payload in payloads(file, self._offset):
                 if isinstance(payload, Damage):
                     at_end = payload.offset + payload.length >= size
-                    if at_end and self.state == "recording":
-                        break  # the process is writing this frame
+                    if at_end and self.state != "ended":
+                        self._torn_size = size  # the process is writing this frame
+                        break
                     self._offset = payload.offset + payload.length
                     self.damaged_bytes += payload.length
                     continue

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dask_strata import open_run
 from dask_strata.brokers.message import decode, encode_facts
 from dask_strata.cli import main
-from dask_strata.errors import ImportedDataError
+from dask_strata.errors import BrokerError, ImportedDataError
 from dask_strata.importers.streams import importer
 from dask_strata.importers.streams.importer import import_stream
 from dask_strata.importers.streams.seen import Seen
@@ -68,6 +68,14 @@ def test_far_numbers_take_no_memory(tmp_path: Path) -> None:
     assert run.rows == 4
     found = open_run(run.path).rows("select seq from clients order by seq")
     assert [r["seq"] for r in found] == sorted(numbers)
+
+
+def test_far_counts_are_no_message(tmp_path: Path) -> None:
+    """The sum of rows in a last message is a number that a table can have."""
+    rows = {"worker-00000001": dict.fromkeys(("job", "config", "clients"), (1 << 62) - 1)}
+    end = encode_facts(RUN, "end", {"state": "complete", "rows": rows}).data
+    done = import_stream(stream(tmp_path, row(0), end), tmp_path / "runs")
+    assert (done.set_aside, done.runs[0].rows) == (1, 1)
 
 
 def test_a_name_of_the_run_is_no_path(tmp_path: Path) -> None:
@@ -160,3 +168,15 @@ def test_keys_return_to_their_wire_form(key: object) -> None:
     message = {"strata": 1, "run": RUN, "kind": "row", "table": "steals", "process": "p", "seq": 0}
     row = decode(json.dumps({**message, "row": {"key": text, "key_type": kind}}).encode())
     assert row.content == {"key": text, "key_type": kind}
+
+
+@pytest.mark.parametrize("scheme", ["redis", "kafka"])
+def test_follow_needs_a_broker_at_its_start(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong host is an error, instead of a command that waits without a word."""
+    pytest.importorskip({"redis": "redis", "kafka": "confluent_kafka"}[scheme])
+    monkeypatch.setattr("dask_strata.brokers.kafka._SECONDS", 1)
+    with pytest.raises(BrokerError):
+        import_stream(f"{scheme}://localhost:1", tmp_path / "runs", follow=True)
+    assert not (tmp_path / "runs").exists()
