@@ -56,6 +56,19 @@ def test_a_batch_that_is_sent_again_is_there_once(redis_server: RedisServer) -> 
     assert numbers(redis_server.url) == [*range(1200), *range(10)]
 
 
+def test_a_deleted_stream_is_sent_again(redis_server: RedisServer) -> None:
+    """The user deleted the stream: its positions, which are another key, count no more."""
+    sink = open_sink(redis_server.url, "r")
+    sink.send(rows(0, 100))
+    client = redis.Redis.from_url(redis_server.url.partition("?")[0])
+    streams = [key for key in client.keys() if client.type(key) == b"stream"]
+    assert client.delete(*streams) == 1
+    again = open_sink(redis_server.url, "r")
+    assert again.last() == {}
+    again.send(rows(0, 100))
+    assert numbers(redis_server.url) == list(range(100))
+
+
 def test_batches_of_other_bounds_leave_no_gap(redis_server: RedisServer) -> None:
     """A message in Arrow that is in the stream in part is added: a reader drops the double rows."""
     url = f"{redis_server.url}?format=arrow"

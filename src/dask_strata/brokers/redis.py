@@ -176,7 +176,13 @@ class RedisSink(Sink):
         )
 
     def last(self) -> dict[str, int] | None:
-        """Return the positions, which the server has changed together with the stream."""
+        """Return the positions, which the server has changed together with the stream.
+
+        If somebody has deleted the stream, nothing of it is there: the positions are deleted, too.
+        """
+        if not self._connection.call(lambda client: client.exists(self._keys[0])):
+            self.forget()
+            return {}
         found = self._connection.call(lambda client: client.hgetall(self._keys[1]))
         try:
             return {process.decode(): int(seq) for process, seq in found.items()}
