@@ -67,9 +67,7 @@ def _note(reading: Reading, *, detailed: bool) -> None:
             "Attempts are aggregated: an activity is a prefix, its results are one entity. "
             "`--with attempts` writes each attempt."
         )
-        nameless = reading.run.rows("select count(*) as n from attempts where prefix is null")[0][
-            "n"
-        ]
+        nameless = reading.run.rows(_NAMELESS)[0]["n"]
         if nameless:
             reading.job.note(f"Attempts without a known prefix are left out: {nameless:,}.")
         return
