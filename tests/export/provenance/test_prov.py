@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from prov.model import (
     ProvActivity,
     ProvAgent,
@@ -19,6 +20,7 @@ from prov.model import (
 )
 
 import dask_strata
+from dask_strata.cli import cli
 from dask_strata.errors import UsageError
 from tests.export.provenance.conftest import WORKER, executed, opened
 from tests.support.synthetic import Process, life, moves, new_run
@@ -247,6 +249,25 @@ def test_a_file_of_several_sizes_has_none(tmp_path: Path) -> None:
     found = json.loads(exported(folder, tmp_path / "x.json"))["entity"]
     assert found["file:%2Fsame"]["strata:bytes"]["$"] == "5"
     assert "strata:bytes" not in found["file:%2Fgrew"]
+
+
+@pytest.mark.parametrize(
+    ("options", "suffix"),
+    [([], ".prov.json"), (["--with", "n"], ".provn"), (["--with", "o"], ".ttl")],
+)
+def test_the_name_is_that_of_the_notation(
+    options: list[str],
+    suffix: str,
+    recorded: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless the user gives one."""
+    (tmp_path / "made").mkdir()
+    monkeypatch.chdir(tmp_path / "made")
+    done = CliRunner().invoke(cli, ["export", str(recorded), "--to", "prov", *options])
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in Path().iterdir()] == [f"{recorded.name}{suffix}"]
 
 
 def test_two_notations_are_refused(recorded: Path, tmp_path: Path) -> None:
