@@ -221,6 +221,13 @@ def test_phases_of_an_attempt_that_is_left_out_are_noted(tmp_path: Path) -> None
     assert "1 phases without a known begin or end, or of such attempts, are left out." in notes
 
 
+def test_headers_without_a_url_are_refused(small: Path, tmp_path: Path) -> None:
+    """Otherwise a user with a wrong place would think that the run was sent."""
+    with pytest.raises(UsageError, match="no headers"):
+        dask_strata.open_run(small).export(tmp_path / "x", to="otlp", headers="a=b")
+    assert not (tmp_path / "x").exists()
+
+
 def send(folder: Path, url: str, *more: str) -> Any:
     """Send a run with the command; return its result."""
     return CliRunner().invoke(cli, ["export", str(folder), "--to", "otlp", "-o", url, *more])
