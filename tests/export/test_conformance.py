@@ -233,9 +233,11 @@ def test_places_that_cannot_be_used_are_refused(small: Path, tmp_path: Path) -> 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("mine")
     (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(small)
     os.mkfifo(tmp_path / "pipe")
     refused = [
         ("parquet", small / "tables", "inside of the run's folder"),
+        ("sqlite", tmp_path / "link" / "x.sqlite", "inside of the run's folder"),
         ("parquet", tmp_path / "no" / "tables", "does not exist"),
         ("parquet", tmp_path / "full", "not empty"),
         ("parquet", tmp_path / "file", "is a file"),
@@ -253,8 +255,9 @@ def test_places_that_cannot_be_used_are_refused(small: Path, tmp_path: Path) -> 
 
 def test_a_full_or_forbidden_place_is_a_sentence(small: Path) -> None:
     """The error names the place and the reason."""
-    with pytest.raises(StrataError, match="cannot be written"):
-        dask_strata.open_run(small).export("/proc/self/out.sqlite", to="sqlite")
+    for place in ("/proc/self/out.sqlite", small.with_name("x" * 300)):
+        with pytest.raises(StrataError, match="cannot be written"):
+            dask_strata.open_run(small).export(place, to="sqlite")
 
 
 def test_what_cannot_be_left_out_is_refused(small: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import dask_strata
 from dask_strata.cli import cli
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.export.telemetry.otlp import http
+from tests.export.provenance.conftest import executed
 from tests.support.own_venv import own_environment
 from tests.support.receivers import Collector, free_port, mlflow_python, mlflow_server
 from tests.support.synthetic import T0, Process, life, moves, new_run
@@ -205,6 +206,26 @@ def test_an_attempt_without_an_end_is_left_out_and_noted(tmp_path: Path) -> None
     assert "1 attempts without a known begin or end are left out." in notes
     (root,) = (span for span in spans.values() if kind(span) == "run")
     assert [v["stringValue"] for v in root["attributes"]["dask_strata.notes"]["values"]] == notes
+
+
+def test_phases_of_an_attempt_that_is_left_out_are_noted(tmp_path: Path) -> None:
+    """It has no end on record, though its worker recorded that it was executed."""
+    rows = [*life("a-1", 1, 2, WORKER), *moves("b-1", (3, "waiting", "processing"), worker=WORKER)]
+    folder = a_run(tmp_path / "run", rows)
+    worker = Process(folder, "worker-2", address=WORKER)
+    worker.write("executions", [executed("b-1", 1, 3, 4)])
+    worker.end()
+    assert dask_strata.open_run(folder).n_rows("phases") == 2
+    spans, notes = exported(folder, tmp_path / "x.jsonl")
+    assert [s["attributes"]["dask.key"] for s in spans.values() if kind(s) == "phase"] == ["a-1"]
+    assert "1 phases without a known begin or end, or of such attempts, are left out." in notes
+
+
+def test_headers_without_a_url_are_refused(small: Path, tmp_path: Path) -> None:
+    """Otherwise a user with a wrong place would think that the run was sent."""
+    with pytest.raises(UsageError, match="no headers"):
+        dask_strata.open_run(small).export(tmp_path / "x", to="otlp", headers="a=b")
+    assert not (tmp_path / "x").exists()
 
 
 def send(folder: Path, url: str, *more: str) -> Any:

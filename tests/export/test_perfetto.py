@@ -417,10 +417,9 @@ def test_many_slices_at_the_same_time_are_events(
     scheduler.write("scheduler_transitions", sorted(rows, key=lambda row: row["time"]))
     scheduler.end()
     done = loaded(processor, open_run(folder), tmp_path, to)
-    assert any(
-        note == "Slices shown as events, as more than 100 overlap on their thread: 5."
-        for note in done.notes
-    )
+    assert "Slices shown as events, as more than 100 overlap on their thread: 5." in done.notes
+    assert "Phases of attempts that are shown as events, not in the trace: 5." in done.notes
+    assert done.counts["phases"] == 3
     assert processor.sql(
         "select t.name, count(*) from slice s join thread_track k on k.id = s.track_id "
         "join thread t using (utid) where s.category = 'attempt' group by t.name order by 1"

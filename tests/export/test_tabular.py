@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import resource
 import shutil
 import sqlite3
 import sys
@@ -24,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_strata import Run, open_run
+from dask_strata.errors import StrataError
 from dask_strata.export.tabular import reading
 from dask_strata.export.tabular.reading import export_schema
 from dask_strata.export.tabular.texts import guarded, restored
@@ -33,7 +35,7 @@ from dask_strata.run.finalise import finalise
 from dask_strata.schema import TABLES
 from tests.support.exported import files_of, texts_of
 from tests.support.planted_secrets import PLANTED, planted_run
-from tests.support.synthetic import T0, Process, life, new_run
+from tests.support.synthetic import T0, Process, life, new_run, small_run
 
 #: Texts that break writers of files: NUL, quotes, lines, formulas, no ASCII, nothing.
 HOSTILE = [
@@ -311,3 +313,17 @@ def test_guarded_texts_can_be_restored(text: str) -> None:
     cell = guarded(text)
     assert restored(cell) == text
     assert spreadsheet_text(cell) == cell
+
+
+def test_a_database_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
+    """DuckDB hides the error of a full disk when a database is closed: nothing is left of it."""
+    run = open_run(small_run(tmp_path / "run"))
+    whole = run.export(tmp_path / "whole.duckdb", to="duckdb").size_bytes
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole - 1, limits[1]))
+    try:
+        with pytest.raises(StrataError, match="database cannot be written"):
+            run.export(tmp_path / "part.duckdb", to="duckdb")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "whole.duckdb"]

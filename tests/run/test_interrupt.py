@@ -20,6 +20,7 @@ import dask_strata
 from dask_strata.errors import InterruptedQueryError, QueryError
 from dask_strata.run.duckdb_session import connect, fetch
 from dask_strata.run.workspace import Workspace
+from dask_strata.store.interruptible import interruptible
 from tests.conftest import wait_until
 from tests.support.synthetic import small_run
 
@@ -160,3 +161,23 @@ def test_ctrl_c_ends_the_command(tmp_path: Path) -> None:
     output, errors = process.communicate(timeout=60)
     # click puts "Interrupted." on a line of its own, behind the ^C of a terminal.
     assert (process.returncode, output, errors.strip()) == (130, "", "Interrupted.")
+
+
+def test_ctrl_c_while_the_query_s_thread_starts_ends_the_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the connection stays busy, and closing it fails with another error."""
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "dask-strata-query":
+            raise KeyboardInterrupt
+
+    connection = duckdb.connect()
+    query = "select sum(a.range * b.range) from range(10000000) a, range(10000000) b"
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(InterruptedQueryError):
+            interruptible(connection, lambda: connection.execute(query))
+    assert connection.execute("select 1").fetchall() == [(1,)]

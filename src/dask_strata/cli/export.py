@@ -94,7 +94,7 @@ def command(  # noqa: PLR0913, PLR0917
         raise UsageError(f"There is no format {to!r}.", hint=f"Choose one of: {', '.join(names())}")
     opened = open_run(run, align=not no_align, client=client)
     name = opened.path.resolve().name
-    target = output or f"{name}{exporter(to).suffix or f'-{to}'}"
+    target = output or f"{name}{exporter(to).output(options)[0] or f'-{to}'}"
     values: dict[str, Any] = {} if license_ is None else {"license": license_}
     if headers:
         values["headers"] = "\n".join(headers)

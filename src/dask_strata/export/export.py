@@ -15,6 +15,7 @@ from dask_strata.export.exporter import Exporter, Job, Progress
 from dask_strata.export.registry import exporter
 from dask_strata.run import Run
 from dask_strata.store.manifest import MANIFEST
+from dask_strata.store.zipped.copy import is_current
 
 #: Classes of facts that an export can leave out, as in the setting ``leave-out``.
 CAN_LEAVE_OUT = ("code", "paths", "hosts", "users", "errors", "environment", "arguments")
@@ -66,8 +67,9 @@ def export(  # noqa: PLR0913  each of them is a choice of the user
     to : str
         Name of the format.
     path : str or path
-        File to write, or a new or empty folder. A file that is there is replaced. For formats that
-        can be sent, an ``http://`` or ``https://`` URL.
+        File to write, or a new or empty folder. A file that is there is replaced, but never the
+        bundle that the run is read from. For formats that can be sent, an ``http://`` or
+        ``https://`` URL.
     options : collection of str, optional
         Names of options of the format.
     values : mapping of str to str, optional
@@ -128,13 +130,34 @@ def _check_choices(chosen: Exporter, job: Job, leave_out: Collection[str]) -> No
 
 
 def _checked_target(run: Run, chosen: Exporter, path: Path) -> Path:
-    """Return the absolute path of the output; raise UsageError if it cannot be used."""
+    """Return the absolute path of the output.
+
+    Raises
+    ------
+    UsageError
+        It cannot be used.
+    StrataError
+        It cannot be looked at: the name is too long, or its folder is forbidden.
+    """
+    try:
+        return _usable_target(run, chosen, path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _usable_target(run: Run, chosen: Exporter, path: Path) -> Path:
     target = Path(os.path.abspath(path))
     is_folder = not chosen.suffix
-    if target.is_relative_to(run.path.resolve()) or target.is_relative_to(run.path.absolute()):
+    place = target.parent.resolve() / target.name  # a link may lead into the run's folder
+    if any(each.is_relative_to(run.path.resolve()) for each in (target, place)):
         raise UsageError(
             f"{path} is inside of the run's folder, which an export does not change.",
             hint="Give a path elsewhere: -o PATH",
+        )
+    if _is_bundle_of(run, target):
+        raise UsageError(
+            f"{path} is the bundle that is exported, which an export does not change.",
+            hint="Give another path: -o PATH",
         )
     if not target.parent.is_dir():
         raise UsageError(f"The folder {target.parent} does not exist.", hint="Create it first.")
@@ -155,6 +178,11 @@ def _checked_target(run: Run, chosen: Exporter, path: Path) -> Path:
     if target.exists() and not target.is_file() and not target.is_dir():
         raise UsageError(f"{path} is a device or a pipe.", hint="Give the path of a file.")
     return target
+
+
+def _is_bundle_of(run: Run, target: Path) -> bool:
+    """Return whether a path is that of the bundle that a run is read from."""
+    return run.bundle is not None and target.exists() and is_current(run.bundle, target)
 
 
 def _note_gaps(run: Run, job: Job) -> None:
@@ -198,12 +226,16 @@ def _write_whole(chosen: Exporter, run: Run, target: Path, job: Job) -> None:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise StrataError(
-            f"{target} cannot be written: {error.strerror or error}.",
-            hint="Check permissions and free space. The run is unchanged.",
-        ) from error
+        raise _unwritable(target, error) from error
     finally:
         _remove(made)
+
+
+def _unwritable(path: Path, error: OSError) -> StrataError:
+    return StrataError(
+        f"{path} cannot be written: {error.strerror or error}.",
+        hint="Check permissions and free space. The run is unchanged.",
+    )
 
 
 def _remove(path: Path) -> None:

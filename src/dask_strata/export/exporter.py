@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -112,6 +112,13 @@ class Exporter(ABC):
         OSError
             The output cannot be written.
         """
+
+    def output(self, options: Collection[str]) -> tuple[str, str | None]:  # noqa: ARG002
+        """Return `suffix` and `media_type` of the output with some options.
+
+        Formats with a notation by choice override it.
+        """
+        return self.suffix, self.media_type
 
     def send(self, run: Run, url: str, job: Job) -> None:
         """Send a run to a URL; only formats with `url_targets` can.

@@ -139,11 +139,12 @@ class Run:
 
     def __init__(self, path: str | Path, *, align: bool = True, client: str | None = None) -> None:
         self._mirror = Mirror(str(path)) if is_url(path) else None
-        self._bundle: BundleCopy | None = None
+        #: The copy of the bundle that the run is read from; None if it is read from a folder.
+        self.bundle: BundleCopy | None = None
         self.path = local_path(path) if self._mirror is None else self._mirror.fetch()
         if self._mirror is None and is_bundle(self.path):
-            self._bundle = copy_of(self.path)
-            self.path = self._bundle.folder
+            self.bundle = copy_of(self.path)
+            self.path = self.bundle.folder
         self._place = path
         self.location = shown(path)
         self.align = align
@@ -217,7 +218,7 @@ class Run:
         with self._lock:
             if self._mirror is not None:
                 self._mirror.fetch()
-            if self._bundle is not None and not is_current(self._bundle, local_path(self._place)):
+            if self.bundle is not None and not is_current(self.bundle, local_path(self._place)):
                 self._open_bundle(local_path(self._place))
             found = fingerprint(self.path)
             if found == self._fingerprint:
@@ -237,8 +238,8 @@ class Run:
 
     def _open_bundle(self, path: Path) -> None:
         """Read the bundle that has replaced the one before."""
-        self._bundle = copy_of(path)
-        self.path = self._bundle.folder
+        self.bundle = copy_of(path)
+        self.path = self.bundle.folder
         self.manifest = Manifest.read(self.path)
         self._fingerprint, self._record = (), None
 
@@ -323,8 +324,8 @@ class Run:
             return None
         if self._views is not None and self._views.part_with(name) is not part:
             return None  # a better definition's rows are elsewhere
-        if self._bundle is not None:
-            keep_copy(self._bundle)
+        if self.bundle is not None:
+            keep_copy(self.bundle)
         offsets = self.clock_offsets_ns if self.align else {}
         return dask_frame(part, name, offsets, npartitions, imported=self.record.imported)
 

@@ -246,7 +246,9 @@ class ExportFile(Page):
         """Write the export to a temporary file, and send the file in pieces."""
         to = self.get_query_argument("to", "")
         chosen = exporter(to)
-        if chosen.media_type is None:
+        options = self.get_query_arguments("with")
+        suffix, media_type = chosen.output(options)
+        if media_type is None:
             raise UsageError(
                 f"{to} is a folder, which cannot be downloaded.",
                 hint=f"dask-strata export RUN --to {to} -o FOLDER",
@@ -254,15 +256,14 @@ class ExportFile(Page):
         place = await self.in_list_thread(self.context.runs.path, name)
         left_out = [each for each in ("code", "paths", "hosts") if self.is_on(f"no_{each}")]
         with tempfile.TemporaryDirectory(prefix="dask-strata-") as folder:
-            path = Path(folder) / f"{name.removesuffix(BUNDLE_SUFFIX)}{chosen.suffix}"
-            options = self.get_query_arguments("with")
+            path = Path(folder) / f"{name.removesuffix(BUNDLE_SUFFIX)}{suffix}"
 
             def write() -> None:
                 # A run of its own: the pages' one would wait until the last row was read.
                 export(open_run(place), to, path, options=options, leave_out=left_out)
 
             await self.in_thread(write)
-            self.set_header("Content-Type", str(chosen.media_type))
+            self.set_header("Content-Type", media_type)
             self.set_header("Content-Disposition", _attachment(path.name))
             with path.open("rb") as file:
                 while piece := file.read(_CHUNK):

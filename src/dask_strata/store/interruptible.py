@@ -80,13 +80,14 @@ def _in_thread(connection: duckdb.DuckDBPyConnection, action: Callable[[], _T]) 
     # Not `Thread.join`: before Python 3.13, a signal makes it return as if the thread had ended.
     ended = threading.Event()
     thread = threading.Thread(target=run, name="dask-strata-query", daemon=True)
-    thread.start()
     try:
+        thread.start()
         ended.wait()
         thread.join()  # it releases DuckDB's objects, and at the interpreter's exit it would abort
     except BaseException:
-        # DuckDB ignores an interruption before the query has started: repeat it.
-        while not ended.is_set():
+        # DuckDB ignores an interruption before the query has started: repeat it. If the signal
+        # interrupted `start`, the thread runs nevertheless.
+        while thread in threading.enumerate() and not ended.is_set():
             connection.interrupt()
             ended.wait(_INTERRUPT_INTERVAL)
         raise

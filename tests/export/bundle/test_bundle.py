@@ -174,6 +174,24 @@ def test_report_and_export_of_a_bundle(
                 assert again.read(name) == archive.read(name)
 
 
+def test_a_bundle_is_not_replaced_by_its_own_export(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by the default name, nor through a link, nor by a poorer bundle of itself."""
+    before = small.read_bytes()
+    (tmp_path / "link").symlink_to(small.parent)
+    monkeypatch.chdir(small.parent)
+    for arguments in (
+        ["--to", "bundle", "--no-code"],
+        ["--to", "wfformat", "-o", small.name],
+        ["--to", "wfformat", "-o", tmp_path / "link" / small.name],
+    ):
+        refused = answer("export", small.name, *arguments, status=2)
+        assert "is the bundle that is exported" in refused
+    assert small.read_bytes() == before
+    answer("export", small.name, "--to", "bundle", "-o", "other.strata.zip")
+
+
 def test_compare(eventful_runs: Path, small: Path) -> None:
     """A bundle with a folder, and with itself; and all runs of a folder with bundles."""
     bundle = eventful_runs / "eventful.strata.zip"

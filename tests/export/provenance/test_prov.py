@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from prov.model import (
     ProvActivity,
     ProvAgent,
@@ -19,7 +20,10 @@ from prov.model import (
 )
 
 import dask_strata
+from dask_strata.cli import cli
 from dask_strata.errors import UsageError
+from tests.export.provenance.conftest import WORKER, executed, opened
+from tests.support.synthetic import Process, life, moves, new_run
 
 #: rdflib itself uses what it deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -204,6 +208,66 @@ def test_times_and_notes_are_in_the_document(recorded: Path, tmp_path: Path) -> 
     assert load["prov:startTime"] == row["a"].isoformat(timespec="microseconds")
     assert load["prov:endTime"] == row["b"].isoformat(timespec="microseconds")
     assert "aggregated" in text["activity"]["activity:run"]["strata:note"]
+
+
+def test_attempts_that_were_retried_failed(tmp_path: Path) -> None:
+    """As many as have an exception, whether or not a later attempt succeeded."""
+    folder = new_run(tmp_path / "run")
+    scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
+    rows: list[dict[str, Any]] = []
+    for second, end in ((0, "released"), (2, "erred")):
+        rows += moves("a-1", (second, "waiting", "processing"), worker=WORKER)
+        end_row = (second + 1, "processing", end)
+        rows += moves("a-1", end_row, worker=WORKER, exception="ValueError()")
+    scheduler.write("scheduler_transitions", rows)
+    scheduler.end()
+    run = dask_strata.open_run(folder)
+    outcomes = [row["outcome"] for row in run.rows("select outcome from attempts order by attempt")]
+    assert outcomes == ["retried", "erred"]
+    found = json.loads(exported(folder, tmp_path / "x.json"))["activity"]["prefix:a"]
+    assert found["strata:failedAttempts"]["$"] == "2"
+
+
+def test_a_file_of_several_sizes_has_none(tmp_path: Path) -> None:
+    """As in crates: no size is that of the file that every attempt read."""
+    folder = new_run(tmp_path / "run")
+    scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
+    scheduler.write("scheduler_transitions", life("a-1", 0, 1, WORKER) + life("b-1", 1, 2, WORKER))
+    scheduler.end()
+    worker = Process(folder, "worker-1", address=WORKER)
+    worker.write("executions", [executed("a-1", 1, 0, 1), executed("b-1", 2, 1, 2)])
+    sizes = {"/same": (5, 5), "/grew": (5, 7)}
+    worker.write(
+        "file_opens",
+        [
+            opened(key, number, uri, "read", file_bytes=size)
+            for uri, both in sizes.items()
+            for number, (key, size) in enumerate(zip(("a-1", "b-1"), both, strict=True), 1)
+        ],
+    )
+    worker.end()
+    found = json.loads(exported(folder, tmp_path / "x.json"))["entity"]
+    assert found["file:%2Fsame"]["strata:bytes"]["$"] == "5"
+    assert "strata:bytes" not in found["file:%2Fgrew"]
+
+
+@pytest.mark.parametrize(
+    ("options", "suffix"),
+    [([], ".prov.json"), (["--with", "n"], ".provn"), (["--with", "o"], ".ttl")],
+)
+def test_the_name_is_that_of_the_notation(
+    options: list[str],
+    suffix: str,
+    recorded: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless the user gives one."""
+    (tmp_path / "made").mkdir()
+    monkeypatch.chdir(tmp_path / "made")
+    done = CliRunner().invoke(cli, ["export", str(recorded), "--to", "prov", *options])
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in Path().iterdir()] == [f"{recorded.name}{suffix}"]
 
 
 def test_two_notations_are_refused(recorded: Path, tmp_path: Path) -> None:

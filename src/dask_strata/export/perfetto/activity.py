@@ -48,7 +48,11 @@ _SPANS = """
 _UNTIMED = """
     select (select count(*) from transfers where start is null or epoch_ns(start) < 0) as transfers,
            (select count(*) from attempts where outcome in ('erred', 'retried', 'lost')
-            and (stop is null or epoch_ns(stop) < 0)) as failures
+            and (stop is null or epoch_ns(stop) < 0)) as failures,
+           (select count(*) from worker_ends where stop is null or epoch_ns(stop) < 0)
+               as worker_ends,
+           (select count(*) from _loop_blocks where not coalesce(start_ns >= 0, false)
+            or stop_ns is null) as blocks
 """
 
 
@@ -236,6 +240,8 @@ class ActivityWriter:
         return (
             (row["transfers"], "Transfers without a time on record, not in the trace"),
             (row["failures"], "Failures without a time on record, not in the trace"),
+            (row["worker_ends"], "Ends of workers without a time on record, not in the trace"),
+            (row["blocks"], "Blocks of event loops without times on record, not in the trace"),
         )
 
 

@@ -73,6 +73,8 @@ class Oddities:
     backwards: int = 0
     crowded: int = 0
     overlapping: int = 0
+    #: Phases of attempts that are events.
+    without_place: int = 0
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,7 @@ class AttemptWriter:
         track = lanes.place(start, stop)
         if track is None:
             self._write_crowded(lanes, name, start, stop, args)
+            self.odd.without_place += len(phases)
             return
         self._trace.begin(track, name, "attempt", start, stop, args, sent=sent, received=received)
         if phases:
@@ -279,6 +282,7 @@ def note_oddities(run: Run, writer: AttemptWriter, note: Callable[[str], None]) 
         (odd.backwards, "Slices that end before they start, as clocks differ, without duration"),
         (odd.overlapping, "Phases that overlap others of their attempt, on further tracks"),
         (odd.crowded, "Slices shown as events, as more than 100 overlap on their thread"),
+        (odd.without_place, "Phases of attempts that are shown as events, not in the trace"),
     ):
         if number:
             note(f"{what}: {number:,}.")

@@ -143,8 +143,8 @@ def add_prefixes(
                 "@id": action_id(tool),
                 "@type": "CreateAction",
                 "name": f"Tasks of {prefix}",
-                "description": f"{_count(tool.n_tasks, 'task')}, "
-                f"{_count(tool.n_attempts or tool.n_tasks, 'attempt')}, {tool.n_erred:,} failed",
+                "description": f"{_count(tool.n_tasks, 'task')}, {tool.n_erred:,} failed"
+                + ("" if tool.n_attempts is None else f"; {_count(tool.n_attempts, 'attempt')}"),
                 "instrument": ref(tool.id),
                 "agent": refs(agents),
                 "startTime": moment(tool.start),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,13 +24,18 @@ class Prov(Exporter):
 
     name: ClassVar[str] = "prov"
     summary: ClassVar[str] = "W3C PROV (PROV-JSON, PROV-N or PROV-O) by prefix or by attempt"
-    suffix: ClassVar[str] = ".prov.json"
-    media_type: ClassVar[str | None] = "application/json"
+    suffix: ClassVar[str] = ProvJson.suffix
+    media_type: ClassVar[str | None] = ProvJson.media_type
     options: ClassVar[tuple[Option, ...]] = (
         Option("attempts", "each attempt is an activity, in place of each prefix"),
         Option("n", "PROV-N in place of PROV-JSON"),
         Option("o", "PROV-O in Turtle in place of PROV-JSON"),
     )
+
+    def output(self, options: Collection[str]) -> tuple[str, str | None]:
+        """Return suffix and media type of the chosen notation."""
+        notation = _notation(options)
+        return notation.suffix, notation.media_type
 
     def write(self, run: Run, path: Path, job: Job) -> None:
         """Write the document.
@@ -53,12 +59,15 @@ class Prov(Exporter):
                 "PROV-N and PROV-O were both chosen, and a document has one notation.",
                 hint="Choose one: --with n or --with o",
             )
-        notation = ProvN if "n" in job.options else ProvO if "o" in job.options else ProvJson
         detailed = "attempts" in job.options
         reading = Reading(run, job)
         _note(reading, detailed=detailed)
         with path.open("w", encoding="utf-8", buffering=_BUFFER) as file:
-            _write(reading, notation(file), detailed=detailed)
+            _write(reading, _notation(job.options)(file), detailed=detailed)
+
+
+def _notation(options: Collection[str]) -> type[Notation]:
+    return ProvN if "n" in options else ProvO if "o" in options else ProvJson
 
 
 def _note(reading: Reading, *, detailed: bool) -> None:
@@ -67,9 +76,7 @@ def _note(reading: Reading, *, detailed: bool) -> None:
             "Attempts are aggregated: an activity is a prefix, its results are one entity. "
             "`--with attempts` writes each attempt."
         )
-        nameless = reading.run.rows("select count(*) as n from attempts where prefix is null")[0][
-            "n"
-        ]
+        nameless = reading.run.rows(_NAMELESS)[0]["n"]
         if nameless:
             reading.job.note(f"Attempts without a known prefix are left out: {nameless:,}.")
         return

@@ -86,6 +86,7 @@ class Notation(ABC):
         Is written to.
     """
 
+    suffix: ClassVar[str]
     media_type: ClassVar[str]
 
     def __init__(self, file: TextIO) -> None:
@@ -110,6 +111,9 @@ class Notation(ABC):
 
 class ProvJson(Notation):
     """PROV-JSON."""
+
+    suffix = ".prov.json"
+    media_type = "application/json"
 
     def begin(self, prefixes: Mapping[str, str]) -> None:
         """Write the head, with the namespace of each prefix."""
@@ -183,6 +187,9 @@ def _typed(value: float) -> tuple[str, str]:
 class ProvN(Notation):
     """PROV-N."""
 
+    suffix = ".provn"
+    media_type = "text/provenance-notation"
+
     def begin(self, prefixes: Mapping[str, str]) -> None:
         """Write the head, with the namespace of each prefix."""
         self.file.write("document\n")
@@ -233,6 +240,9 @@ def _n(value: Value) -> str:
 
 class ProvO(Notation):
     """PROV-O in Turtle."""
+
+    suffix = ".ttl"
+    media_type = "text/turtle"
 
     def begin(self, prefixes: Mapping[str, str]) -> None:
         """Write the head, with the namespace of each prefix."""

@@ -23,12 +23,15 @@ PARTS = (
     "client", "user", "software",
 )  # fmt: skip
 
-#: Files that tasks read or wrote. A claim counts where no execution was seen to open the file.
+#: Files that tasks read or wrote. A claim counts where no execution was seen to open the file. Of a
+#: file that was seen with several sizes, none is known.
 FILES = """
     select uri, bool_or(mode <> 'write') as read, bool_or(mode <> 'read') as written,
-           max(file_bytes) as bytes, count(distinct file_bytes) as sizes
+           max(file_bytes) as bytes
     from task_inputs left join (
-        select uri, max(file_bytes) as file_bytes from file_opens group by uri) using (uri)
+        select uri, case when min(file_bytes) = max(file_bytes) then max(file_bytes) end
+            as file_bytes
+        from file_opens group by uri) using (uri)
     where uri is not null group by uri order by uri
 """
 
@@ -54,7 +57,7 @@ DATA = """
 
 _PREFIXES = f"""
     select prefix, count(*) as n, count(distinct _key) as n_tasks,
-           count(*) filter (outcome = 'erred') as n_erred,
+           count(*) filter (outcome in ('erred', 'retried')) as n_erred,
            sum(compute_seconds) as seconds,
            {MOMENT.format("min(start)")} as start,
            case when count(*) = count(stop) then {MOMENT.format("max(stop)")} end as stop
@@ -131,7 +134,7 @@ def _script(process: str, name: str, facts: dict[str, str]) -> Element:
 
 
 def _files(reading: Reading) -> Iterator[Element]:
-    for uri, read, written, size, sizes in reading.columns(FILES):
+    for uri, read, written, size in reading.columns(FILES):
         yield Element(
             f"file:{encode(uri)}",
             uri,
@@ -139,7 +142,7 @@ def _files(reading: Reading) -> Iterator[Element]:
             attributes=(
                 ("strata:read", bool(read)),
                 ("strata:written", bool(written)),
-                ("strata:bytes", size if sizes == 1 else None),
+                ("strata:bytes", size),
             ),
         )
 

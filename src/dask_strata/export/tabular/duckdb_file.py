@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -48,6 +48,8 @@ class DuckdbFile(Exporter):
             with closing(duckdb.connect(str(path), config=config)) as database:
                 hide_progress(database)
                 _write(database, run, job, temporary / "rows.parquet")
+                # `close` writes the rows of the log into the file, too, but hides its errors.
+                interruptible(database, partial(database.execute, "checkpoint"))
         except duckdb.Error as error:
             raise StrataError(
                 f"The database cannot be written: {str(error).splitlines()[0]}.",
@@ -55,6 +57,8 @@ class DuckdbFile(Exporter):
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+            with suppress(OSError):  # the log of a database that is not whole
+                path.with_name(f"{path.name}.wal").unlink()
 
 
 def _write(database: duckdb.DuckDBPyConnection, run: Run, job: Job, temporary: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from dask_strata.errors import UsageError
 from dask_strata.export.exporter import Exporter, Job
 from dask_strata.export.telemetry.otlp.http import Receiver
 from dask_strata.export.telemetry.otlp.spans import Trace
@@ -25,6 +26,11 @@ class Otlp(Exporter):
 
     def write(self, run: Run, path: Path, job: Job) -> None:
         """Write the trace of a run, a request on each line."""
+        if job.values.get("headers"):
+            raise UsageError(
+                "A file has no headers: they are part of requests to a URL.",
+                hint="Leave out --header, or give a URL: -o http://HOST:4318",
+            )
         with path.open("xb") as file:
             file.writelines(Trace(run, job).requests())
 

@@ -146,6 +146,7 @@ class Trace:
         self._note_attempts()
         yield from self._attempts()
         yield from self._phases()
+        self._note_phases()
         yield from self._submissions()
         root = pa.array([self._root()])
         yield from self._requests.add(self._resources.scheduler, root, 0, 1)
@@ -169,6 +170,13 @@ class Trace:
         ):
             if n:
                 self._job.note(text.format(n=n))
+
+    def _note_phases(self) -> None:
+        n = self._total - len(self._relations) - self._counts["phases"]
+        if n:
+            self._job.note(
+                f"{n:,} phases without a known begin or end, or of such attempts, are left out."
+            )
 
     def _attempts(self) -> Iterator[bytes]:
         query = f"""
