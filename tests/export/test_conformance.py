@@ -245,6 +245,7 @@ def test_places_that_cannot_be_used_are_refused(small: Path, tmp_path: Path) -> 
         ("sqlite", small, "inside of the run's folder"),
         ("sqlite", tmp_path / "pipe", "device or a pipe"),
         ("sqlite", "http://127.0.0.1:1/x", "cannot be sent"),
+        ("otlp", "ftp://127.0.0.1:1/x", "cannot be sent"),
     ]
     for to, path, message in refused:
         with pytest.raises(UsageError, match=message):

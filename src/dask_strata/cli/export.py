@@ -114,8 +114,22 @@ def command(  # noqa: PLR0913, PLR0917
 
 def _print(done: Exported) -> None:
     parts = [] if done.size_bytes is None else [size(done.size_bytes)]
-    parts += [f"{n:,} {what}" for what, n in done.counts.items()]
+    parts += [f"{n:,} {_singular(what) if n == 1 else what}" for what, n in done.counts.items()]
     click.echo(f"{visible(done.path)}  {', '.join(parts) or count(0, 'row')}")
     for note in done.notes:
         text = note if len(note) <= _NOTE else f"{note[: _NOTE - 1]}…"
         click.echo(f"note: {visible(text)}", err=True)
+
+
+def _singular(things: str) -> str:
+    """Return the singular of a noun that a format counts.
+
+    >>> [_singular(each) for each in ("activities", "prefixes", "tasks", "series")]
+    ['activity', 'prefix', 'task', 'series']
+    """
+    if things.endswith("series"):
+        return things
+    for end, one in (("ies", "y"), ("xes", "x"), ("s", "")):
+        if things.endswith(end):
+            return things.removesuffix(end) + one
+    return things

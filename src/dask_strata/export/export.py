@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Collection, Mapping
@@ -14,8 +15,12 @@ from dask_strata.errors import StrataError, UsageError
 from dask_strata.export.exporter import Exporter, Job, Progress
 from dask_strata.export.registry import exporter
 from dask_strata.run import Run
+from dask_strata.store.copies.place import shown
 from dask_strata.store.manifest import MANIFEST
 from dask_strata.store.zipped.copy import is_current
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_HTTP = re.compile(r"https?://", re.IGNORECASE)
 
 #: Classes of facts that an export can leave out, as in the setting ``leave-out``.
 CAN_LEAVE_OUT = ("code", "paths", "hosts", "users", "errors", "environment", "arguments")
@@ -94,23 +99,21 @@ def export(  # noqa: PLR0913  each of them is a choice of the user
     job = Job(frozenset(options), dict(values or {}))
     job.on_progress = progress or job.on_progress
     _check_choices(chosen, job, leave_out)
-    url = str(path) if _is_url(path) else None
-    if url is not None and not chosen.url_targets:
-        raise UsageError(f"{to} cannot be sent to a URL.", hint="Give a file or folder: -o PATH")
+    url = str(path) if _SCHEME.match(str(path)) else None
+    if url is not None and not (chosen.url_targets and _HTTP.match(url)):
+        raise UsageError(
+            f"{to} cannot be sent to {shown(url)}.", hint="Give a file or folder: -o PATH"
+        )
     target = None if url is not None else _checked_target(run, chosen, Path(path))
     _note_gaps(run, job)
-    with _shown_run(run, leave_out, job) as shown:
-        if shown.client is not None:
-            job.note(f"Only tasks of the client {shown.client} are in this export.")
+    with _exported_run(run, leave_out, job) as exported:
+        if exported.client is not None:
+            job.note(f"Only tasks of the client {exported.client} are in this export.")
         if target is None:
-            chosen.send(shown, str(url), job)
-            return Exported(str(url), to, None, job.counts, tuple(job.notes))
-        _write_whole(chosen, shown, target, job)
+            chosen.send(exported, str(url), job)
+            return Exported(shown(str(url)), to, None, job.counts, tuple(job.notes))
+        _write_whole(chosen, exported, target, job)
     return Exported(str(target), to, _size(target), job.counts, tuple(job.notes))
-
-
-def _is_url(path: str | os.PathLike[str]) -> bool:
-    return str(path).startswith(("http://", "https://"))
 
 
 def _check_choices(chosen: Exporter, job: Job, leave_out: Collection[str]) -> None:
@@ -204,7 +207,7 @@ def _note_gaps(run: Run, job: Job) -> None:
         job.note("Times are those of each process's own clock: they were not aligned.")
 
 
-def _shown_run(run: Run, leave_out: Collection[str], job: Job) -> AbstractContextManager[Run]:
+def _exported_run(run: Run, leave_out: Collection[str], job: Job) -> AbstractContextManager[Run]:
     """Return a context with the run as it is exported: without what is left out."""
     if not leave_out:
         return nullcontext(run)
@@ -226,6 +229,11 @@ def _write_whole(chosen: Exporter, run: Run, target: Path, job: Job) -> None:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
+        if isinstance(error.filename, str) and Path(error.filename).is_relative_to(run.path):
+            raise StrataError(
+                f"{error.filename} cannot be read: {error.strerror or error}.",
+                hint="Export again: the run may have been compacted at that moment.",
+            ) from error
         raise _unwritable(target, error) from error
     finally:
         _remove(made)

@@ -125,7 +125,8 @@ def used_files(reading: Reading, facts: Facts, *, hashes: bool) -> list[UsedFile
     for uri, read, written, size, stop in rows[:MOST_FILES]:
         # Written files may be closed after the attempt.
         last = facts.stop_ns if written or stop is None else stop
-        each = UsedFile(uri, bool(read), bool(written), size=size)
+        # The size on record is that before the first read, so not that after a write.
+        each = UsedFile(uri, bool(read), bool(written), size=None if written else size)
         _look(each, last, budget if hashes else 0)
         budget -= (each.size or 0) if each.state == HASHED else 0
         each.identify()
