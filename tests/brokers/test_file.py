@@ -157,6 +157,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match="is not a file"):
             call()
-    for path in (tmp_path, tmp_path / "no" / "folder"):
-        with pytest.raises(BrokerError, match="cannot be opened"):
-            open_sink(f"file:{path}", "r").send(rows(0, 1))
+    with pytest.raises(UsageError, match="is a folder"):
+        open_sink(f"file:{tmp_path}", "r")
+    with pytest.raises(BrokerError, match="cannot be opened"):
+        open_sink(f"file:{tmp_path / 'no' / 'folder'}", "r").send(rows(0, 1))

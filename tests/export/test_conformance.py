@@ -128,7 +128,7 @@ def test_facts_can_be_left_out(to: str, tmp_path: Path) -> None:
 
 @every_format
 @pytest.mark.long
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(made=any_runs())
 def test_any_run_can_be_exported(
     to: str, made: AnyRun, tmp_path_factory: pytest.TempPathFactory
