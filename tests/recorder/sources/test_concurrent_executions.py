@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import uuid
 from pathlib import Path
 
 from distributed import Client, LocalCluster, as_completed, get_client, secede, worker_client
@@ -105,6 +106,8 @@ def test_processes_are_marked(client: Client, runs: Path, tmp_path: Path) -> Non
 
 def write_and_submit(path: str) -> int:
     """Write, submit another task that writes, and write again."""
+    # Where libuuid has a state file, it writes 56 bytes there for the id of a client.
+    uuid._generate_time_safe = None  # type: ignore[attr-defined]
     write_pieces(f"{path}-1", 1)
     with worker_client() as client:
         result = client.submit(write_pieces, f"{path}-2", 20, key="child").result()
