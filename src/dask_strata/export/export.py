@@ -11,10 +11,13 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.export.exporter import Exporter, Job, Progress
 from dask_strata.export.registry import exporter
 from dask_strata.run import Run
+from dask_strata.run.duckdb_session import TIME_TYPE
 from dask_strata.store.copies.place import shown
 from dask_strata.store.manifest import MANIFEST
 from dask_strata.store.zipped.copy import is_current
@@ -202,6 +205,11 @@ def _note_gaps(run: Run, job: Job) -> None:
         job.note(
             f"The record is not complete: its table losses has {lost:,} "
             f"{'entry' if lost == 1 else 'entries'}; `dask-strata check` explains them."
+        )
+    if TIME_TYPE != "timestamptz_ns":
+        job.note(
+            f"Times are cut to microseconds: DuckDB {duckdb.__version__} has no finer ones, "
+            "version 2.0 has."
         )
     if not run.align:
         job.note("Times are those of each process's own clock: they were not aligned.")
