@@ -127,7 +127,7 @@ def _singular(things: str) -> str:
     >>> [_singular(each) for each in ("activities", "prefixes", "tasks", "series")]
     ['activity', 'prefix', 'task', 'series']
     """
-    if things.endswith("series"):
+    if things.endswith("series") or " of " in things:
         return things
     for end, one in (("ies", "y"), ("xes", "x"), ("s", "")):
         if things.endswith(end):

@@ -85,7 +85,7 @@ def _write_overview(run: Run, tracks: Tracks, activity: ActivityWriter, job: Job
     """Write what concerns the whole run."""
     tracks.process("run")
     tracks.process("scheduler")
-    job.counts["critical path"] = activity.critical_path(run)
+    job.counts["segments of the critical path"] = activity.critical_path(run)
     job.counts["spans"], without = activity.spans(run)
     if without:
         job.note(f"Spans without a finished attempt, not in the trace: {without:,}.")
