@@ -127,9 +127,10 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
         "tables": (),
         "compact": (copy,),
         "report": (run, "-o", folder / "page.html"),
+        "export": (run, "--to", "perfetto", "-o", folder / "run.pftrace"),
     }
-    # These show no run, or the pages of these.
-    others = {"record", "demo", "serve", "import", "doctor", "fetch", "upload"}
+    # These show no run, or the pages of these, or rows as they are.
+    others = {"record", "demo", "serve", "import", "doctor", "fetch", "upload", "follow", "stream"}
     assert commands.keys() | others == VERBS.keys()
     for name, arguments in commands.items():
         yield name, invoke(name, *arguments)
