@@ -37,6 +37,7 @@ def _prefixes_by_client(client: Client, keys: list[object]) -> Counter[str]:
     return Counter(prefixes)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("release", [pytest.param(False, marks=pytest.mark.long), True])
 def test_tasks_from_before_are_no_unknown_tasks(
     client: Client, runs: Path, strata, *, release: bool

@@ -138,6 +138,7 @@ def test_end_of_a_worker(run):
     assert phrase_of(end).endswith("(time limit of the batch job)")
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_command(run, strata):
     """The command prints one row a job, and the sentences below."""

@@ -164,6 +164,7 @@ def test_a_kill_after_a_planned_end_at_the_same_address_is_unexpected(
     assert graves(run)[0].startswith("1 worker ended unexpectedly")
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("reason", "grave"),
     [

@@ -150,6 +150,7 @@ def test_the_stored_answers_equal_the_computed_ones(run: Path, computed: list[st
     assert values.packages["python"]
 
 
+@pytest.mark.long
 def test_the_commands_print_the_same_with_and_without_a_summary(
     small: Path, strata: Strata
 ) -> None:
@@ -168,6 +169,7 @@ def test_the_commands_print_the_same_with_and_without_a_summary(
     assert with_summary == without
 
 
+@pytest.mark.long
 def test_compact_stores_the_summary(tmp_path: Path, strata: Strata) -> None:
     """The command leaves a run whose answers are known."""
     run = small_run(tmp_path / "r")
@@ -236,6 +238,7 @@ def _of_another_run(run: Path) -> None:
     shutil.copy(summary_path(other), summary_path(run))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "harm", [_removed, _cut, _changed, _of_another_version, _of_another_format, _of_another_run]
 )
@@ -287,6 +290,7 @@ def _replace_by_a_link(run: Path) -> None:
     _part(run).symlink_to(elsewhere)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", [_remove_parquet, _cut_parquet, _flip_a_byte, _replace_by_a_link])
 def test_later_damage_is_noticed(small: Path, harm: Callable[[Path], None]) -> None:
     """`show` and `list` show what can still be read, as without a summary."""
@@ -452,6 +456,7 @@ def test_the_summary_has_the_permissions_of_the_folder(tmp_path: Path) -> None:
     assert stat.S_IMODE(summary_path(run).stat().st_mode) == 0o640
 
 
+@pytest.mark.long
 def test_a_comparison_reads_the_summaries(run: Path, small: Path, computed: list[str]) -> None:
     """Two finalised runs are compared without opening their tables."""
     found = [observe(each) for each in (run, small)]

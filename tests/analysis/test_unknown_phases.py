@@ -177,6 +177,7 @@ def _page(strata: Any, run: Run) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_transfers_alone_show_no_computing(trees: Run, images: Run, strata, tmp_path: Path) -> None:
     """Without any execution on record neither compute nor failures are claimed to be none."""

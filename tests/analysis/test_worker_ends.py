@@ -140,6 +140,7 @@ ENDS: dict[str, tuple[str, str | None, int | None, str]] = {
 every_task = pytest.mark.parametrize("name", ENDS)
 
 
+@pytest.mark.long
 @every_task
 def test_the_table(recorded: Recorded, name: str) -> None:
     """SQL: each attempt at the task leads to the end of its worker."""

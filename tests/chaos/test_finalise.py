@@ -50,7 +50,7 @@ def assert_whole(run: Path, segments: Path) -> None:
     assert found.rows(query) == expected.rows(query)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.release)])
 def test_a_killed_finalisation_loses_nothing(seed: int, segments: Path, tmp_path: Path) -> None:
     """Killed at any moment, with SIGKILL or SIGINT, the run is whole; the next time succeeds."""
     run = Path(shutil.copytree(segments, tmp_path / "run"))
@@ -71,6 +71,7 @@ def test_a_killed_finalisation_loses_nothing(seed: int, segments: Path, tmp_path
     assert differences(run, segments) == []
 
 
+@pytest.mark.release
 def test_two_finalisations_at_once_lose_nothing(segments: Path, tmp_path: Path) -> None:
     """One of them or both succeed; the run is whole, and finalised at the end."""
     run = Path(shutil.copytree(segments, tmp_path / "run"))

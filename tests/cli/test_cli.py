@@ -225,6 +225,7 @@ def test_errors_contain_no_control_characters(tmp_path: Path) -> None:
     assert "\x1b" not in done.stderr
 
 
+@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize("form", ["default", "json"])
 def test_arguments_that_are_not_utf8(

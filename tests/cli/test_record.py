@@ -111,6 +111,7 @@ def test_the_script_reads_and_prints_the_same_as_without_recording(  # noqa: PLR
         assert len(rest.strip().splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_module_of_a_package_is_run_with_its_arguments(
     strata: Strata, runs: Path, tmp_path: Path
 ) -> None:
@@ -216,6 +217,7 @@ def test_wrong_use_is_reported_in_two_lines_and_runs_nothing(
     assert [p.name for p in tmp_path.iterdir()] == ["script.py"]
 
 
+@pytest.mark.long
 def test_an_unknown_setting_is_named_and_the_script_runs(
     strata: Strata, script: Script, runs: Path
 ) -> None:

@@ -170,6 +170,7 @@ def test_two_clusters_one_after_the_other_are_a_run_each(
         assert run.path.name in done.stderr
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_two_clusters_at_once_are_a_run_each(strata: Strata, script: Script, runs: Path) -> None:
     """Each of two clusters in one process has a run with its tasks and no others."""

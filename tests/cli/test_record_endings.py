@@ -49,7 +49,9 @@ def test_a_script_that_raises_ends_as_without_recording(
     done = strata("record", "-o", runs, path)
     assert done.returncode == alone.returncode == 1
     assert "what the user's code raised" in alone.stderr
-    assert done.stderr.startswith(alone.stderr)
+    # What follows the traceback are Dask's own complaints on a busy machine, recorded or not.
+    end = "what the user's code raised\n"
+    assert done.stderr.partition(end)[0] == alone.stderr.partition(end)[0]
     run = only_run(runs)
     assert_whole(run)
     assert_all_ended(run)

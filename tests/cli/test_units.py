@@ -158,6 +158,7 @@ FILES = (
 )
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(("name", "logs"), FILES)
 def test_an_imported_run(tmp_path: Path, name: str, logs: str | None) -> None:
     """The same holds for runs of others, with Darshan's logs."""
@@ -170,6 +171,7 @@ def test_an_imported_run(tmp_path: Path, name: str, logs: str | None) -> None:
     assert wrong(texts) == {}
 
 
+@pytest.mark.release
 def test_a_run_of_version_0_1(tmp_path: Path) -> None:
     """The same holds for a run that an early version recorded."""
     run = Path(shutil.copytree(VERSION_0_1, tmp_path / "runs" / "old"))

@@ -87,6 +87,7 @@ def assert_equal_files(folder: Path, expected: Path) -> None:
                     assert value == other[column], (name, column)
 
 
+@pytest.mark.long
 def test_each_file_has_the_rows_of_one_machine(run: Path, finalised: Path, client: Client) -> None:
     """The workers write the same files, row for row, and the segments are deleted."""
     steps: list[str] = []
@@ -203,6 +204,7 @@ def killed_at(step: str, processes: list[int]) -> Any:
     return progress
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_a_worker_that_is_killed_is_replaced(run: Path, finalised: Path, tmp_path: Path) -> None:
     """Other workers compute its buckets, and the result is the same."""

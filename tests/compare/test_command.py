@@ -65,6 +65,7 @@ def folders(recorded: Path) -> dict[str, list[Path]]:
     return {"before": runs[:2], "after": runs[2:]}
 
 
+@pytest.mark.long
 def test_two_runs(strata: Strata, folders: dict[str, list[Path]]) -> None:
     """The task's own sleep is the difference: five tasks one after the other on each thread."""
     shown = strata("compare", folders["before"][0], folders["after"][0], check=True).stdout
@@ -90,6 +91,7 @@ def test_two_runs(strata: Strata, folders: dict[str, list[Path]]) -> None:
     assert not facts["fair"]
 
 
+@pytest.mark.long
 def test_groups(strata: Strata, folders: dict[str, list[Path]], tmp_path: Path) -> None:
     named = ["--group", "before", *folders["before"], "--group=after", *folders["after"]]
     page = tmp_path / "page.html"
@@ -110,6 +112,7 @@ def test_groups(strata: Strata, folders: dict[str, list[Path]], tmp_path: Path) 
     assert told.returncode == 0
 
 
+@pytest.mark.long
 def test_groups_by_tag_of_a_folder(strata: Strata, recorded: Path) -> None:
     shown = strata("compare", recorded, "--by", "tag", "--format", "markdown")
     assert shown.returncode == 0, shown.stderr
@@ -126,6 +129,7 @@ def test_groups_by_tag_of_a_folder(strata: Strata, recorded: Path) -> None:
     assert "tag, tag.size" in unknown.stderr
 
 
+@pytest.mark.long
 def test_one_group(strata: Strata, recorded: Path) -> None:
     text = " ".join(strata("compare", recorded, check=True).stdout.split())
     assert "runs (4 runs)" in text
@@ -137,6 +141,7 @@ def test_one_group(strata: Strata, recorded: Path) -> None:
     assert "order alike" in text
 
 
+@pytest.mark.long
 def test_errors(strata: Strata, folders: dict[str, list[Path]], tmp_path: Path) -> None:
     one, other = folders["before"]
     twice = tmp_path / "copy"
@@ -170,6 +175,7 @@ def test_errors(strata: Strata, folders: dict[str, list[Path]], tmp_path: Path) 
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_run_that_is_being_recorded(
     strata: Strata, folders: dict[str, list[Path]], client: Client, runs: Path
 ) -> None:
@@ -181,6 +187,7 @@ def test_a_run_that_is_being_recorded(
     assert "is still being recorded" in done.stderr
 
 
+@pytest.mark.long
 def test_python(
     folders: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +232,7 @@ def test_python(
         dask_strata.compare(folders["before"], by="tag")
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_facts_that_were_left_out_are_no_difference(
     strata: Strata, folders: dict[str, list[Path]], tmp_path: Path
@@ -239,6 +247,7 @@ def test_facts_that_were_left_out_are_no_difference(
     assert json.loads(done.stdout)["fair"], done.stdout
 
 
+@pytest.mark.long
 def test_a_spoiled_run_is_named(
     strata: Strata, folders: dict[str, list[Path]], tmp_path: Path
 ) -> None:
@@ -257,6 +266,7 @@ def test_a_spoiled_run_is_named(
         assert f"spoiled, left out: {spoiled.name}: it failed; 1 task failed" in shown
 
 
+@pytest.mark.long
 def test_a_run_of_a_newer_version(
     strata: Strata, folders: dict[str, list[Path]], tmp_path: Path
 ) -> None:
@@ -271,6 +281,7 @@ def test_a_run_of_a_newer_version(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_four_runs_a_side_are_tested(strata: Strata, tmp_path: Path) -> None:
     script = tmp_path / "work.py"

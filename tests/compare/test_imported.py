@@ -28,6 +28,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+@pytest.mark.long
 def test_two_imported_runs(strata: Strata, imported: list[Path]) -> None:
     done = strata("compare", *imported, "--format", "json", check=True)
     found = json.loads(done.stdout)

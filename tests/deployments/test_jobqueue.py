@@ -124,6 +124,7 @@ def test_a_cluster_of_jobs_ends_whole(
     place.assert_nothing_left()
 
 
+@pytest.mark.release
 @pytest.mark.usefixtures("limited")
 def test_a_cancelled_job_is_on_record_to_its_end(slurm: Slurm, workplace: MakeWorkplace) -> None:
     """After `scancel` of one job its tasks are computed again, and no attempt is missing."""

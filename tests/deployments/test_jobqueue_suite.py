@@ -60,6 +60,7 @@ def _without_slurm(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.release
 @pytest.mark.timeout(600)
 def test_the_tests_of_dask_jobqueue_pass_the_same(tmp_path: Path) -> None:
     """Recording changes no outcome of dask-jobqueue's own tests."""

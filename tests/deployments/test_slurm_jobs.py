@@ -142,6 +142,7 @@ def test_cancelled_and_pending(slurm, tmp_path, strata):
     assert [job["job"] for job in found] == [job["job"] for job in jobs]
 
 
+@pytest.mark.release
 def test_time_limit(slurm, tmp_path, strata):
     """A job that reaches its time limit is TIMEOUT, and that explains the ends of its workers."""
     run = run_script(

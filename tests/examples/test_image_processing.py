@@ -56,6 +56,7 @@ def test_on_a_cluster_of_its_own(strata: Strata, runs: Path, tmp_path: Path) -> 
     assert not (tmp_path / "reports" / "runs").exists()
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_its_finalised_tables_are_equal(strata: Strata, runs: Path, tmp_path: Path) -> None:
     """Finalising the run of the example changes none of its tables, in whatever buckets."""
@@ -128,6 +129,7 @@ def test_on_a_cluster_that_was_started_elsewhere(
     assert rows(own, "select distinct clock from functions") == [{"clock": "wall"}]
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_under_an_mpi_launcher(runs: Path, tmp_path: Path) -> None:
     """Mode MPI: scheduler, client and workers are ranks, and the job layer records them."""

@@ -69,16 +69,32 @@ def test_an_export_is_whole_and_changes_nothing_else(
     assert fingerprint(eventful) == before
 
 
+def _lines_of(path: Path) -> dict[int, str]:
+    return dict(enumerate(texts_of(path).splitlines()))
+
+
+def _different(first: dict[Any, Any], second: dict[Any, Any]) -> list[Any]:
+    """Return the keys of different values; pytest takes minutes to compare large ones."""
+    return [key for key in {**first, **second} if first.get(key) != second.get(key)]
+
+
 @pytest.mark.long
 @every_format
-def test_two_exports_of_a_run_are_equal(to: str, eventful: Path, tmp_path: Path) -> None:
+def test_two_exports_of_a_run_are_equal(
+    to: str, eventful: Path, small: Path, tmp_path: Path
+) -> None:
     """Nothing in the output depends on when or where it was made."""
     first, second = target(tmp_path, to, "a"), target(tmp_path, to, "b")
+    run = eventful
+    if to == "bundle":
+        # A process of the other run still records, so that each bundle finalises a copy of it,
+        # where derived tables may have their rows in another order.
+        finalise(run := small)
     for path in (first, second):
-        dask_strata.open_run(eventful).export(path, to=to)
+        dask_strata.open_run(run).export(path, to=to)
     if to not in NOT_BYTE_FOR_BYTE:
-        assert files_of(first) == files_of(second)
-    assert texts_of(first) == texts_of(second)
+        assert _different(files_of(first), files_of(second)) == []
+    assert _different(_lines_of(first), _lines_of(second)) == []
 
 
 @every_format
@@ -126,6 +142,7 @@ def test_facts_can_be_left_out(to: str, tmp_path: Path) -> None:
     assert "Left out, or replaced by hashes: code, paths, hosts." in said.replace("\\n", " ")
 
 
+@pytest.mark.release
 @every_format
 @pytest.mark.long
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))

@@ -41,6 +41,7 @@ def test_a_hostile_run_is_reported_and_its_other_rows_are_read(
         assert found["tasks"] >= 2
 
 
+@pytest.mark.release
 def test_segments_that_are_too_large_are_not_deleted(tmp_path: Path) -> None:
     """Compaction refuses a run that exceeds the memory limit, and changes nothing."""
     run = harmed(tmp_path, "has_the_same_row_again_and_again")

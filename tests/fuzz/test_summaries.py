@@ -120,6 +120,7 @@ HARMS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", HARMS)
 def test_a_hostile_summary_is_ignored(run: Path, name: str) -> None:
@@ -142,6 +143,7 @@ def test_a_link_in_place_of_the_summary_is_reported(run: Path) -> None:
     assert path_of(run).is_symlink()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [
@@ -287,6 +289,7 @@ VALUES = st.builds(
 )
 
 
+@pytest.mark.long
 def test_no_values_of_valid_form_make_a_comparison_fail(run: Path) -> None:
     """Whatever a file of valid form contains, runs are compared."""
     for kind, strategy in STRATEGIES.items():

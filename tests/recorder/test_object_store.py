@@ -158,6 +158,7 @@ def test_an_unchanged_script_is_recorded_to_the_store_and_read_from_it(
     assert "nothing missing" in strata("show", url, check=True).stdout
 
 
+@pytest.mark.release
 def test_a_store_that_is_away_for_some_time_gets_the_whole_run(
     store: ObjectStore, begun: Any, tmp_path: Path
 ) -> None:
@@ -195,6 +196,7 @@ def test_an_upload_that_was_interrupted_at_the_end_is_continued(
     assert_nothing_spooled(tmp_path)
 
 
+@pytest.mark.release
 def test_a_run_that_was_killed_is_in_the_store_until_its_last_upload_and_continued(
     store: ObjectStore, begun: Any, tmp_path: Path, strata: Strata
 ) -> None:
@@ -213,6 +215,7 @@ def test_a_run_that_was_killed_is_in_the_store_until_its_last_upload_and_continu
     assert_nothing_spooled(tmp_path)
 
 
+@pytest.mark.release
 def test_a_local_run_is_uploaded_and_uploaded_again(
     store: ObjectStore, client: Client, runs: Path, strata: Strata
 ) -> None:
@@ -228,6 +231,7 @@ def test_a_local_run_is_uploaded_and_uploaded_again(
     assert local.path.is_dir()
 
 
+@pytest.mark.release
 def test_a_running_cluster_is_recorded_to_the_store_from_its_client(
     store: ObjectStore, client: Client, tmp_path: Path
 ) -> None:
@@ -240,6 +244,7 @@ def test_a_running_cluster_is_recorded_to_the_store_from_its_client(
     assert bundles(store) == 0
 
 
+@pytest.mark.release
 def test_a_store_that_is_away_at_the_end_does_not_disturb_the_users_code(
     store: ObjectStore, client: Client, tmp_path: Path, strata: Strata
 ) -> None:
@@ -254,6 +259,7 @@ def test_a_store_that_is_away_at_the_end_does_not_disturb_the_users_code(
     assert_whole(run)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("first", ["workers", "scheduler"])
 def test_a_deployment_with_the_preload_finishes_its_upload_when_it_ends(
     store: ObjectStore, deployment: Deployment, tmp_path: Path, first: str
@@ -323,6 +329,7 @@ with Client(sys.argv[1]) as client:
 """
 
 
+@pytest.mark.release
 def test_the_copy_of_a_run_that_the_script_joined_is_uploaded_and_removed(
     store: ObjectStore, tmp_path: Path, script: Script, strata: Strata
 ) -> None:

@@ -194,6 +194,7 @@ def test_a_key_that_both_clients_submit_one_after_the_other(
         assert_whole(selected)
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_a_run_of_all_can_be_read_by_client(
     shared: tuple[LocalCluster, Client, Client], runs: Path, strata

@@ -303,6 +303,7 @@ def test_an_asynchronous_client_is_recorded(runs: Path) -> None:
     assert len(runs_in(runs)) == 1
 
 
+@pytest.mark.long
 def test_a_coroutine_records_a_synchronous_client(client: Client, runs: Path) -> None:
     """`async with` also works in a notebook's coroutine: the client's event loop is another."""
 
@@ -342,6 +343,7 @@ def test_a_closed_client_is_not_recorded(
     assert not runs_in(runs)
 
 
+@pytest.mark.long
 def test_an_exception_passes_and_the_record_is_complete(client: Client, runs: Path) -> None:
     """An exception in the block passes through it; the record is complete, no trace is left."""
     with (
@@ -498,6 +500,7 @@ def test_without_a_client_it_is_an_error(runs: Path) -> None:
     assert "client=" in str(caught.value.hint)
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_a_folder_that_cannot_be_created(
     client: Client, runs: Path, caplog: pytest.LogCaptureFixture

@@ -129,6 +129,7 @@ def test_a_grown_run_has_all_rows(tmp_path: Path) -> None:
     assert run.tasks.to_arrow()["n_attempts"].to_pylist() == [1, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "harm",
     [
@@ -254,6 +255,7 @@ def test_a_failure_while_deriving_leaves_the_segments(
     assert open_run(folder)._stored == STORED
 
 
+@pytest.mark.long
 def test_parquet_without_derived_tables_is_finalised(copy: Path, eventful: Path) -> None:
     """A run that was only compacted reads as before, and gets derived tables later."""
     compact(copy)

@@ -30,6 +30,7 @@ def assert_equal(run: AnyRun, keys_per_bucket: int) -> None:
         shutil.rmtree(scratch)
 
 
+@pytest.mark.long
 @settings(SLOW, max_examples=2)
 @given(any_runs(), st.integers(1, 6))
 def test_buckets_change_no_table(run: AnyRun, keys_per_bucket: int) -> None:

@@ -56,6 +56,7 @@ def ordered(frame: pd.DataFrame) -> pd.DataFrame:
     return texts.iloc[place].reset_index(drop=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TABLES)
 def test_partitions_have_the_rows_of_to_pandas(folder: Path, name: str) -> None:
     """Every table has the same rows, columns and types, whichever way it is read."""

@@ -322,6 +322,7 @@ def test_a_unix_socket(
     wait_until(lambda: get(path)[0] == 200)
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_wrong_paths_of_sockets(
     folder: Path, strata: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path

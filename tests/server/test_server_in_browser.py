@@ -89,6 +89,7 @@ def test_the_list_is_sorted_filtered_and_updated(
     assert browser.errors() == []
 
 
+@pytest.mark.long
 def test_from_a_run_to_a_task_and_back(browser: Browser, address: str) -> None:
     """The page is in its frame, and the forms lead to the story of a task and to SQL."""
     browser.errors()

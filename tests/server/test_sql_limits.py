@@ -169,6 +169,7 @@ def test_opening_a_run_has_a_limit_of_its_own(folder: Path, serve: Callable[...,
     assert (page.status, "opening the run took more than 0.01 s" in page.text) == (400, True)
 
 
+@pytest.mark.release
 def test_temporary_files_are_removed(
     folder: Path, serve: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

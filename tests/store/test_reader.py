@@ -135,6 +135,7 @@ def test_a_duplicate_frame_is_read_once(tmp_path: Path) -> None:
     assert not any("missing" in f.text for f in run.check().findings)
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_the_budget_includes_all_files_before_the_first_is_read(tmp_path: Path) -> None:
     """The order of the files does not matter: repeated texts fit in the budget of the whole run."""

@@ -170,6 +170,7 @@ def test_memory(recorded: Recorded, way: str) -> None:
     assert all(20_000_000 < (s.rss_bytes or 0) < 2 * MEMORY_LIMIT for s in memory.samples)
 
 
+@pytest.mark.release
 @each_way
 def test_the_screen(recorded: Recorded, strata: Strata, way: str) -> None:
     """One screen names the cause, the act, the task, lost results and their cost."""

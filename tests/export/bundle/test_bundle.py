@@ -82,6 +82,7 @@ def answer(*arguments: object, status: int | None = 0) -> str:
     return done.output
 
 
+@pytest.mark.long
 def test_every_table_is_equal(eventful_runs: Path, temporary: Path) -> None:
     """In content, order and schema, and so are the summary and the page."""
     folder = dask_strata.open_run(eventful_runs / "eventful")

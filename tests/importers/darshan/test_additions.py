@@ -31,6 +31,7 @@ pytestmark = pytest.mark.long
 pytest.importorskip("darshan", reason="PyDarshan has no wheel for this Python")
 
 
+@pytest.mark.release
 def test_it_is_all_the_same_once_compacted(runs: Path) -> None:
     before = darshan_run(runs / "before")
     after = darshan_run(runs / "after")
@@ -45,6 +46,7 @@ def test_it_is_all_the_same_once_compacted(runs: Path) -> None:
     assert open_run(after).check().ok
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("keys_per_bucket", [1 << 18, 7])
 def test_finalised_tables_are_equal(runs: Path, keys_per_bucket: int) -> None:
     """Derived tables of operations and files are the same, computed in buckets of keys."""
@@ -105,6 +107,7 @@ def addition_of(run: Path) -> Path:
     return found
 
 
+@pytest.mark.release
 def test_an_addition_with_a_damaged_index_is_kept_and_reported(
     runs: Path, strata: Callable[..., Any]
 ) -> None:

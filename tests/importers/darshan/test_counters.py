@@ -67,6 +67,7 @@ def test_a_lower_limit_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [limit for _, limit in limits] == [(3 << 30, 3 << 30), (4 << 30, 4 << 30)]
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_a_log_that_hangs_is_abandoned(tmp_path: Path) -> None:
     fifo = tmp_path / "hangs.darshan"

@@ -115,6 +115,7 @@ def test_the_python_side_works_on_it(folder: Path) -> None:
         run.task(("x", 1))
 
 
+@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize("n", [1, 2, 5, 6])
 def test_any_subset_of_files_is_a_run(n: int, tmp_path: Path) -> None:
@@ -135,6 +136,7 @@ def test_any_subset_of_files_is_a_run(n: int, tmp_path: Path) -> None:
         assert keys <= {"('x', 0)", "y-1"}
 
 
+@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize("role", ROLES)
 def test_commands_work_on_a_run_of_one_file(role: str, tmp_path: Path) -> None:
@@ -146,6 +148,7 @@ def test_commands_work_on_a_run_of_one_file(role: str, tmp_path: Path) -> None:
     assert invoke("list", run.path.parent).exit_code == 0
 
 
+@pytest.mark.long
 def test_two_imports_are_two_runs(folder: Path, tmp_path: Path) -> None:
     """Another import makes another run; several folders at once make one run each."""
     write(tmp_path / "other", example_files())

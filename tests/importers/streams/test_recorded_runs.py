@@ -214,6 +214,7 @@ def test_several_runs_and_another_name(messages: list[Message], tmp_path: Path) 
     assert one.record.rows == two.record.rows
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("broker", ["file", "redis", "kafka"])
 def test_follow_ends_with_the_run(
     broker: str, messages: list[Message], expected: Rows, servers: dict[str, str], tmp_path: Path

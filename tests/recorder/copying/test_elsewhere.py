@@ -157,6 +157,7 @@ def test_a_copy_without_a_file_that_cannot_be_read_is_incomplete(
     wait_until(lambda: traces(client, runs) == [], what="the removal of the run there")
 
 
+@pytest.mark.release
 def test_the_cluster_is_shut_down_inside_the_block(tmp_path: Path) -> None:
     """The closing scheduler waits until its client has the rest: the run is whole."""
     with deployed(tmp_path) as remote, remote.client() as client:

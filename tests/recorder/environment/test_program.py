@@ -84,6 +84,7 @@ def test_the_program_of_a_process(tmp_path: Path) -> None:
         assert tuple(json.loads(output.splitlines()[-1])) == wanted, command
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_a_scheduler_started_on_its_own_has_the_name_of_the_script(
     deployment: Deployment, script: Callable[..., Path]

@@ -253,6 +253,7 @@ def test_extractors_that_fail(client: Client, runs: Path) -> None:
     assert not run.check().ok
 
 
+@pytest.mark.long
 def test_an_entry_point(strata: Callable[..., Any], tmp_path: Path, script: Any) -> None:
     """The extractor of an installed package is imported when a task first calls its function."""
     site = tmp_path / "site"

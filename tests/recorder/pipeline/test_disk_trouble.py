@@ -212,6 +212,7 @@ def test_full_disk_beyond_the_backlog(
     assert any("could not be written" in f.text for f in check.missing)
 
 
+@pytest.mark.release
 def test_disk_that_stays_full(
     disk: Callable[[int], Path],
     workflow: Callable[..., Workflow],

@@ -154,7 +154,7 @@ def process_of(run: Run, name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.release)])
 def test_worker_is_killed(outside: Cluster, seed: int) -> None:
     """A killed worker wrote all tasks that the scheduler had finished a second before."""
     done: dict[str, float] = {}
@@ -310,6 +310,7 @@ def alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[:1] != ["Z"]
 
 
+@pytest.mark.release
 def test_complete_run_is_read(
     script: Callable[..., Path],
     strata: Callable[..., subprocess.CompletedProcess[str]],

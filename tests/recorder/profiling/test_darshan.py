@@ -90,6 +90,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.long
 def test_worker_processes_and_no_others_load_it(
     strata: Strata, script: Script, runs: Path, library: Path
 ) -> None:

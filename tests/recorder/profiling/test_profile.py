@@ -135,6 +135,7 @@ def test_idle_threads_of_the_recorder_count_as_waiting(client: Client, runs: Pat
         assert writer["waiting"] > 0.8 * writer["seconds"]
 
 
+@pytest.mark.release
 def test_other_tools_get_files_that_agree_with_the_record(
     strata: Strata, script: Script, runs: Path
 ) -> None:

@@ -15,6 +15,7 @@ from tests.recorder.roles import workload
 from tests.recorder.roles.workload import RecordedWork, line_of, nanoseconds
 
 
+@pytest.mark.long
 def test_connections(recorded: RecordedWork) -> None:
     """A client is recorded as connected at the start, or with the times of both its events."""
     found = rows(recorded.run, "select client, action from clients order by time, seq")

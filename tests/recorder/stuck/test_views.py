@@ -106,6 +106,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.release
 def test_after_ctrl_c_the_first_screen_has_what_was_stuck(
     script: Callable[..., Path], runs: Path, strata: Callable[..., Any]
 ) -> None:

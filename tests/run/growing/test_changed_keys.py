@@ -102,6 +102,7 @@ def scheduler_folder(process: Process) -> Path:
     return Path(process.sink._path).parent.parent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "story",
     [

@@ -55,9 +55,10 @@ def in_memory(folder: Path, from_bytes: Callable[[int], None]) -> Run:
     return open_run(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "n_looks"),
-    [(1, 3), *(pytest.param(n, 6, marks=pytest.mark.long) for n in range(2, 5))],
+    [(1, 3), (2, 6), *(pytest.param(n, 6, marks=pytest.mark.release) for n in (3, 4))],
 )
 def test_tables_are_those_of_all_rows(
     eventful: Path, tmp_path: Path, from_bytes: Callable[[int], None], seed: int, n_looks: int
@@ -79,6 +80,7 @@ def test_tables_are_those_of_all_rows(
         from_bytes(1)
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_tables_that_were_not_looked_at_meanwhile(
     eventful: Path, tmp_path: Path, from_bytes: Callable[[int], None]
@@ -220,6 +222,7 @@ def test_a_snapshot_that_disappears_is_not_missed(
     assert len(run.tasks) == 2
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_old_snapshots_are_removed(
     tmp_path: Path, from_bytes: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, cache: Path
@@ -267,6 +270,7 @@ def test_tables_by_key_have_a_key(tmp_path: Path, from_bytes: Callable[[int], No
             assert "_key" in run.arrow(f"from {name} limit 0").column_names, name
 
 
+@pytest.mark.long
 def test_times_of_another_clock_stay_aligned(
     tmp_path: Path, from_bytes: Callable[[int], None]
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_run_that_grows_is_read_while_it_is_uploaded(
     assert {name.partition("/")[0] for name in place.objects()} == {"run.json", "parts"}
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_the_place_of_a_finished_run_is_a_runs_folder(run: Path, runs: RemotePlace) -> None:
     place = runs / run.name

@@ -188,6 +188,7 @@ def test_directories_that_are_too_large(bundle: bytes, tmp_path: Path) -> None:
     assert time.process_time() - began < 60
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_many_members_in_64_bits(bundle: bytes, tmp_path: Path) -> None:
     """More members than 16 bits can count are read; the fields for 64 bits have to be right."""
@@ -322,6 +323,7 @@ MEANS: list[Callable[[bytes, list[tuple[float, int]]], bytes]] = [
 ]
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(means=st.sampled_from(MEANS), places=PLACES)
 def test_any_damage_is_a_sentence(

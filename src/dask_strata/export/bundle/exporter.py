@@ -1,7 +1,8 @@
 """The format `bundle`: a zip file with a finalised run and its page.
 
 Members are stored as they are, because Parquet is compressed. Their times and permissions are
-always the same, so that equal runs are equal bundles.
+always the same, so that the bundles of a finalised run are equal. Any other run is finalised in a
+copy, where derived tables may have their rows in another order each time.
 """
 
 from __future__ import annotations
