@@ -36,6 +36,7 @@ from dask_strata.store.summaries import summary_file
 from dask_strata.store.summaries.files import list_files
 from dask_strata.store.summaries.typed_json import to_json
 from tests.conftest import wait_for_facts
+from tests.support.cases import few
 from tests.support.synthetic import T0, Process, life, new_run, small_run
 
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -238,9 +239,12 @@ def _of_another_run(run: Path) -> None:
     shutil.copy(summary_path(other), summary_path(run))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
-    "harm", [_removed, _cut, _changed, _of_another_version, _of_another_format, _of_another_run]
+    "harm",
+    few(
+        [_removed, _cut, _changed, _of_another_version, _of_another_format, _of_another_run],
+        always=[_changed],
+    ),
 )
 def test_a_summary_of_something_else_is_computed_again(
     small: Path, computed: list[str], harm: Callable[[Path], None]
@@ -290,8 +294,10 @@ def _replace_by_a_link(run: Path) -> None:
     _part(run).symlink_to(elsewhere)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("harm", [_remove_parquet, _cut_parquet, _flip_a_byte, _replace_by_a_link])
+@pytest.mark.parametrize(
+    "harm",
+    few([_remove_parquet, _cut_parquet, _flip_a_byte, _replace_by_a_link], always=[_flip_a_byte]),
+)
 def test_later_damage_is_noticed(small: Path, harm: Callable[[Path], None]) -> None:
     """`show` and `list` show what can still be read, as without a summary."""
     harm(small)

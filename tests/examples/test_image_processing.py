@@ -89,6 +89,7 @@ def processes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]
         terminate(process)
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_on_a_cluster_that_was_started_elsewhere(
     strata: Strata, runs: Path, tmp_path: Path, processes: Callable[..., subprocess.Popen[bytes]]

@@ -48,6 +48,7 @@ from dask_strata.store.compact import compact
 from dask_strata.store.summaries.files import list_files
 from dask_strata.store.summaries.summary_file import checksums, read_summary, write_summary
 from dask_strata.store.summaries.typed_json import to_json
+from tests.support.cases import few
 from tests.support.synthetic import small_run
 
 
@@ -120,9 +121,8 @@ HARMS: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", HARMS)
+@pytest.mark.parametrize("name", few(HARMS, always=["a link", "nested parts", "huge numbers"]))
 def test_a_hostile_summary_is_ignored(run: Path, name: str) -> None:
     """`list` and `show` answer from the rows, neither wait nor fail."""
     HARMS[name](run)
@@ -143,6 +143,7 @@ def test_a_link_in_place_of_the_summary_is_reported(run: Path) -> None:
     assert path_of(run).is_symlink()
 
 
+@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize(
     "change",

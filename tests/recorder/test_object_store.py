@@ -180,6 +180,7 @@ def test_a_store_that_is_away_for_some_time_gets_the_whole_run(
     assert_nothing_spooled(tmp_path)
 
 
+@pytest.mark.release
 def test_an_upload_that_was_interrupted_at_the_end_is_continued(
     store: ObjectStore, begun: Any, tmp_path: Path, strata: Strata
 ) -> None:

@@ -61,6 +61,7 @@ def test_dasks_dashboard_has_what_is_stuck(
         browser.until(f"{text}.includes('Nothing is stuck. Checked')")
 
 
+@pytest.mark.release
 def test_a_followed_run_has_a_line_when_something_is_stuck(
     shared: Client, runs: Path, tmp_path: Path
 ) -> None:
