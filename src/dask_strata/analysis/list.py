@@ -38,6 +38,18 @@ COLUMNS = {
     "problem": False,
 }
 
+#: The most important columns first, where there is no space for all.
+IMPORTANT = (
+    "run",
+    "problem",
+    "outcome",
+    "duration_seconds",
+    "tasks",
+    "errors",
+    "start",
+    "size_bytes",
+)
+
 #: Columns of a row that a finished run's place has as JSON.
 _IN_JSON = (
     "name",

@@ -9,10 +9,12 @@ import click
 
 from dask_strata.analysis.profile import KINDS, profile_source, select_profile
 from dask_strata.analysis.stacks import STACK_KINDS, StackFilter, select_functions, stacks
+from dask_strata.cli.table_options import table_options
 from dask_strata.config import VERSION
 from dask_strata.errors import UsageError
 from dask_strata.report.flame.files import STACK_FORMATS, write_stacks
 from dask_strata.report.rows import FORMATS, write_rows
+from dask_strata.report.terminal.columns import TableView
 from dask_strata.run import open_run
 
 #: Options of one source only, by their names.
@@ -59,11 +61,13 @@ _OPTION = {"begin": "--from", "end": "--to", "event_loops": "--event-loops"}
     help="collapsed (for flamegraph.pl and others) and speedscope: Dask's stacks, all of them.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
+@table_options
 def command(
     run: str,
     source: str | None,
     form: str,
     output: Path | None,
+    view: TableView,
     **options: Any,
 ) -> None:
     """Show a profile: time in functions and coroutines, and the owners of their code.
@@ -107,7 +111,7 @@ def command(
     note = f"{left:,} more; --limit 0 shows all" if left else f"{shown.total:,} rows"
     if source == "dask":
         note += "; Dask's samples: shares are exact, seconds are an estimate"
-    write_rows(shown.rows, form, output, note)
+    write_rows(shown.rows, form, output, note, view)
 
 
 def _source(source: str, options: dict[str, Any]) -> str:
