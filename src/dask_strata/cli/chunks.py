@@ -13,6 +13,7 @@ from dask_strata.analysis.chunks.chunks import (
     select_chunks,
     summarize_chunks,
 )
+from dask_strata.cli.run_names import run_argument
 from dask_strata.cli.table_options import table_options
 from dask_strata.report.chunks import print_chunks
 from dask_strata.report.rows import FORMATS, write_json, write_rows
@@ -26,7 +27,7 @@ _KEYS = 3
 
 
 @click.command("chunks")
-@click.argument("run")
+@run_argument
 @click.option("--dataset", help="Only chunks of this dataset.")
 @click.option("--state", help="Only chunks in this state: done, retried, failed, skipped, …")
 @click.option(
@@ -55,7 +56,7 @@ _KEYS = 3
     metavar="FILE.json",
     help="Compare the record with coffea's own report: bytesread, entries, chunks.",
 )
-@table_options
+@table_options("chunks")
 def command(  # noqa: PLR0913, PLR0917
     run: str,
     dataset: str | None,

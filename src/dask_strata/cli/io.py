@@ -9,6 +9,7 @@ import click
 from dask_strata.analysis.io import BY, require_logs, select_io, summarize_io
 from dask_strata.analysis.tasks import ordered
 from dask_strata.analysis.timeline.traffic import moved
+from dask_strata.cli.run_names import run_argument
 from dask_strata.cli.table_options import table_options
 from dask_strata.report.io import print_io
 from dask_strata.report.rows import FORMATS, write_rows
@@ -18,7 +19,7 @@ from dask_strata.run import open_run
 
 
 @click.command("io")
-@click.argument("run")
+@run_argument
 @click.option("--by", type=click.Choice(BY), help="Show rows, one per task, prefix, …; see below.")
 @click.option(
     "--sort",
@@ -32,7 +33,7 @@ from dask_strata.run import open_run
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Show rows in this format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write rows to this file.")
-@table_options
+@table_options()
 def command(  # noqa: PLR0913, PLR0917
     run: str,
     by: str | None,

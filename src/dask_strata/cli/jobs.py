@@ -8,6 +8,7 @@ import click
 
 from dask_strata.analysis.jobs import absent_workers, summarize_jobs
 from dask_strata.analysis.jobs.jobs import select_jobs
+from dask_strata.cli.run_names import run_argument
 from dask_strata.cli.table_options import table_options
 from dask_strata.report.rows import FORMATS, write_rows
 from dask_strata.report.terminal.columns import TableView
@@ -16,10 +17,10 @@ from dask_strata.run import open_run
 
 
 @click.command("jobs")
-@click.argument("run")
+@run_argument
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
-@table_options
+@table_options("jobs")
 def command(run: str, form: str, output: Path | None, view: TableView) -> None:
     """Show batch jobs: states, waits, limits, workers and tasks of each.
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dask_strata.analysis.list import COLUMNS, IMPORTANT, list_rows, table_of
+from dask_strata.cli.run_names import runs_argument
 from dask_strata.cli.table_options import table_options
 from dask_strata.errors import NotARunError
 from dask_strata.report.formats import OF_ROWS, TABLE
@@ -24,12 +25,15 @@ _FORMAT = click.Choice([output_format.name for output_format in OF_ROWS])
 
 
 @click.command("list")
-@click.argument("runs", default="runs")
+@runs_argument
 @click.option("--format", "form", type=_FORMAT, default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
-@table_options
+@table_options()
 def command(runs: str, form: str, output: Path | None, view: TableView) -> None:
-    """List the runs in a folder (by default: runs), with outcome, start, duration, tasks and size.
+    """List the runs in a folder, with outcome, start, duration, tasks and size.
+
+    Other commands take the number of a run, 1 for the newest, in place of its path; also `latest`,
+    the begin of its id, or a part of its name that no other run has.
 
     RUNS can be a URL. A run can be a folder or a bundle (*.strata.zip).
 

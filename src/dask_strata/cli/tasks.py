@@ -13,10 +13,17 @@ from dask_strata.analysis.tasks import (
     BRIEF_ERRED,
     GROUPS,
     IMPORTANT,
+    STATES,
     group_tasks,
     select_tasks,
     state_named,
 )
+from dask_strata.cli.completion import (
+    complete_columns,
+    complete_prefix,
+    complete_worker,
+)
+from dask_strata.cli.run_names import run_argument
 from dask_strata.cli.table_options import table_options
 from dask_strata.report.rows import FORMATS, write_rows
 from dask_strata.report.terminal.columns import TableView
@@ -24,22 +31,35 @@ from dask_strata.report.words import count
 from dask_strata.run import open_run
 
 
+def _complete_state(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    return [state for state in STATES if state.startswith(incomplete)]
+
+
 @click.command("tasks")
-@click.argument("run")
-@click.option("--prefix", help="Only tasks of this prefix.")
+@run_argument
+@click.option("--prefix", help="Only tasks of this prefix.", shell_complete=complete_prefix)
 @click.option("--span", help="Only tasks of this span and of the spans within it: a / b.")
 @click.option(
-    "--worker", help="Only tasks whose last attempt was on this worker (address or name)."
+    "--worker",
+    help="Only tasks whose last attempt was on this worker (address or name).",
+    shell_complete=complete_worker,
 )
 @click.option(
     "--client", help="Only tasks of this client: its id, the begin of its id, or its script."
 )
-@click.option("--state", help="Only tasks in this state: memory, erred, released, …")
+@click.option(
+    "--state",
+    shell_complete=_complete_state,
+    help="Only tasks in this state: memory, erred, released, …",
+)
 @click.option(
     "--by", type=click.Choice(GROUPS), help="One row for each of these, with sums over its tasks."
 )
 @click.option(
-    "--sort", metavar="COL", help="Sort by this column, largest first; -COL for smallest first."
+    "--sort",
+    metavar="COL",
+    help="Sort by this column, largest first; -COL for smallest first.",
+    shell_complete=complete_columns("tasks"),
 )
 @click.option(
     "--limit",
@@ -48,7 +68,7 @@ from dask_strata.run import open_run
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
-@table_options
+@table_options("tasks")
 def command(  # noqa: PLR0913, PLR0917
     run: str,
     prefix: str | None,
