@@ -122,8 +122,9 @@ def _named(short: str, paths: Sequence[Path]) -> list[Path]:
     """Return the runs that a short name may mean."""
     if short == LATEST:
         return [paths[0]]
-    if short.isascii() and short.isdigit() and 1 <= int(short) <= len(paths):
+    is_number = short.isascii() and short.isdigit()
+    if is_number and 1 <= int(short) <= len(paths):
         return [paths[int(short) - 1]]
     names = {path: path.name.removesuffix(BUNDLE_SUFFIX) for path in paths}
     by_id = [path for path, name in names.items() if name.rpartition("-")[2].startswith(short)]
-    return by_id or [path for path, name in names.items() if short in name]
+    return by_id or [path for path, name in names.items() if short in name and not is_number]
