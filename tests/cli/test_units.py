@@ -104,8 +104,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def invoke(*arguments: Any) -> str:
-    """Return the output of a command, which may have findings."""
-    done = CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False)
+    """Return the output of a command on a wide terminal; it may have findings."""
+    # Through a pipe, tables have exact values for other programs. rich takes this for a terminal.
+    terminal = {"FORCE_COLOR": "1", "COLUMNS": "1000"}
+    done = CliRunner(env=terminal).invoke(cli, [*map(str, arguments)], catch_exceptions=False)
     assert done.exit_code in {0, 1}, done.output
     return done.output
 
