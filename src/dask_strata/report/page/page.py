@@ -32,6 +32,7 @@ from dask_strata.analysis.timeline.series import series
 from dask_strata.analysis.timeline.stragglers import stragglers
 from dask_strata.analysis.timeline.timeline import timeline
 from dask_strata.errors import StrataError, UnknownTaskError
+from dask_strata.report.page.charts import charts
 from dask_strata.report.page.data import Limits, intervals_of, page_data
 from dask_strata.report.page.log import log_lines
 from dask_strata.report.page.templates import asset, environment
@@ -50,6 +51,12 @@ SCRIPTS = (
     "strips.js",
     "timeline.js",
     "task.js",
+    "svg.js",
+    "durations.js",
+    "heat_map.js",
+    "layers.js",
+    "graph.js",
+    "charts.js",
     "main.js",
 )
 
@@ -112,6 +119,7 @@ def _pieces(run: Run, options: Options) -> Iterator[str]:
     data = page_data(drawn, path, series(run, drawn.origin, drawn.span), limits)
     answers["intervals"] = partial(intervals_of, origin=drawn.origin)
     answers["log"] = log_lines(run, drawn.origin, drawn.span)
+    answers |= charts(run, drawn)
     del drawn
     stream = (
         environment()

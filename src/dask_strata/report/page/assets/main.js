@@ -59,6 +59,7 @@ async function begin() {
   timeline.draw();
   document.body.dataset.firstDrawing = Math.round(performance.now());
   await readKeys(m);
+  const graph = await drawCharts(m);
   find(m, $, (task) => { const bar = m.barsOf(task).at(-1); choose(bar); timeline.reveal(bar); });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-filter]");
@@ -75,7 +76,7 @@ async function begin() {
       $("timeline").scrollIntoView();
     });
   }
-  globalThis.strata = { model: m, timeline, choose };
+  globalThis.strata = { model: m, timeline, choose, graph };
   document.body.dataset.ready = "yes";
 }
 
