@@ -113,7 +113,9 @@ def node_tree(tasks: Tasks, limits: Limits, *, finest: str = "task") -> NodeTree
     """
     made = _Builder(tasks)
     everything = np.arange(len(tasks.ids))
-    kept, others, n_others = _parts(tasks, tasks.prefix, everything, tasks.prefixes, limits.prefixes)
+    kept, others, n_others = _parts(
+        tasks, tasks.prefix, everything, tasks.prefixes, limits.prefixes
+    )
     merged_groups = unlisted = 0
     whole: list[tuple[int, Array]] = []  # nodes whose tasks may have nodes
     for name, own in kept:
@@ -194,9 +196,9 @@ class _Builder:
 def _parts(
     tasks: Tasks, codes: Array, own: Array, names: tuple[str, ...], most: int
 ) -> tuple[list[tuple[str, Array]], Array, int]:
-    """Return the name and tasks of the codes with the most tasks, the tasks of others, their number.
+    """Return the codes with the most tasks, the tasks of the others, and the number of the others.
 
-    No code is left out if it would be the only one.
+    Of each code, its name and tasks. No code is left out if it would be the only one.
     """
     order = own[np.argsort(codes[own], kind="stable")]
     first = np.flatnonzero(np.diff(codes[order], prepend=-1))

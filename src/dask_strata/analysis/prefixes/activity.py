@@ -99,7 +99,8 @@ def _until(moments: Array, edges: Array) -> Array:
     """Return, for each edge, the sum of the times from the moments before it until the edge."""
     sums = np.concatenate([[0.0], np.cumsum(moments, dtype=np.float64)])
     before = np.searchsorted(moments, edges, side="left")
-    return before * edges - sums[before]
+    passed: Array = before * edges - sums[before]
+    return passed
 
 
 def _most(start: Array, stop: Array) -> int:

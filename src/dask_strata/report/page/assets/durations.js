@@ -66,11 +66,10 @@ function durationChart({ prefix, color, box, bins, workers }, width, perDecade) 
   }
   svg.append(shape("rect", { class: "axis-line", x: gutter, y: top + tall, width: right - gutter, height: 1 }),
     shape("text", { x: 0, y: top + 4 }, counted(most, "attempt")), shape("text", { x: 0, y: top + tall }, "0"));
-  const every = Math.ceil(60 / scale);  // labels need room
-  for (let decade = Math.ceil(low - 1e-9); decade <= high + 1e-9; decade += every) {
-    const at = gutter + (decade - low) * scale;
+  for (const decimal of decimals(low, high, scale)) {
+    const at = gutter + (Math.log10(decimal) - low) * scale;
     svg.append(shape("rect", { class: "grid-line", x: at, y: top, width: 1, height: height - top - 4 }),
-      shape("text", { x: Math.min(Math.max(at, 20), right - 16), y: top + tall + 15, "text-anchor": "middle" }, durationText(10 ** decade)));
+      shape("text", { x: Math.min(Math.max(at, 20), right - 16), y: top + tall + 15, "text-anchor": "middle" }, durationText(decimal)));
   }
   svg.append(shape("line", { class: "median-line", x1: x(box[3]), x2: x(box[3]), y1: top + tall + 22, y2: height }));
   rows.forEach(([name, each], i) => {
@@ -84,4 +83,13 @@ function durationChart({ prefix, color, box, bins, workers }, width, perDecade) 
     svg.append(row);
   });
   return svg;
+}
+
+// Round numbers of a logarithmic axis from 10^low to 10^high: as many as there is room for.
+function decimals(low, high, scale) {
+  const steps = scale > 300 ? [1, 2, 5] : [1], every = Math.ceil(60 / scale), found = [];
+  for (let decade = Math.floor(low); decade <= high; decade += every) {
+    for (const step of steps) found.push(step * 10 ** decade);
+  }
+  return found.filter((value) => value >= 10 ** (low - 1e-9) && value <= 10 ** (high + 1e-9));
 }

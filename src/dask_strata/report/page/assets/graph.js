@@ -86,15 +86,18 @@ async function drawGraph(colorOf) {
     const own = new Map(between.filter((edge) => edge.from === edge.to).map((edge) => [edge.from, edge]));
     shown.forEach((node, i) => boxes.append(box(node, placed.nodes[i], own.get(node.id))));
     svg.append(lines, labels, boxes);
+    $("graph-hint").hidden = few;
     mark();
   }
   function box(node, [x, y], own) {
     const made = shape("g", { class: "node", transform: `translate(${x} ${y})`, tabindex: 0, role: "button", "data-node": node.id, "aria-label": label(node), "aria-pressed": "false" });
     const more = node.children.length > 0;
+    const marks = [own && `↻${own.n.toLocaleString("en")}`, node.erred && `✕${node.erred.toLocaleString("en")}`].filter(Boolean).join(" ");
     made.append(titled(shape("rect", { class: "node-box", width: NODE.width, height: NODE.height, rx: 4 }), label(node)),
-      shape("rect", { width: 6, height: NODE.height, rx: 2, fill: node.erred ? "#000000" : colorOf(node.prefix), class: "stripe" }),
-      shape("text", { x: 12, y: 16 }, shortened(node.name, more ? 19 : 21)),
-      shape("text", { x: 12, y: 32, class: "dim-text" }, `${node.n.toLocaleString("en")} · ${durationText(node.seconds)} · ${sizeText(node.nbytes)}${own ? ` ↻ ${own.n.toLocaleString("en")}` : ""}`));
+      shape("rect", { width: 6, height: NODE.height, rx: 2, fill: colorOf(node.prefix), class: "stripe" }),
+      shape("text", { x: 12, y: 16 }, shortened(node.name, (more ? 20 : 22) - (marks.length && marks.length + 2))),
+      shape("text", { x: NODE.width - (more ? 22 : 6), y: 16, class: node.erred ? "bad-text" : "dim-text", "text-anchor": "end" }, marks),
+      shape("text", { x: 12, y: 32, class: "dim-text" }, `${node.n.toLocaleString("en")} · ${durationText(node.seconds)} · ${sizeText(node.nbytes)}`));
     if (more) {
       const plus = shape("text", { class: "plus", x: NODE.width - 16, y: 18 }, "+");
       plus.addEventListener("click", (event) => { event.stopPropagation(); expand(node, true); });
