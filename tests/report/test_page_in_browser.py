@@ -34,6 +34,7 @@ SECTIONS = [
     "where",
     "timeline",
     "prefixes",
+    "graph",
     "path",
     "profile",
     "data",

@@ -56,7 +56,9 @@ function tableOf(caption, heads, rows) {
   const top = element("thead");
   top.append(head);
   table.append(element("caption", caption), top, body);
-  return table;
+  const box = element("div", undefined, { className: "wide", tabIndex: 0, role: "group", ariaLabel: caption });
+  box.append(table);
+  return box;
 }
 
 const counted = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
