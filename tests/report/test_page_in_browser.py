@@ -401,7 +401,7 @@ def test_nothing_that_came_as_data_runs(browser: Browser, tmp_path: Path) -> Non
     assert browser.js("return window.ran === undefined")
     assert browser.js(
         "return [document.scripts.length, document.images.length, document.querySelectorAll('svg[onload]').length]"
-    ) == [5, 0, 0]
+    ) == [7, 0, 0]
     assert HOSTILE[0] in browser.text("body")
     assert "\u202e" not in html
     assert "\\u202e" in browser.text("body")

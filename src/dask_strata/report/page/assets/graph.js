@@ -2,6 +2,7 @@
 
 const NODE = { width: 168, height: 40, gapX: 116, gapY: 14 };
 const MOST_LABELS = 60;  // edges up to which each has its label
+const MOST_DRAWN = 400;  // edges, those with the most dependencies; tables of nodes have the others
 
 async function readGraph() {
   const { kinds, contents } = JSON.parse(document.getElementById("charts").textContent);
@@ -71,7 +72,7 @@ async function drawGraph(colorOf) {
   function draw() {
     current = shownGraph(g, expanded);
     const { shown, between } = current, at = new Map(shown.map((node, i) => [node.id, i]));
-    const drawn = between.filter((edge) => edge.from !== edge.to);
+    const all = between.filter((edge) => edge.from !== edge.to), drawn = all.sort((a, b) => b.n - a.n).slice(0, MOST_DRAWN);
     const placed = layered(shown.length, drawn.map(({ from, to }) => [at.get(from), at.get(to)]), NODE);
     const few = drawn.length <= MOST_LABELS, largest = Math.log1p(Math.max(1, ...drawn.map((edge) => edge.nbytes)));
     sized(svg, Math.max(placed.width + 20, 200), placed.height + 16).replaceChildren();
@@ -87,6 +88,7 @@ async function drawGraph(colorOf) {
     shown.forEach((node, i) => boxes.append(box(node, placed.nodes[i], own.get(node.id))));
     svg.append(lines, labels, boxes);
     $("graph-hint").hidden = few;
+    $("graph-left-out").textContent = all.length > drawn.length ? ` ${(all.length - drawn.length).toLocaleString("en")} arrows with the fewest dependencies are not drawn; the tables of nodes have them.` : "";
     mark();
   }
   function box(node, [x, y], own) {
