@@ -376,6 +376,23 @@ def test_charts_are_for_everyone(page: Browser, *, dark: bool, width: int) -> No
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_charts_fit_on_paper(page: Browser) -> None:
+    """A page that was drawn on a wide screen is printed within the paper's width."""
+    page.until("return document.querySelector('#activity-table .axis svg text') !== null")
+    try:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        metrics = {"width": 700, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        right = page.js(
+            "return ['#activity-table', '#durations-chart svg', '#heat', '#graph-svg'].map((s) =>"
+            " document.querySelector(s).getBoundingClientRect().right)"
+        )
+        assert max(right) <= 700
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_names_are_text(browser: Browser, tmp_path: Path) -> None:
     """Prefixes, groups, workers, functions and layers may have any characters; none is executed."""
     bad = "<img src=x onerror='window.ran=1'>"

@@ -129,7 +129,7 @@ async function drawGraph(colorOf) {
     if (node.children.length) button(`Show its ${node.children.length} parts`, () => expand(node, true));
     if (node.parent >= 0) button(`Back to ${shortened(g.nodes[node.parent].name, 40)}`, () => expand(node, false));
     if (node.kind !== "others") {
-      const filter = element("button", "Show on timeline", { type: "button" });
+      const filter = element("button", node.kind === "group" ? "Show its prefix on timeline" : "Show on timeline", { type: "button" });
       Object.assign(filter.dataset, node.kind === "task" ? { filter: "key", value: node.name } : { filter: "prefix", value: node.prefix });
       tools.append(filter);
     }
