@@ -405,7 +405,7 @@ def test_nothing_that_came_as_data_runs(browser: Browser, tmp_path: Path) -> Non
     assert HOSTILE[0] in browser.text("body")
     assert "\u202e" not in html
     assert "\\u202e" in browser.text("body")
-    assert len(re.findall("<script", html)) == 5
+    assert len(re.findall("<script", html)) == 7
     assert browser.errors() == []
 
 

@@ -51,7 +51,7 @@ SCRIPTS = (
     "strips.js",
     "timeline.js",
     "task.js",
-    "svg.js",
+    "shapes.js",
     "durations.js",
     "heat_map.js",
     "layers.js",

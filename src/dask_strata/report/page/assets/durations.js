@@ -68,7 +68,7 @@ function durationChart({ prefix, color, box, bins, workers }, width, perDecade) 
     shape("text", { x: 0, y: top + 4 }, counted(most, "attempt")), shape("text", { x: 0, y: top + tall }, "0"));
   for (const decimal of decimals(low, high, scale)) {
     const at = gutter + (Math.log10(decimal) - low) * scale;
-    svg.append(shape("rect", { class: "grid-line", x: at, y: top, width: 1, height: height - top - 4 }),
+    svg.append(shape("rect", { class: "grid-line", "data-seconds": decimal, x: at, y: top, width: 1, height: height - top - 4 }),
       shape("text", { x: Math.min(Math.max(at, 20), right - 16), y: top + tall + 15, "text-anchor": "middle" }, durationText(decimal)));
   }
   svg.append(shape("line", { class: "median-line", x1: x(box[3]), x2: x(box[3]), y1: top + tall + 22, y2: height }));
