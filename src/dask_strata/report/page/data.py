@@ -77,7 +77,7 @@ class PageData:
     notes: tuple[str, ...]
 
 
-def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits) -> PageData:
+def page_data(drawn: Timeline, path: CriticalPath, stops: Series, limits: Limits) -> PageData:
     """Return the data of the page's script.
 
     Parameters
@@ -86,8 +86,8 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         The timeline.
     path : CriticalPath
         The critical path.
-    moved : Series
-        Memory and file traffic over time.
+    stops : Series
+        Stopped processes over time.
     limits : Limits
         Limits above which data are left out.
     """
@@ -128,6 +128,8 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
     facts = {
         "origin_ms": drawn.origin / 1e6,
         "span": drawn.span // _US,
+        "first": _first_submission(drawn, path),
+        "patterns": colors.patterns(drawn.prefixes),
         "rows": [
             [
                 visible(row.worker),
@@ -146,7 +148,7 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         "causes": list(colors.CAUSES.items()),
         "types": names,
         "path": _path(segments, drawn.origin),
-        "series": {"step": moved.step_seconds * 1e6, **_rounded(moved)},
+        "series": {"step": stops.step_seconds * 1e6, **_rounded(stops)},
         "exceptions": {
             str(where[index]): visible(text[:_EXCEPTION])
             for index, text in list(drawn.exceptions.items())[: limits.exceptions]
@@ -184,6 +186,13 @@ def intervals_of(insight: Insight, origin: int) -> str:
     )
 
 
+def _first_submission(drawn: Timeline, path: CriticalPath) -> int:
+    """Return when work began, in µs: the critical path's start, or that of the first bar."""
+    starts = [int(drawn.bars.start.min())] if len(drawn.bars) else [0]
+    starts += [path.segments[0].start - drawn.origin] if path.segments else []
+    return max(min(starts) // _US, 0)
+
+
 def _visible(texts: pa.ChunkedArray) -> Iterator[str]:
     """Yield texts as `visible` returns them; most blocks have no character that it replaces."""
     for at in range(0, len(texts), _BLOCK):
@@ -201,11 +210,8 @@ def _types(kinds: pa.ChunkedArray) -> tuple[list[str], Ints]:
     return names, places[encoded.indices.to_numpy()]
 
 
-def _rounded(moved: Series) -> dict[str, list[int | None]]:
-    return {
-        name: [None if v is None else round(v) for v in values]
-        for name, values in moved.values.items()
-    }
+def _rounded(stops: Series) -> dict[str, list[int]]:
+    return {name: [round(v) for v in values] for name, values in stops.values.items()}
 
 
 def _path(segments: tuple[Any, ...], origin: int) -> list[list[int]]:
