@@ -278,7 +278,7 @@ def test_tables_sort_by_value(page: Browser) -> None:
 
 def test_the_keyboard_is_enough(page: Browser) -> None:
     """Tab focuses the canvas; keys move, zoom, select the next attempt, and clear the selection."""
-    page.driver.find_element(By.ID, "fit").send_keys(Keys.TAB)
+    page.driver.find_element(By.ID, "save-svg").send_keys(Keys.TAB)
     assert page.js("return document.activeElement.id") in {"canvas", "canvas-box"}
     canvas = page.driver.find_element(By.ID, "canvas")
     view = "return [strata.timeline.view.a, strata.timeline.view.b]"
@@ -400,11 +400,11 @@ def test_nothing_that_came_as_data_runs(browser: Browser, tmp_path: Path) -> Non
     assert browser.js("return window.ran === undefined")
     assert browser.js(
         "return [document.scripts.length, document.images.length, document.querySelectorAll('svg[onload]').length]"
-    ) == [5, 0, 0]
+    ) == [6, 0, 0]
     assert HOSTILE[0] in browser.text("body")
     assert "\u202e" not in html
     assert "\\u202e" in browser.text("body")
-    assert len(re.findall("<script", html)) == 5
+    assert len(re.findall("<script", html)) == 6
     assert browser.errors() == []
 
 

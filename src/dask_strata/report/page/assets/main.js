@@ -89,6 +89,10 @@ async function begin() {
 function find(m, $, choose) {
   const box = $("search"), found = $("found");
   box.disabled = !m.key;
+  const close = (event) => { if (event.key === "Escape") { found.hidden = true; box.focus(); } };
+  box.addEventListener("keydown", close);
+  found.addEventListener("keydown", close);
+  document.addEventListener("pointerdown", (event) => { if (!event.target.closest("#found, #search")) found.hidden = true; });
   box.addEventListener("input", () => {
     found.replaceChildren();
     found.hidden = box.value === "";
@@ -97,7 +101,7 @@ function find(m, $, choose) {
     found.append(element("p", `${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"} found`, { className: "note" }));
     for (const task of tasks) {
       const button = element("button", m.key(task), { type: "button", className: "link" });
-      button.addEventListener("click", () => choose(task));
+      button.addEventListener("click", () => { choose(task); found.hidden = true; });
       found.append(button);
     }
     if (count === 1) choose(tasks[0]);

@@ -142,7 +142,7 @@ function resourceKey(r, row, list) {
 
 function makeResources(m, r) {
   const $ = (id) => document.getElementById(id), canvas = $("resources"), select = $("r-worker"), tip = $("tip"), values = $("resource-values");
-  let row = 0, at = null, timeline = null, held = null;
+  let row = 0, at = null, waiting = false, timeline = null, held = null;
   $("resources-app").hidden = !r.present.length || !m.n;
   select.append(element("option", r.workers.length === 1 ? "worker" : "all workers", { value: "0" }));
   if (r.workers.length > 1) r.workers.forEach(([address, name], i) => select.append(element("option", name ? `${name} · ${address}` : address, { value: String(i + 1) })));
@@ -158,12 +158,13 @@ function makeResources(m, r) {
     follow: (worker) => choose(1 + r.workers.findIndex(([address]) => address === worker)),  // 0: all
     choose, words, values: (t) => valuesAt(r, row, t),
     get row() { return row; },
+    data: r, lanes: () => lanesOf(r, row),
     draw: (view) => { if (!$("resources-app").hidden) drawResources(r, row, view, canvas, at); },
     point: (t, { quiet = false } = {}) => {
       at = t;
       values.setAttribute("aria-live", quiet ? "off" : "polite");
       values.textContent = t === null ? "" : words(t).join(" · ");
-      timeline.redraw();
+      if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; panel.draw(timeline.view); }); }
     },
   };
   const timeOf = (e) => timeline.timeAt(e.clientX - canvas.getBoundingClientRect().left);

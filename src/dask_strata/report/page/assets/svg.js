@@ -7,9 +7,7 @@ class SvgContext {
   constructor(measure) {
     this.parts = [];
     this.measureText = measure;
-    this.open = 0;
-    this.clips = SvgContext.clips;
-    Object.assign(this, { fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, globalAlpha: 1, textAlign: "left", dash: [], path: "", box: null });
+    Object.assign(this, { clipped: false, fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, globalAlpha: 1, textAlign: "left", dash: [], path: "", box: null });
   }
   _add(name, attributes, text) {
     const written = Object.entries(attributes).map(([key, value]) => ` ${key}="${inXml(typeof value === "number" ? rounded(value) : value)}"`).join("");
@@ -29,12 +27,12 @@ class SvgContext {
   lineTo(x, y) { this.path += `L${rounded(x)} ${rounded(y)}`; }
   rect(x, y, width, height) { this.box = { x, y, width, height }; }
   stroke() { if (this.path) this._add("path", { d: this.path, ...this._line }); }
-  save() { this.open++; this.parts.push("<g>"); }
-  restore() { this.parts.push("</g>"); }
+  save() {}
+  restore() { if (this.clipped) this.parts.push("</svg>"); this.clipped = false; }
   clip() {
-    const id = `clip-${SvgContext.clips++}`, { x, y, width, height } = this.box;
-    this.parts.pop();
-    this.parts.push(`<clipPath id="${id}"><rect x="${x}" y="${y}" width="${Math.max(width, 0)}" height="${height}"/></clipPath><g clip-path="url(#${id})">`);
+    const { x, y, width, height } = this.box, wide = Math.max(width, 1);
+    this.parts.push(`<svg x="${x}" y="${y}" width="${wide}" height="${height}" viewBox="${x} ${y} ${wide} ${height}">`);  // hides what is outside
+    this.clipped = true;
   }
   // Pixels become rectangles: neighbours of one colour on a line are one.
   drawImage(image, x, y, width, height) {
@@ -49,4 +47,3 @@ class SvgContext {
     }
   }
 }
-SvgContext.clips = 0;
