@@ -82,7 +82,7 @@ async function begin() {
       $("timeline").scrollIntoView();
     });
   }
-  globalThis.strata = { model: m, timeline, choose, panel };
+  globalThis.strata = { model: m, timeline, choose, panel, csv: csvOf };
   document.body.dataset.ready = "yes";
 }
 

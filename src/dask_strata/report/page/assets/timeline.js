@@ -253,7 +253,7 @@ function makeTimeline(m, onChoose, panel) {
   $("fold").addEventListener("click", () => { fold(low === 0); fit(); });
   new ResizeObserver(redraw).observe(canvas.parentElement);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  const timeline = { draw, redraw, see, show, fit, fold, zoom, reveal, mark, showTip, view, filtered: 0, drawn: 0, xAt, timeAt, yAt: (i) => (m.rowOf(i) + 0.5) * height, onDraw: () => {}, whole: () => view.a <= low && view.b >= span, get low() { return low; } };
+  const timeline = { draw, redraw, see, show, fit, fold, zoom, reveal, mark, showTip, view, filtered: 0, drawn: 0, xAt, timeAt, yAt: (i) => (m.rowOf(i) + 0.5) * height, onDraw: () => {}, whole: () => view.a < low + 1 && view.b > span - 1, get low() { return low; } };
   panel.connect(timeline);
   return timeline;
 }
