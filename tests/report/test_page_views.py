@@ -8,7 +8,7 @@ import io
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -164,7 +164,9 @@ def test_a_permalink_restores_range_filters_and_task(page: Browser, file: Path) 
     assert page.js("return strata.panel.row") == 2
     assert ODD in page.text("#task h3")
     assert "3 of" in page.text("#status")
-    page.js("document.getElementById('clear').click(); strata.timeline.fit(); strata.panel.choose(0)")
+    page.js(
+        "document.getElementById('clear').click(); strata.timeline.fit(); strata.panel.choose(0)"
+    )
     page.until("return location.hash === ''")
     page.js("location.hash = '#t=4-5'")
     page.until("return Math.abs(strata.timeline.view.a - 4e6) < 1")
@@ -184,10 +186,17 @@ def test_hostile_addresses_do_nothing(page: Browser, file: Path) -> None:
     """Parts that the page does not offer are ignored; nothing is executed or inserted."""
     scripts = page.js("return document.querySelectorAll('*').length")
     for hash_ in HASHES:
-        page.js("location.hash = arguments[0]; window.dispatchEvent(new HashChangeEvent('hashchange'))", hash_)
+        page.js(
+            "location.hash = arguments[0]; window.dispatchEvent(new HashChangeEvent('hashchange'))",
+            hash_,
+        )
         a, b = view(page)
         assert -0.2 <= a < b <= 10.2, hash_
-    follow(page, file, urllib.parse.quote("key=<img src=x onerror=window.ran=1>&prefix=<script>", safe="=&<>"))
+    follow(
+        page,
+        file,
+        urllib.parse.quote("key=<img src=x onerror=window.ran=1>&prefix=<script>", safe="=&<>"),
+    )
     assert page.js("return window.ran === undefined")
     assert page.js("return document.getElementById('f-prefix').value") == ""
     page.js("document.getElementById('clear').click()")
@@ -195,9 +204,9 @@ def test_hostile_addresses_do_nothing(page: Browser, file: Path) -> None:
     assert page.errors() == []
 
 
-def svg_of(page: Browser) -> ElementTree.Element:
+def svg_of(page: Browser) -> ET.Element:
     """Return the picture of the view."""
-    return ElementTree.fromstring(page.js("return strata.timeline.svg()"))  # noqa: S314  our own
+    return ET.fromstring(page.js("return strata.timeline.svg()"))
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -207,7 +216,9 @@ def test_the_svg_has_the_bars_of_the_record(page: Browser, run: Run) -> None:
     """Rectangles are where SQL has the attempts of the view; texts are escaped."""
     page.js("strata.timeline.show(3e6, 8e6)")
     root = svg_of(page)
-    groups = [g for g in root.findall(f"{SVG}g") if g.get("transform", "").startswith("translate(8 ")]
+    groups = [
+        g for g in root.findall(f"{SVG}g") if g.get("transform", "").startswith("translate(8 ")
+    ]
     bars = groups[2]  # after the title and the strips
     width = page.js("return document.getElementById('canvas').clientWidth") - 150
     per_second = width / 5
@@ -227,13 +238,19 @@ def test_the_svg_has_the_bars_of_the_record(page: Browser, run: Run) -> None:
     assert rows
     for row in rows:
         a, b = ((t - T0) / 1e9 - 3 for t in (row["a"], row["b"]))
-        inside = [(x, w) for x, w in on_w if a * per_second - 1.5 <= x and x + w <= b * per_second + 1.5]
+        inside = [
+            (x, w) for x, w in on_w if a * per_second - 1.5 <= x and x + w <= b * per_second + 1.5
+        ]
         assert min(x for x, _ in inside) == pytest.approx(a * per_second, abs=1.5)
         assert max(x + w for x, w in inside) == pytest.approx(b * per_second, abs=1.5)
     texts = [t.text for t in root.iter(f"{SVG}text")]
     assert any(t and t.startswith("synthetic: 3 s to 8 s") for t in texts)
     assert "CPU" in texts
-    assert not [e.tag for e in root.iter() if e.tag.removeprefix(SVG) not in {"svg", "g", "rect", "text", "path"}]
+    assert not [
+        e.tag
+        for e in root.iter()
+        if e.tag.removeprefix(SVG) not in {"svg", "g", "rect", "text", "path"}
+    ]
 
 
 def test_barriers_and_reschedules_are_labelled(page: Browser, run: Run) -> None:
@@ -249,7 +266,10 @@ def test_barriers_and_reschedules_are_labelled(page: Browser, run: Run) -> None:
     for text, row in (("P2P barrier", barrier), ("rescheduled", again)):
         expected = page.js("return strata.timeline.xAt(arguments[0])", (row["t"] - T0) / 1e3)
         assert places[text] == pytest.approx(expected + 5, abs=1)
-    page.js("const s = document.getElementById('f-prefix'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))", ALIKE[0])
+    page.js(
+        "const s = document.getElementById('f-prefix'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))",
+        ALIKE[0],
+    )
     texts = {t.text for t in svg_of(page).iter(f"{SVG}text")}
     assert not texts & {"P2P barrier", "rescheduled"}, "filtered attempts have no label"
 
@@ -266,7 +286,9 @@ def test_similar_colours_have_patterns(page: Browser) -> None:
         [f"{ALIKE[0]}-1", f"{ALIKE[1]}-1"],
     )  # fmt: skip
     assert sorted(colors) == [1, 2]
-    swatches = page.js("return [...document.querySelectorAll('#legend li')].map((li) => [li.textContent.trim(), li.querySelectorAll('rect').length])")
+    swatches = page.js(
+        "return [...document.querySelectorAll('#legend li')].map((li) => [li.textContent.trim(), li.querySelectorAll('rect').length])"
+    )
     striped = [dict(swatches)[prefix] > 1 for prefix in ALIKE]
     assert striped == [n == 2 for n in colors]
 
@@ -290,8 +312,12 @@ def test_the_png_is_the_view(page: Browser) -> None:
         "r.onload = () => done(r.result.split(',')[1]); r.readAsDataURL(blob); })"
     )
     image = pytest.importorskip("imageio.v3").imread(base64.b64decode(data), extension=".png")
-    size, top = page.js("const [s, c] = ['strips', 'canvas'].map((i) => document.getElementById(i)); return [[c.width, c.height], 30 + s.height + 6]")
-    pixels = page.js("const c = document.getElementById('canvas'); return [...c.getContext('2d').getImageData(150, 5, c.width - 150, 1).data]")
+    size, top = page.js(
+        "const [s, c] = ['strips', 'canvas'].map((i) => document.getElementById(i)); return [[c.width, c.height], 30 + s.height + 6]"
+    )
+    pixels = page.js(
+        "const c = document.getElementById('canvas'); return [...c.getContext('2d').getImageData(150, 5, c.width - 150, 1).data]"
+    )
     expected = np.array(pixels, np.uint8).reshape(-1, 4)[:, :3]
     assert image.shape[1] == size[0] + 16
     assert (image[top + 5, 158 : 158 + len(expected), :3] == expected).all()
@@ -310,7 +336,9 @@ def test_the_csv_of_each_table_is_its_content(page: Browser) -> None:
         )  # fmt: skip
         rows = list(csv.reader(io.StringIO(text)))
         assert rows[0] == heads
-        assert [[c.removeprefix("'") if c[:2] == "'=" else c for c in row] for row in rows[1:]] == cells
+        assert [
+            [c.removeprefix("'") if c[:2] == "'=" else c for c in row] for row in rows[1:]
+        ] == cells
         assert not [c for row in rows for c in row if c.startswith(("=", "@"))]
     table = "document.querySelector('#prefixes table')"
     rows = list(csv.reader(io.StringIO(page.js(f"return strata.csv({table})"))))

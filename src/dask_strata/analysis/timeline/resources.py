@@ -78,7 +78,7 @@ _SAMPLES = """
         window w as (partition by process, worker, seen_by order by time)
     )
     select worker, seen_by = 'worker' as own, a,
-           least(coalesce(next, a + $1 // $2), a + $1) as b,
+           least(coalesce(next, a + $1), a + $1) as b,
            greatest(coalesce(before, a - $1 // $2), a - $1) as before,
            coalesce(rss_bytes, managed_bytes + unmanaged_bytes)::double as rss,
            managed_bytes::double as managed, spilled_bytes::double as spilled,
@@ -119,7 +119,7 @@ _BLOCKS = """
 
 _SCHEDULER = """
     select epoch_ns(time) as a, rss_bytes::double as rss, loop_lag_seconds::double as lag,
-           (coalesce(epoch_ns(lead(time) over (order by time)), epoch_ns(time) + $1 // $2))::bigint
+           (coalesce(epoch_ns(lead(time) over (order by time)), epoch_ns(time) + $1))::bigint
                as next,
            (coalesce(epoch_ns(lag(time) over (order by time)), epoch_ns(time) - $1 // $2))::bigint
                as before

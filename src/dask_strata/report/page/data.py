@@ -15,12 +15,18 @@ from dask_strata.analysis.diagnosis import Insight
 from dask_strata.analysis.timeline.series import Series
 from dask_strata.analysis.timeline.timeline import OUTCOMES, PHASES, Timeline
 from dask_strata.report.page import colors
-from dask_strata.report.page.columns import Container, Ints
+from dask_strata.report.page.columns import Container, Ints, few_digits
 from dask_strata.report.story import file_line
 from dask_strata.report.words import visible
 
 #: Resolution of times in the page, in ns.
 _US = 1000
+
+#: Binary digits of lengths and sizes of bars: more than the three decimal digits that are shown.
+_DIGITS = 13
+
+#: Coarsest unit of lengths in large runs, in µs.
+_COARSEST = 64
 
 #: Keys that are searched for invisible characters at a time.
 _BLOCK = 1 << 16
@@ -46,6 +52,10 @@ class Limits:
         Most exceptions, and most ends of workers, in the timeline.
     files : int
         Most files of single tasks.
+    tokens : int
+        Most bytes of the hashes in keys; beyond that they are shortened.
+    exact : int
+        Attempts above which lengths of bars are rounded, by at most 32 µs.
     """
 
     bars: int = 2_000_000
@@ -54,6 +64,8 @@ class Limits:
     path: int = 20_000
     exceptions: int = 2_000
     files: int = 50_000
+    tokens: int = 3_500_000
+    exact: int = 200_000
 
 
 @dataclass(frozen=True)
@@ -104,7 +116,12 @@ def page_data(drawn: Timeline, path: CriticalPath, stops: Series, limits: Limits
     names: list[str] = []
     with_keys = whole and n <= limits.keys and drawn.keys is not None
     if with_keys and drawn.keys is not None:
-        keys.texts("key", _visible(drawn.keys["key"]))
+        size = keys.texts("key", _visible(drawn.keys["key"]), most=limits.tokens)
+        if size < 16:  # noqa: PLR2004  bytes of a whole one
+            notes.append(
+                f"Keys have the first {2 * size} of the 32 digits of their hashes, because all "
+                f"would need more than {limits.tokens / 1e6:.1f} MB."
+            )
         names, types = _types(drawn.keys["key_type"])
         keys.ints("type", types)
         of_task, files = drawn.files
@@ -160,7 +177,9 @@ def page_data(drawn: Timeline, path: CriticalPath, stops: Series, limits: Limits
         "keys": with_keys,
         "edges": with_edges,
     }
-    return PageData(_bars(bars, drawn, where), keys.text(), edges.text(), facts, tuple(notes))
+    return PageData(
+        _bars(bars, drawn, where, limits.exact), keys.text(), edges.text(), facts, tuple(notes)
+    )
 
 
 def intervals_of(insight: Insight, origin: int) -> str:
@@ -249,9 +268,11 @@ def _merged(drawn: Timeline, most: int) -> tuple[dict[str, Ints], Ints]:
     return columns, where
 
 
-def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
+def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints, most_exact: int) -> str:
     made = Container()
     row, start, stop = columns["row"], columns["start"], columns["stop"]
+    if len(row) > most_exact:
+        stop = start + few_digits(stop - start, _DIGITS, _COARSEST)
     made.ints("row", np.bincount(row, minlength=len(drawn.rows)).astype(np.int64))
     # Gaps are smaller numbers than starts: a bar starts soon after the end of the previous one.
     before = np.concatenate([[0], stop[:-1]]) if len(stop) else stop
@@ -264,7 +285,8 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
     for name in ("prefix", "outcome", "ran", *optional):
         made.ints(name, columns[name])
     for name in ("nbytes", "read_bytes", "cpu", "other_cpu"):
-        made.ints(name, columns[name].astype(np.int64) + 1)
+        value = columns[name].astype(np.int64)
+        made.ints(name, np.where(value < 0, 0, few_digits(np.maximum(value, 0), _DIGITS) + 1))
     made.ints("task", columns["task"], delta=True)
     parts = drawn.parts
     bar = where[parts.bar]

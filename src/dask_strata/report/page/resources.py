@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_strata.analysis.timeline.bins import Floats
 from dask_strata.analysis.timeline.resources import SERIES, Resources
-from dask_strata.report.page.columns import Container, Ints
+from dask_strata.report.page.columns import Container, Ints, few_digits
 from dask_strata.report.words import visible
 
 #: Parts of a unit that the page distinguishes.
@@ -67,9 +67,5 @@ def resource_data(found: Resources) -> ResourceData:
 def _stored(values: Floats) -> Ints:
     """Return whole numbers of few binary digits, one higher; 0 where the value is unknown."""
     flat = values.ravel()
-    known = np.maximum(np.nan_to_num(flat, nan=0), 0)
-    with np.errstate(divide="ignore"):
-        size = np.where(known >= 1, np.floor(np.log2(known, where=known > 0, out=known * 0)), 0)
-    unit = np.exp2(np.maximum(size + 1 - _DIGITS, 0))
-    whole = np.round(known / unit) * unit
-    return np.where(np.isnan(flat), 0, whole + 1).astype(np.int64)
+    known = np.round(np.maximum(np.nan_to_num(flat, nan=0), 0)).astype(np.int64)
+    return np.where(np.isnan(flat), 0, few_digits(known, _DIGITS) + 1)

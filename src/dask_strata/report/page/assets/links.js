@@ -42,6 +42,7 @@ function makeLinks(m, filters, timeline, choose, filter, panel) {
       const link = parsedLink(location.hash);
       ready = true;
       if (!link) return;
+      written = location.hash.slice(1);
       for (const [name, select] of Object.entries(filters)) {
         const wanted = link.get(name);
         select.value = [...select.options].some((option) => option.value === wanted) ? wanted : "";

@@ -61,6 +61,7 @@ async function readKeys(m) {
   const c = await unpack("keys-data");
   const type = ints(c, "type", Uint8Array);
   m.key = texts(c, "key");
+  m.tokenSize = c.get("key.tokens").size;
   m.keyType = (task) => m.facts.types[type[task]];
   m.barsOf = barsByTask(m, c.get("key").n);
   const firstFile = firstsOf(ints(c, "file.count", Uint32Array)), file = texts(c, "file");
