@@ -16,7 +16,8 @@ from selenium.webdriver.common.by import By
 
 from dask_strata import Run, open_run
 from dask_strata.report.page.colors import color_of, patterns
-from dask_strata.report.page.page import make_page
+from dask_strata.report.page.data import Limits
+from dask_strata.report.page.page import Options, make_page
 from tests.support.browsing import CHROMIUM, DRIVER, Browser, chromium
 from tests.support.synthetic import SECOND, T0, Process, life, moves, new_run
 
@@ -302,6 +303,26 @@ def test_patterns_tell_neighbouring_colours_apart() -> None:
         by_color.setdefault(color_of(prefix), []).append(found[prefix])
     for used in by_color.values():
         assert len(set(used)) == min(len(used), 6)
+
+
+def test_shortened_hashes_are_found(browser: Browser, tmp_path: Path) -> None:
+    """A search for a whole key finds it by its first digits; the page has a query for the rest."""
+    keys = [f"map-{n * 7919:06x}{'0123456789abcdef' * 2}"[:36] for n in range(1, 9)]
+    scheduler = Process(new_run(tmp_path / "r"), "scheduler-1", address="tcp://s:1")
+    rows = [row for n, key in enumerate(keys) for row in life(key, 1 + n, 1.5 + n, W)]
+    scheduler.write("scheduler_transitions", sorted(rows, key=lambda r: r["time"]))
+    scheduler.end()
+    browser.show(tmp_path / "r", Options(Limits(tokens=30)))
+    assert "Keys have the first 6 of the 32 digits of their hashes" in browser.text(
+        "#timeline-note"
+    )
+    browser.driver.find_element(By.ID, "search").send_keys(keys[3])
+    assert browser.text("#task h3").startswith(f"{keys[3][:10]}…")
+    command = browser.text("#task code")
+    assert command.startswith("dask-strata query ")
+    [row] = open_run(tmp_path / "r").rows(command[command.index("select") :].rstrip("'\""))
+    assert row["key"] == keys[3]
+    assert browser.errors() == []
 
 
 def test_the_png_is_the_view(page: Browser) -> None:
