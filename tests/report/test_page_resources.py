@@ -314,7 +314,7 @@ def test_a_worker_is_chosen_with_the_filter(page: Browser) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1300, 390])
+@pytest.mark.parametrize("width", [390, pytest.param(1300, marks=pytest.mark.long)])
 def test_the_panel_is_for_everyone(page: Browser, dark: bool, width: int) -> None:
     """No accessibility rule is violated in either theme, on a wide and a narrow screen."""
     page.dark(on=dark)

@@ -43,8 +43,8 @@ function drawKeys(g, top, width, colors) {
 }
 
 function titleOfView(timeline) {
-  const { a, b } = timeline.view;
-  return `${nameOfRun()}: ${spell(Math.max(a, 0))} to ${spell(b)} into the run`;
+  const { a, b } = timeline.view, resources = document.getElementById("resources-app").hidden ? null : document.getElementById("r-worker");
+  return `${nameOfRun()}: ${spell(Math.max(a, 0))} to ${spell(b)} into the run${resources ? `; resources of ${resources.selectedOptions[0].textContent}` : ""}`;
 }
 
 function svgOf(timeline) {

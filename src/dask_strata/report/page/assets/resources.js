@@ -1,7 +1,6 @@
 // The panel of resources under the timeline: a lane for each kind, on the timeline's axis.
 
 const cores = (v) => `${numberText(v)} ${v === 1 ? "core" : "cores"}`;
-const times = (name) => (v) => `${numberText(v)} ${name}`;
 const LANES = [
   { name: "CPU", spell: cores, areas: [["cpu", "processes", "#8fa3b8"], ["task_cpu", "of it tasks", "#20A585"]] },
   { name: "memory", spell: sizeText, areas: [["rss", "processes", "#8fa3b8"], ["managed", "of it results", "#20A585"]], lines: [["spilled", "spilled to disk", "#b35900"]],
@@ -10,8 +9,8 @@ const LANES = [
   { name: "disk", spell: rateText, lines: [["storage_read", "fetched from disk", "#3b7dd8"], ["storage_written", "sent to disk", "#d64545"]] },
   { name: "network of hosts", spell: rateText, lines: [["received", "received", "#3b7dd8"], ["sent", "sent", "#d64545"]] },
   { name: "event loop", spell: durationText, areas: [["lag", "longest delay", "#8a6fd1"]] },
-  { name: "threads", spell: times("threads"), areas: [["busy", "busy", "#20A585"]], lines: [["threads", "connected", "#e8590c"]] },
-  { name: "tasks", spell: times("tasks"), areas: [["processing", "processing", "#8fa3b8"]] },
+  { name: "threads", spell: numberText, areas: [["busy", "busy", "#20A585"]], lines: [["threads", "connected", "#e8590c"]] },
+  { name: "tasks", spell: numberText, areas: [["processing", "processing", "#8fa3b8"]] },
 ];
 const LANE = 52, DASHES = [[], [5, 3], [2, 2], [8, 3, 2, 3]];
 const seriesOf = (lane) => [...(lane.areas || []), ...(lane.lines || []), ...(lane.limits || [])];
@@ -65,7 +64,9 @@ function drawLane(g, r, row, lane, top, x, low, high, colors) {
     g.fillStyle = color;
     for (let bin = low; bin < high; bin++) {
       const v = r.value(name, row, bin);
-      if (v !== null) g.fillRect(left(bin), y(v), Math.max(left(bin + 1) - left(bin), 1), (v / lane.top) * height);
+      // A known 0 is a line on the ground, an unknown value is a gap.
+      const tall = v === null ? 0 : Math.max((v / lane.top) * height, 1);
+      if (v !== null) g.fillRect(left(bin), top + height - tall, Math.max(left(bin + 1) - left(bin), 1), tall);
     }
   }
   (lane.lines || []).concat(lane.limits || []).forEach(([name, , color], n) => {
