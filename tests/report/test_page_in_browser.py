@@ -504,6 +504,11 @@ def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     browser.show(folder, Options(Limits(edges=100)))
     assert "Dependencies of single tasks are left out above 100" in browser.text("#timeline-note")
     assert browser.js("return [strata.model.key(0), strata.model.needs]") == ["a-0", None]
+    browser.show(folder, Options(Limits(edges=100, exact=100, text=100)))
+    note = browser.text("#timeline-note")
+    assert "Of single tasks, sizes of results, CPU times, bytes read, CPU times of other" in note
+    browser.js("strata.choose(0)")
+    assert browser.text("#task").count("left out of a large page") == 4
     browser.show(folder, Options(Limits(edges=100, keys=100, bars=50)))
     note = browser.text("#timeline-note")
     assert "200 attempts are drawn as" in note

@@ -153,6 +153,32 @@ class Container:
         self._columns.append({"name": name, "bytes": len(data), **facts})
         self._bytes.append(data)
 
+    def cost(self, name: str | None = None) -> int:
+        """Return about how many characters of `text` the columns need, or one of them.
+
+        Parameters
+        ----------
+        name : str, optional
+            Name of the column.
+        """
+        deflated = (
+            len(zlib.compress(data))
+            for column, data in zip(self._columns, self._bytes, strict=True)
+            if name in (None, column["name"])
+        )
+        return sum(deflated) * 4 // 3
+
+    def drop(self, name: str) -> None:
+        """Remove a column.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+        """
+        at = [column["name"] for column in self._columns].index(name)
+        del self._columns[at], self._bytes[at]
+
     def deflated(self) -> bytes:
         """Return the header and the columns, deflated."""
         header = json.dumps(self._columns).encode()

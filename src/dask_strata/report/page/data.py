@@ -23,7 +23,7 @@ from dask_strata.report.words import visible
 _US = 1000
 
 #: Binary digits of lengths and sizes of bars: more than the three decimal digits that are shown.
-_DIGITS = 13
+_DIGITS = 12
 
 #: Coarsest unit of lengths in large runs, in µs.
 _COARSEST = 64
@@ -56,6 +56,9 @@ class Limits:
         Most bytes of the hashes in keys; beyond that they are shortened.
     exact : int
         Attempts above which lengths of bars are rounded, by at most 32 µs.
+    text : int
+        Characters of the timeline's data beyond which runs of more attempts than this lack some
+        sizes and times of single tasks.
     """
 
     bars: int = 2_000_000
@@ -66,6 +69,7 @@ class Limits:
     files: int = 50_000
     tokens: int = 3_500_000
     exact: int = 200_000
+    text: int = 11_000_000
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,16 @@ def page_data(drawn: Timeline, path: CriticalPath, stops: Series, limits: Limits
     segments = path.segments[-limits.path :]
     if len(segments) < len(path.segments):
         notes.append(f"Only the last {limits.path:,} segments of the critical path are drawn.")
+    texts = keys.text(), edges.text()
+    made = _bars(bars, drawn, where, limits.exact)
+    absent = _add_sizes(made, bars, limits, sum(map(len, texts)))
+    if absent:
+        notes.append(
+            f"Of single tasks, {', '.join(_SIZES[name] for name in absent)} are left out, because "
+            f"the page would have more than {limits.text / 1e6:.0f} MB of data."
+        )
     facts = {
+        "absent": absent,
         "origin_ms": drawn.origin / 1e6,
         "span": drawn.span // _US,
         "first": _first_submission(drawn, path),
@@ -177,9 +190,7 @@ def page_data(drawn: Timeline, path: CriticalPath, stops: Series, limits: Limits
         "keys": with_keys,
         "edges": with_edges,
     }
-    return PageData(
-        _bars(bars, drawn, where, limits.exact), keys.text(), edges.text(), facts, tuple(notes)
-    )
+    return PageData(made.text(), *texts, facts, tuple(notes))
 
 
 def intervals_of(insight: Insight, origin: int) -> str:
@@ -268,7 +279,34 @@ def _merged(drawn: Timeline, most: int) -> tuple[dict[str, Ints], Ints]:
     return columns, where
 
 
-def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints, most_exact: int) -> str:
+#: Sizes and times of bars that a large page may leave out, the most useful first.
+_SIZES = {
+    "nbytes": "sizes of results",
+    "cpu": "CPU times",
+    "read_bytes": "bytes read",
+    "other_cpu": "CPU times of other threads",
+}
+
+
+def _add_sizes(made: Container, bars: dict[str, Ints], limits: Limits, others: int) -> list[str]:
+    """Add the columns of sizes and times, and return the names of those without room."""
+    large = len(bars["row"]) > limits.exact
+    room = limits.text - others - made.cost() if large else 0
+    absent = []
+    for name in _SIZES:
+        value = bars[name].astype(np.int64)
+        known = few_digits(np.maximum(value, 0), _DIGITS) + 1
+        made.ints(name, np.where(value < 0, 0, known))
+        cost = made.cost(name) if large else 0
+        if cost > room:
+            made.drop(name)
+            absent.append(name)
+        else:
+            room -= cost
+    return absent
+
+
+def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints, most_exact: int) -> Container:
     made = Container()
     row, start, stop = columns["row"], columns["start"], columns["stop"]
     if len(row) > most_exact:
@@ -284,9 +322,6 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints, most_exact: in
     optional = [*(["client"] if of_clients else []), *(["span"] if of_spans else [])]
     for name in ("prefix", "outcome", "ran", *optional):
         made.ints(name, columns[name])
-    for name in ("nbytes", "read_bytes", "cpu", "other_cpu"):
-        value = columns[name].astype(np.int64)
-        made.ints(name, np.where(value < 0, 0, few_digits(np.maximum(value, 0), _DIGITS) + 1))
     made.ints("task", columns["task"], delta=True)
     parts = drawn.parts
     bar = where[parts.bar]
@@ -294,4 +329,4 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints, most_exact: in
     made.ints("part.kind", parts.kind)
     made.ints("part.before", (columns["start"][bar] - parts.start // _US) if len(bar) else bar)
     made.ints("part.length", (parts.stop - parts.start) // _US)
-    return made.text()
+    return made

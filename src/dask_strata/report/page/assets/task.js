@@ -15,6 +15,7 @@ function phasesOf(m, i) {
 
 function factsOf(m, i) {
   const [worker, name, thread, host, pid] = m.facts.rows[m.rowOf(i)];
+  const unknown = (column, words) => (m.facts.absent.includes(column) ? "left out of a large page" : words);
   const facts = [
     ["prefix", m.facts.prefixes[m.prefix[i]][0]],
     ...(m.client ? [["client", m.facts.clients[m.client[i]] || "not on record"]] : []),
@@ -26,10 +27,10 @@ function factsOf(m, i) {
     ["thread", thread || "not on record"],
     ["started", `${spell(m.start[i])} into the run`],
     ["phases", phasesOf(m, i)],
-    ["CPU", m.cpu[i] > 0 ? spell(m.cpu[i] - 1) : "not on record"],
-    ["CPU of other threads", m.otherCpu[i] > 0 ? spell(m.otherCpu[i] - 1) : "not known"],
-    ["result", m.nbytes[i] > 0 ? sizeText(m.nbytes[i] - 1) : "not on record"],
-    ["read", m.read[i] > 0 ? sizeText(m.read[i] - 1) : "not on record"],
+    ["CPU", m.cpu[i] > 0 ? spell(m.cpu[i] - 1) : unknown("cpu", "not on record")],
+    ["CPU of other threads", m.otherCpu[i] > 0 ? spell(m.otherCpu[i] - 1) : unknown("other_cpu", "not known")],
+    ["result", m.nbytes[i] > 0 ? sizeText(m.nbytes[i] - 1) : unknown("nbytes", "not on record")],
+    ["read", m.read[i] > 0 ? sizeText(m.read[i] - 1) : unknown("read_bytes", "not on record")],
   ];
   if (m.needs) facts.push(["inputs", m.needs(m.task[i]).length], ["needed by", m.neededBy(m.task[i]).length]);
   const exception = m.facts.exceptions[i];
