@@ -55,7 +55,7 @@ SCRIPTS = (
     "timeline.js",
     "task.js",
     "links.js",
-    "svg.js",
+    "svg_context.js",
     "pictures.js",
     "csv.js",
     "main.js",
