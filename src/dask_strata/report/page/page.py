@@ -28,6 +28,7 @@ from dask_strata.analysis.stacks import flame_graphs
 from dask_strata.analysis.story import Story, story
 from dask_strata.analysis.summary import Summary, summarize
 from dask_strata.analysis.timeline import traffic
+from dask_strata.analysis.timeline.resources import resources
 from dask_strata.analysis.timeline.series import series
 from dask_strata.analysis.timeline.stragglers import stragglers
 from dask_strata.analysis.timeline.timeline import timeline
@@ -35,6 +36,7 @@ from dask_strata.errors import StrataError, UnknownTaskError
 from dask_strata.report.page.charts import charts
 from dask_strata.report.page.data import Limits, intervals_of, page_data
 from dask_strata.report.page.log import log_lines
+from dask_strata.report.page.resources import resource_data
 from dask_strata.report.page.templates import asset, environment
 from dask_strata.report.terminal.stuck import heading
 from dask_strata.report.words import count, visible
@@ -48,9 +50,15 @@ SCRIPTS = (
     "model.js",
     "numbers.js",
     "drawing.js",
+    "events.js",
     "strips.js",
+    "resources.js",
     "timeline.js",
     "task.js",
+    "links.js",
+    "svg_context.js",
+    "pictures.js",
+    "csv.js",
     "shapes.js",
     "durations.js",
     "heat_map.js",
@@ -120,6 +128,8 @@ def _pieces(run: Run, options: Options) -> Iterator[str]:
     answers["intervals"] = partial(intervals_of, origin=drawn.origin)
     answers["log"] = log_lines(run, drawn.origin, drawn.span)
     answers |= charts(run, drawn)
+    answers["resources"] = used = resource_data(resources(run, drawn))
+    data.facts["resources"] = used.facts
     del drawn
     stream = (
         environment()

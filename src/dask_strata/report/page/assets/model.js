@@ -24,13 +24,13 @@ async function readModel() {
       reach[i] = far = Math.max(far, at);
     }
   }
+  const sizes = (name) => (facts.absent.includes(name) ? new Float64Array(n) : ints(c, name));
   const m = {
     facts, n, first, start, stop, reach,
     prefix: ints(c, "prefix", Uint16Array), outcome: ints(c, "outcome", Uint8Array),
     client: facts.clients.length ? ints(c, "client", Uint32Array) : null,
     span: facts.spans.length ? ints(c, "span", Uint16Array) : null,
-    ran: ints(c, "ran", Uint8Array), nbytes: ints(c, "nbytes"), read: ints(c, "read_bytes"),
-    cpu: ints(c, "cpu"), otherCpu: ints(c, "other_cpu"),
+    ran: ints(c, "ran", Uint8Array), nbytes: sizes("nbytes"), read: sizes("read_bytes"), cpu: sizes("cpu"), otherCpu: sizes("other_cpu"),
     task: ints(c, "task", Uint32Array),
     partBar: ints(c, "part.bar", Uint32Array), partKind: ints(c, "part.kind", Uint8Array),
     partStart: ints(c, "part.before"), partStop: ints(c, "part.length"),
@@ -61,6 +61,7 @@ async function readKeys(m) {
   const c = await unpack("keys-data");
   const type = ints(c, "type", Uint8Array);
   m.key = texts(c, "key");
+  m.tokenSize = c.get("key.tokens").size;
   m.keyType = (task) => m.facts.types[type[task]];
   m.barsOf = barsByTask(m, c.get("key").n);
   const firstFile = firstsOf(ints(c, "file.count", Uint32Array)), file = texts(c, "file");
