@@ -40,11 +40,11 @@ function drawDurations({ durations, bins_per_decade: perDecade }) {
     const one = durations[choice.value];
     $("durations-chart").replaceChildren(durationChart(one, width, perDecade));
     $("durations-note").textContent = `${counted(one.box[0], "attempt")} whose function ended; the scale of durations is logarithmic. Below, workers with the largest medians first: the box has the middle half, the line goes from the shortest to the longest, and the dashed line is the median of all.${one.others ? ` ${counted(one.others, "more worker")} with smaller medians.` : ""}`;
-    const edge = (bin) => durationText(10 ** (bin / perDecade));
+    const edge = (bin) => [durationText(10 ** (bin / perDecade)), 10 ** (bin / perDecade)];
     $("durations-tables").replaceChildren(
       tableOf("Durations by worker", ["worker", "attempts", "shortest", "quarter below", "median", "quarter above", "longest"],
-        [["all workers", one.box], ...one.workers].map(([name, [n, ...seconds]]) => [name, n.toLocaleString("en"), ...seconds.map(durationText)])),
-      tableOf("Attempts by duration", ["from", "below", "attempts"], one.bins.map(([bin, n]) => [edge(bin), edge(bin + 1), n.toLocaleString("en")])),
+        [["all workers", one.box], ...one.workers].map(([name, [n, ...seconds]]) => [name, [n.toLocaleString("en"), n], ...seconds.map((s) => [durationText(s), s])])),
+      tableOf("Attempts by duration", ["from", "below", "attempts"], one.bins.map(([bin, n]) => [edge(bin), edge(bin + 1), [n.toLocaleString("en"), n]])),
     );
   };
   const box = $("durations-chart");

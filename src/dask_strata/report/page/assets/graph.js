@@ -141,7 +141,7 @@ async function drawGraph(colorOf) {
     const tables = element("div", undefined, { className: "two" });
     for (const [caption, here, there] of [["Depends on", "to", "from"], ["Needed by", "from", "to"]]) {
       const found = current.between.filter((edge) => edge[here] === chosen).sort((a, b) => b.nbytes - a.nbytes || b.n - a.n);
-      if (found.length) tables.append(tableOf(caption, ["node", "dependencies", "bytes"], found.slice(0, 50).map((edge) => [g.nodes[edge[there]].name, edge.n.toLocaleString("en"), bytesOfEdge(edge)])));
+      if (found.length) tables.append(tableOf(caption, ["node", "dependencies", "bytes"], found.slice(0, 50).map((edge) => [g.nodes[edge[there]].name, [edge.n.toLocaleString("en"), edge.n], [bytesOfEdge(edge), edge.unknown === edge.n ? "" : edge.nbytes]])));
       if (found.length > 50) tables.append(element("p", `and ${found.length - 50} more`, { className: "note" }));
     }
     panel.append(head, tools, facts, tables);

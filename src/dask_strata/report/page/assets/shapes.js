@@ -45,12 +45,17 @@ function atWidths(box, draw) {
   new ResizeObserver(() => requestAnimationFrame(check)).observe(box);
 }
 
+// A table; cells are texts, or pairs of a text and the number behind it.
 function tableOf(caption, heads, rows) {
   const table = element("table"), head = element("tr"), body = element("tbody");
   heads.forEach((name, i) => head.append(element("th", name, { scope: "col", className: i ? "n" : "" })));
   for (const row of rows) {
     const line = element("tr");
-    row.forEach((value, i) => line.append(i ? element("td", value, { className: "n" }) : element("th", value, { scope: "row" })));
+    row.forEach((cell, i) => {
+      const [text, value] = Array.isArray(cell) ? cell : [cell], made = i ? element("td", text, { className: "n" }) : element("th", text, { scope: "row" });
+      if (value !== undefined) made.dataset.v = value;
+      line.append(made);
+    });
     body.append(line);
   }
   const top = element("thead");
