@@ -126,6 +126,18 @@ def test_boxes_are_at_their_quartiles(page: Browser, plan: Plan) -> None:
     assert duration(float(np.median(seconds_of(plan, "p2")))) in table
 
 
+def test_tables_of_charts_can_be_saved(page: Browser, plan: Plan) -> None:
+    """The CSV of a chart's table has the numbers behind its texts."""
+    select(page, "p2")
+    csv = page.js("return strata.csv(document.querySelector('#durations-tables table'))")
+    rows = [line.split(",") for line in csv.splitlines()]
+    assert rows[0][:3] == ["worker", "attempts", "shortest"]
+    seconds = seconds_of(plan, "p2")
+    assert [float(cell) for cell in rows[1][1:]] == pytest.approx(
+        [len(seconds), *np.quantile(seconds, [0, 0.25, 0.5, 0.75, 1])], rel=1e-5
+    )
+
+
 def test_activity_is_drawn_where_tasks_ran(page: Browser, plan: Plan) -> None:
     """Each prefix has its row, its largest number, and text at the pointer."""
     rows = page.js(

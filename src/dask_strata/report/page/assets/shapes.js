@@ -61,6 +61,7 @@ function tableOf(caption, heads, rows) {
   const top = element("thead");
   top.append(head);
   table.append(element("caption", caption), top, body);
+  downloadable(table);
   const box = element("div", undefined, { className: "wide", tabIndex: 0, role: "group", ariaLabel: caption });
   box.append(table);
   return box;
