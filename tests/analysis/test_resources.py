@@ -108,3 +108,62 @@ def test_a_worker_counts_from_its_sample_to_its_removal(
     if back_at:
         expected += [5] * per_second
     assert managed(tmp_path / "run") == expected
+
+
+def test_servers_that_share_a_process_or_a_host_count_once(tmp_path: Path) -> None:
+    """CPU of a shared process counts once for all workers, as does the network of a host."""
+    folder = new_run(tmp_path / "run")
+    Process(folder, "scheduler-1").end()
+    for n, pid in enumerate((7, 7, 8)):
+        address = f"tcp://{n}:1"
+        worker = Process(folder, f"worker-{n}", address=address, nthreads=1, pid=pid)
+        worker.write(
+            "process_samples",
+            [{"time": T0 + t * SECOND, "cpu_seconds": float(t)} for t in range(10)],
+        )
+        worker.write(
+            "worker_samples",
+            [
+                {
+                    "time": T0 + t * SECOND,
+                    "worker": address,
+                    "seen_by": "worker",
+                    "net_read_bytes_per_second": 100.0 * (n + 1),
+                    "rss_bytes": 10,
+                }
+                for t in range(10)
+            ],
+        )
+        worker.end()
+    run = open_run(folder)
+    values = resources(run, timeline(run)).values
+    assert values["cpu"][:, 100] == pytest.approx([2, 1, 1, 1, np.nan], nan_ok=True)
+    assert values["received"][:, 100] == pytest.approx([200, 100, 200, 300, np.nan], nan_ok=True)
+    assert values["rss"][:, 100] == pytest.approx([30, 10, 10, 10, np.nan], nan_ok=True)
+
+
+def test_workers_beyond_the_most_count_only_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of the largest memory have lines of their own; all count in the sum."""
+    monkeypatch.setattr("dask_strata.analysis.timeline.resources.WORKERS", 2)
+    folder = new_run(tmp_path / "run")
+    scheduler = Process(folder, "scheduler-1")
+    addresses = [f"tcp://{n}:1" for n in range(5)]
+    scheduler.write(
+        "worker_events", [{"time": T0, "action": "add", "worker": a} for a in addresses]
+    )
+    scheduler.write(
+        "worker_samples",
+        [
+            {"time": T0 + t * SECOND, "worker": a, "seen_by": "scheduler", "rss_bytes": size}
+            for t in range(10)
+            for a, size in zip(addresses, (5, 40, 7, 30, 6), strict=True)
+        ],
+    )
+    scheduler.end()
+    run = open_run(folder)
+    found = resources(run, timeline(run))
+    assert [worker for worker, _ in found.names] == [addresses[1], addresses[3]]
+    assert found.n_left_out == 3
+    assert found.values["rss"][:3, 100].tolist() == [88, 40, 30]

@@ -10,6 +10,14 @@ from dask_strata.analysis.series.columns import Array, Ints
 Floats = npt.NDArray[np.float64]
 
 
+#: Intervals whose bins are visited at a time.
+_AT_ONCE = 10_000
+
+
+#: Longest time of all bins, in ns: damaged records have any times.
+_LONGEST = 2**62
+
+
 class Bins:
     """Even bins of time.
 
@@ -25,7 +33,7 @@ class Bins:
 
     def __init__(self, origin: int, span: int, n: int) -> None:
         self.origin, self.n = origin, n
-        self.step = max(-(-span // n), 1)
+        self.step = max(-(-min(span, _LONGEST) // n), 1)
 
     def clipped(self, a: Array, b: Array) -> tuple[Ints, Ints]:
         """Return the starts and ends of intervals within the bins, in ns since the origin."""
@@ -117,13 +125,19 @@ class Peaks:
     def add(self, subject: Array, a: Array, b: Array, value: Array) -> None:
         """Add intervals with a value each."""
         kept = (subject >= 0) & (b > a) & ~np.isnan(value)
-        first, last = self._bins.clipped(a[kept], b[kept])
+        subject, a, b, value = subject[kept], a[kept], b[kept], value[kept]
+        for begin in range(0, len(a), _AT_ONCE):
+            part = slice(begin, begin + _AT_ONCE)
+            self._add(subject[part], a[part], b[part], value[part])
+
+    def _add(self, subject: Array, a: Array, b: Array, value: Array) -> None:
+        first, last = self._bins.clipped(a, b)
         low = first // self._bins.step
         n = np.maximum(-(-last // self._bins.step) - low, 0)
         ends = np.cumsum(n)
         each = np.repeat(np.arange(len(n)), n)
         bin_ = np.arange(len(each)) - np.repeat(ends - n, n) + low[each]
-        np.maximum.at(self._values, (subject[kept][each], bin_), value[kept][each])
+        np.maximum.at(self._values, (subject[each], bin_), value[each])
 
     def values(self) -> Floats:
         """Return the largest values; not a number where no interval is."""

@@ -20,6 +20,12 @@ BINS, WORKERS = 400, 50
 #: A sample of a state counts until the next one, but at most for so many usual intervals.
 _HOLD = 5
 
+#: Usual interval of samples in ns, where no worker has two.
+_USUAL_GAP = 1_000_000_000
+
+#: Longest usual interval, and latest time, in ns: damaged records have any.
+_LONGEST, _LAST = 3600 * 10**9, 2**63 - 2**60
+
 #: Limits of a worker's memory, and its threads: constant while it is connected.
 CONSTANTS = ("target", "spill", "pause", "limit", "threads")
 
@@ -62,8 +68,8 @@ _LIMITS = """
 _USUAL = """
     with gaps as (
         select epoch_ns(lead(time) over (partition by process, worker, seen_by order by time))
-               - epoch_ns(time) as gap from worker_samples
-    ) select median(gap)::bigint as gap from gaps where gap > 0
+               ::double - epoch_ns(time) as gap from worker_samples
+    ) select median(gap) as gap from gaps where gap > 0
 """
 
 # States at samples: each counts until the next sample. Delays of the event loop are of the time
@@ -74,13 +80,13 @@ _SAMPLES = """
                spilled_bytes, executing, processing, loop_lag_seconds, net_read_bytes_per_second,
                net_write_bytes_per_second,
                epoch_ns(lag(time) over w) as before, epoch_ns(lead(time) over w) as next
-        from worker_samples
+        from worker_samples where epoch_ns(time) between $3 and $4
         window w as (partition by process, worker, seen_by order by time)
     )
     select worker, seen_by = 'worker' as own, a,
            least(coalesce(next, a + $1), a + $1) as b,
            greatest(coalesce(before, a - $1 // $2), a - $1) as before,
-           coalesce(rss_bytes, managed_bytes + unmanaged_bytes)::double as rss,
+           coalesce(rss_bytes::double, managed_bytes::double + unmanaged_bytes) as rss,
            managed_bytes::double as managed, spilled_bytes::double as spilled,
            executing::double as executing, processing::double as processing,
            loop_lag_seconds::double as lag, net_read_bytes_per_second::double as received,
@@ -97,11 +103,11 @@ _USED = """
         from processes where role in ('worker', 'scheduler')
     )
     select worker, first, epoch_ns(time) as b, coalesce(epoch_ns(lag(time) over w), 0) as a,
-           (cpu_seconds - lag(cpu_seconds) over w)::double as cpu,
-           (read_bytes - lag(read_bytes) over w)::double as read,
-           (write_bytes - lag(write_bytes) over w)::double as written,
-           (storage_read_bytes - lag(storage_read_bytes) over w)::double as storage_read,
-           (storage_write_bytes - lag(storage_write_bytes) over w)::double as storage_written
+           cpu_seconds::double - lag(cpu_seconds) over w as cpu,
+           read_bytes::double - lag(read_bytes) over w as read,
+           write_bytes::double - lag(write_bytes) over w as written,
+           storage_read_bytes::double - lag(storage_read_bytes) over w as storage_read,
+           storage_write_bytes::double - lag(storage_write_bytes) over w as storage_written
     from process_samples join servers using (process)
     window w as (partition by process order by time)
 """
@@ -114,7 +120,7 @@ _EXECUTED = """
 
 _BLOCKS = """
     select coalesce(worker, '') as worker, start_ns as a, stop_ns as b,
-           (stop_ns - start_ns) / 1e9 as lag from _loop_blocks
+           (stop_ns::double - start_ns) / 1e9 as lag from _loop_blocks
 """
 
 _SCHEDULER = """
@@ -123,7 +129,7 @@ _SCHEDULER = """
                as next,
            (coalesce(epoch_ns(lag(time) over (order by time)), epoch_ns(time) - $1 // $2))::bigint
                as before
-    from scheduler_samples
+    from scheduler_samples where epoch_ns(time) between $3 and $4
 """
 
 
@@ -168,11 +174,12 @@ def resources(run: Run, drawn: Timeline) -> Resources:
         Its timeline.
     """
     found = _Found(run, drawn)
-    found.add_connections()
-    found.add_samples()
-    found.add_used()
-    found.add_tasks()
-    return found.result()
+    with np.errstate(all="ignore"):  # damaged records have any numbers
+        found.add_connections()
+        found.add_samples()
+        found.add_used()
+        found.add_tasks()
+        return found.result()
 
 
 class _Found:
@@ -187,8 +194,9 @@ class _Found:
         self.at = {row["worker"]: i for i, row in enumerate(self.workers)} | {"": self.n}
         self.values: dict[str, Floats] = {}
         self.total: dict[str, Floats] = {}
-        usual = run.rows(_USUAL)[0]["gap"] or 0
-        self.hold = usual * _HOLD
+        usual = run.rows(_USUAL)[0]["gap"] or _USUAL_GAP
+        self.hold = int(min(max(usual, 1), _LONGEST)) * _HOLD
+        self.within = (drawn.origin - self.hold, min(self.end, _LAST))
 
     def means(self) -> Means:
         """Return empty means of all rows."""
@@ -230,7 +238,7 @@ class _Found:
         peaks = {name: Peaks(self.n + 1, self.bins) for name in ("rss", "managed", "spilled")}
         theirs = {name: Peaks(self.n + 1, self.bins) for name in peaks}
         lag = Peaks(self.n + 1, self.bins)
-        for part in self.parts(_SAMPLES, self.hold, _HOLD):
+        for part in self.parts(_SAMPLES, self.hold, _HOLD, *self.within):
             by_worker = part["own"].astype(bool)
             of, a, b = part["subject"], part["a"], part["b"]
             seconds = (b - a) / 1e9
@@ -265,7 +273,7 @@ class _Found:
     def _scheduler(self, lag: Peaks) -> Floats:
         """Add the scheduler's delays, and return its memory."""
         memory = Peaks(1, self.bins)
-        for batch in self.run.batches(_SCHEDULER, self.hold, _HOLD):
+        for batch in self.run.batches(_SCHEDULER, self.hold, _HOLD, *self.within):
             part = arrays(batch)
             one = np.zeros(len(part["a"]), np.int64)
             a = part["a"]

@@ -19,6 +19,10 @@ _SCALES = {"cores": 1000, "seconds": 1_000_000, "threads": 1000, "tasks": 100}
 _DIGITS = 11
 
 
+#: Largest number that the page's script represents exactly.
+_MOST = 2**52
+
+
 @dataclass(frozen=True)
 class ResourceData:
     """Data of the panel.
@@ -67,5 +71,5 @@ def resource_data(found: Resources) -> ResourceData:
 def _stored(values: Floats) -> Ints:
     """Return whole numbers of few binary digits, one higher; 0 where the value is unknown."""
     flat = values.ravel()
-    known = np.round(np.maximum(np.nan_to_num(flat, nan=0), 0)).astype(np.int64)
+    known = np.round(np.clip(np.nan_to_num(flat, nan=0), 0, _MOST)).astype(np.int64)
     return np.where(np.isnan(flat), 0, few_digits(known, _DIGITS) + 1)
