@@ -6,20 +6,27 @@ const DIM = 0.22;
 
 function paint(m, view, width, pixels, low, high) {
   const scale = width / (view.b - view.a), busy = new Float32Array(width);
-  const dims = m.chosen >= 0 && m.needs !== null;
+  const dims = m.chosen >= 0 && m.needs !== null, parts = m.partBar.length > 0, striped = m.facts.patterns.some((p) => p);
+  const { start, stop, shown, ran, mark, color } = m, { patterns } = m.facts, { a, b } = view;
   for (let row = low; row < high; row++) {
     busy.fill(0);
     const base = (row - low) * width, end = m.first[row + 1];
     let i = firstAfter(m.reach, view.a, m.first[row], end);
-    for (; i < end && m.start[i] < view.b; i++) {
-      if (m.stop[i] < view.a || !m.shown[i]) continue;
-      const failed = m.outcome[i] === 1, color = failed ? ERRED : m.colors[m.prefix[i]], pattern = failed ? 0 : m.facts.patterns[m.prefix[i]];
-      let opacity = m.ran[i] ? 1 : 0.3;
-      if (dims && m.mark[i] === 0) opacity *= DIM;
-      put(pixels, busy, base, width, (m.start[i] - view.a) * scale, (m.stop[i] - view.a) * scale, color, opacity);
-      if (pattern) stripe(pixels, base, width, (m.start[i] - view.a) * scale, (m.stop[i] - view.a) * scale, color, pattern);
+    for (; i < end && start[i] < b; i++) {
+      if (!shown[i] || stop[i] < a) continue;
+      let opacity = ran[i] ? 1 : 0.3;
+      if (dims && mark[i] === 0) opacity *= DIM;
+      const x0 = (start[i] - a) * scale, x1 = (stop[i] - a) * scale, x = x0 | 0;
+      if (x0 >= 0 && x1 < x + 1 && x < width) {  // within a pixel, as most bars of large runs
+        if (busy[x] <= 0.5 || color[i] === ERRED) pixels[base + x] = color[i];
+        busy[x] += (x1 - x0 > 0.02 ? x1 - x0 : 0.02) * opacity;
+      } else {
+        put(pixels, busy, base, width, x0, x1, color[i], opacity);
+        if (striped && patterns[m.prefix[i]] && color[i] !== ERRED) stripe(pixels, base, width, x0, x1, color[i], patterns[m.prefix[i]]);
+      }
+      if (!parts) continue;
       for (let p = m.firstPart[i]; p < m.firstPart[i + 1]; p++) {
-        put(pixels, busy, base, width, (m.partStart[p] - view.a) * scale, (m.partStop[p] - view.a) * scale,
+        put(pixels, busy, base, width, (m.partStart[p] - a) * scale, (m.partStop[p] - a) * scale,
           m.partColors[m.partKind[p]], 0.4 * opacity);
       }
     }

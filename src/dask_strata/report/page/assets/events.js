@@ -2,10 +2,11 @@
 
 // Times, kinds and rows, in order. A barrier starts when all input partitions have been sent.
 function eventsOf(m) {
-  const barriers = new Set(m.facts.prefixes.flatMap(([name], i) => (name.startsWith("shuffle-barrier") ? [i] : [])));
+  const barrier = Uint8Array.from(m.facts.prefixes, ([name]) => (name.startsWith("shuffle-barrier") ? 1 : 0));
   const rescheduled = m.facts.outcomes.indexOf("rescheduled"), found = [];
+  if (!barrier.includes(1) && !m.outcome.includes(rescheduled)) return found;
   for (let i = 0; i < m.n; i++) {
-    if (barriers.has(m.prefix[i])) found.push([m.start[i], "barrier", i]);
+    if (barrier[m.prefix[i]]) found.push([m.start[i], "barrier", i]);
     if (m.outcome[i] === rescheduled) found.push([m.stop[i], "rescheduled", i]);
   }
   return found.sort((a, b) => a[0] - b[0]);

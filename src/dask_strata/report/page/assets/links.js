@@ -24,7 +24,7 @@ function makeLinks(m, filters, timeline, choose, filter, panel) {
       if (bars.length > 1) parts.set("attempt", String(bars.indexOf(m.chosen) + 1));
     }
     for (const [name, select] of Object.entries(filters)) if (select.value) parts.set(name, select.value);
-    if (panel.row && document.getElementById("r-worker").value !== "0" && !filters.worker.value) parts.set("resources", document.getElementById("r-worker").selectedOptions[0].textContent);
+    if (panel.row && !filters.worker.value) parts.set("resources", document.getElementById("r-worker").selectedOptions[0].textContent);
     return parts.toString();
   };
   const write = () => {

@@ -19,7 +19,7 @@ function sortable(table) {
 async function begin() {
   document.querySelectorAll("table.sortable").forEach(sortable);
   const $ = (id) => document.getElementById(id);
-  const m = await readModel();
+  const resources = unpack("resources-data"), m = await readModel();
   $("timeline-app").hidden = m.n === 0;
   m.events = eventsOf(m);
   const filters = { prefix: $("f-prefix"), worker: $("f-worker"), client: $("f-client"), span: $("f-span"), state: $("f-state") };
@@ -39,7 +39,7 @@ async function begin() {
     timeline.redraw();
     if (i >= 0 && quiet) $("status").textContent = describe(m, i).slice(0, 3).join(", ");
   };
-  const panel = makeResources(m, await readResources(m));
+  const panel = makeResources(m, readResources(m, await resources));
   const timeline = makeTimeline(m, choose, panel);
   if (m.facts.resources.workers.length > 1) filters.worker.addEventListener("change", () => panel.follow(filters.worker.value));
   const filter = () => {

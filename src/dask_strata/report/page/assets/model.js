@@ -24,13 +24,16 @@ async function readModel() {
       reach[i] = far = Math.max(far, at);
     }
   }
-  const sizes = (name) => (facts.absent.includes(name) ? new Float64Array(n) : ints(c, name));
+  // Sizes are decoded at their first use.
+  const sizes = (name) => (m.sizes[name] ??= facts.absent.includes(name) ? new Float64Array(n) : ints(c, name));
   const m = {
     facts, n, first, start, stop, reach,
     prefix: ints(c, "prefix", Uint16Array), outcome: ints(c, "outcome", Uint8Array),
     client: facts.clients.length ? ints(c, "client", Uint32Array) : null,
     span: facts.spans.length ? ints(c, "span", Uint16Array) : null,
-    ran: ints(c, "ran", Uint8Array), nbytes: sizes("nbytes"), read: sizes("read_bytes"), cpu: sizes("cpu"), otherCpu: sizes("other_cpu"),
+    ran: ints(c, "ran", Uint8Array), sizes: {},
+    get nbytes() { return sizes("nbytes"); }, get read() { return sizes("read_bytes"); },
+    get cpu() { return sizes("cpu"); }, get otherCpu() { return sizes("other_cpu"); },
     task: ints(c, "task", Uint32Array),
     partBar: ints(c, "part.bar", Uint32Array), partKind: ints(c, "part.kind", Uint8Array),
     partStart: ints(c, "part.before"), partStop: ints(c, "part.length"),
@@ -39,6 +42,8 @@ async function readModel() {
     shown: new Uint8Array(n).fill(1), mark: new Uint8Array(n),
     chosen: -1, key: null, keyType: null, filesOf: null, needs: null,
   };
+  m.color = new Uint32Array(n);
+  for (let i = 0; i < n; i++) m.color[i] = m.outcome[i] === 1 ? ERRED : m.colors[m.prefix[i]];
   const partsOf = new Uint32Array(n);
   for (let p = 0; p < m.partBar.length; p++) {
     const bar = m.partBar[p];

@@ -16,8 +16,8 @@ const LANE = 52, DASHES = [[], [5, 3], [2, 2], [8, 3, 2, 3]];
 const seriesOf = (lane) => [...(lane.areas || []), ...(lane.lines || []), ...(lane.limits || [])];
 
 // Numbers are stored one higher; 0 is an unknown value.
-async function readResources(m) {
-  const facts = m.facts.resources, c = await unpack("resources-data"), series = {};
+function readResources(m, c) {
+  const facts = m.facts.resources, series = {};
   for (const name of Object.keys(facts.scales)) series[name] = ints(c, name);
   const rows = facts.workers.length + 2;
   const bins = Object.values(series).length ? Object.values(series)[0].length / rows : 0;
