@@ -66,4 +66,5 @@ def _cells(row: dict[str, Any]) -> list[str]:
     values = {name: row.get(name) for name in COLUMNS}
     if (start := values["start"]) is not None:
         values["start"] = start.replace(microsecond=start.microsecond // 1000 * 1000).isoformat()
+    values["tags"] = ", ".join(values["tags"] or ()) or None
     return [cell(value) for value in values.values()]
