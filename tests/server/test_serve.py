@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import io
 import json
@@ -68,6 +69,14 @@ class Server:
         return self.get(f"/runs/{run}/sql", urlencode({"query": query}).encode())
 
 
+def policy_of(page: Answer) -> dict[str, set[str]]:
+    """Return the content security policy in a page, as sources by directive."""
+    found = re.search(r'Content-Security-Policy" content="([^"]*)"', page.text)
+    assert found
+    parts = (part.split() for part in html.unescape(found[1]).split(";"))
+    return {name: set(sources) for name, *sources in parts}
+
+
 def fail(message: str) -> None:
     """Fail with a message."""
     raise ValueError(message)
@@ -130,7 +139,13 @@ def test_the_list_has_each_run(server: Server, runs: list[Run]) -> None:
     assert "<img" not in page.text
     assert "&lt;img" in page.text
     assert "\\u202e" in page.text
-    assert server.get("/?part=rows").text.strip().startswith("<tr>")
+    part = server.get("/?part=list")
+    assert part.text.strip().startswith('<div id="list"')
+    mark = re.findall(r'data-mark="(\w+)"', part.text)[0]
+    assert (server.get(f"/?part=list&mark={mark}").status, server.get("/?mark=x").status) == (
+        204,
+        200,
+    )
 
 
 def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
@@ -138,7 +153,7 @@ def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
     first, second = (run.path.name for run in runs)
     key = quote(f"abs-{HOSTILE}-3")
     paths = [
-        f"/runs/{first}",
+        f"/runs/{first}/tables",
         f"/runs/{first}/story?key={key}",
         f"/runs/{first}/story?key=fails",
         f"/runs/{first}/sql",
@@ -150,17 +165,29 @@ def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
         assert "<img" not in page.text
         assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert "unsafe" not in page.headers["Content-Security-Policy"]
-    assert "21 tasks" in server.get(paths[0]).text
     assert "ValueError" in server.get(paths[2]).text
     compared = server.get(paths[4]).text
     assert "B takes" in compared
     assert "With one run a side, noise is not known." in compared
     state = json.loads(server.get(f"/runs/{first}/state").text)
     assert state["state"] == "complete"
-    page = server.get(f"/runs/{first}/page")
-    assert page.status == 200
-    assert page.headers["Content-Security-Policy"] == "frame-ancestors 'self'"
-    assert "Content-Security-Policy" in page.text, "its own policy"
+    alone = server.get(f"/runs/{first}/page")
+    page = server.get(f"/runs/{first}")
+    for each in (alone, page):
+        assert each.status == 200
+        assert each.headers["Content-Security-Policy"] == "frame-ancestors 'self'"
+        assert "<img" not in each.text
+        assert "21 tasks" in each.text
+    assert policy_of(page).keys() == policy_of(alone).keys() | {"connect-src"}
+    assert policy_of(page)["connect-src"] == {"'self'"}
+    for name, sources in policy_of(alone).items():
+        widened = name in {"script-src", "style-src", "form-action"}
+        own = sources - {"'none'"} if widened else sources
+        assert policy_of(page)[name] == (own | {"'self'"} if widened else own)
+    assert policy_of(page)["default-src"] == {"'none'"}
+    assert 'id="strata-bar"' in page.text
+    assert "strata-bar" not in alone.text
+    assert "<iframe" not in page.text
 
 
 def test_a_query_is_answered(server: Server, runs: list[Run]) -> None:
