@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from statistics import median
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from dask_strata.server import run_cache
 from dask_strata.server.listing import Selection, trend
+from dask_strata.store.summaries.notes import change_notes
+from tests.support.synthetic import new_run
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -127,3 +131,19 @@ def test_the_trend_is_in_time_order_and_against_the_usual_value() -> None:
     assert trend([], "tasks") == []
     (only,) = trend([row(1)], "insight_seconds")
     assert (only.value, only.change, only.y) == (None, None, 0)
+
+
+def test_a_list_that_takes_long_is_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest runs first; each later list has at least one more, and then all."""
+    for i in range(3):
+        new_run(tmp_path / f"run-{i}")
+    monkeypatch.setattr(run_cache, "_ROWS_SECONDS", 0)
+    runs = run_cache.RunCache(tmp_path)
+    for n_read in (1, 2, 3, 3):
+        rows = runs.rows()
+        assert [r["run"] for r in rows] == ["run-2", "run-1", "run-0"]
+        assert [r.get("pending", False) for r in rows] == [i >= n_read for i in range(3)]
+    change_notes(tmp_path / "run-1", add=["new"])
+    assert [r["tags"] for r in runs.rows()] == [(), ("new",), ()], "notes are read again"

@@ -16,7 +16,7 @@ from dask_strata.analysis.overview.row import ENDED, RunRow, stored_row
 from dask_strata.errors import InterruptedQueryError, NotARunError, StrataError
 from dask_strata.store.copies.place import is_url, local_path
 from dask_strata.store.manifest import find_runs
-from dask_strata.store.summaries.files import RunFiles, list_files
+from dask_strata.store.summaries.files import list_files
 from dask_strata.store.summaries.notes import readable_notes
 from dask_strata.store.summaries.typed_json import from_json
 from dask_strata.store.zipped.copy import is_bundle
@@ -170,46 +170,25 @@ def list_run(path: Path) -> dict[str, Any]:
     path : Path
         The run's folder, or its bundle.
     """
-    row, files = _known_row(path)
-    if files is None:
-        return row
-    from dask_strata.analysis.overview.stored import row_of
-
-    try:
-        found = row_of(path, files)
-    except InterruptedQueryError:  # Ctrl-C ends the list, not only this row
-        raise
-    except StrataError as error:
-        return row | {"problem": error.message} | _noted((), path)
-    if path.is_dir():
-        row["size_bytes"] = list_files(path).size_bytes  # the summary may be stored now
-    return row | vars(found) | _noted(found.tags, path)
-
-
-def known_row(path: Path) -> dict[str, Any] | None:
-    """Return the row of one run if it needs no computation; None otherwise.
-
-    Parameters
-    ----------
-    path : Path
-        The run's folder, or its bundle.
-    """
-    row, files = _known_row(path)
-    return row if files is None else None
-
-
-def _known_row(path: Path) -> tuple[dict[str, Any], RunFiles | None]:
-    """Return the row that is stored and None, or its beginning and the files to compute it from."""
     try:
         files = bundle_files(path) if is_bundle(path) else list_files(path)
     except NotARunError as error:
         size = path.stat().st_size if path.is_file() else None
-        return {"run": path.name, "size_bytes": size, "problem": error.message}, None
+        return {"run": path.name, "size_bytes": size, "problem": error.message}
     row: dict[str, Any] = {"run": path.name, "size_bytes": files.size_bytes, "problem": None}
     found = stored_row(files)
     if found is None:
-        return row, files
-    return row | vars(found) | _noted(found.tags, path), None
+        from dask_strata.analysis.overview.stored import row_of
+
+        try:
+            found = row_of(path, files)
+        except InterruptedQueryError:  # Ctrl-C ends the list, not only this row
+            raise
+        except StrataError as error:
+            return row | {"problem": error.message} | _noted((), path)
+        if path.is_dir():
+            row["size_bytes"] = list_files(path).size_bytes  # the summary may be stored now
+    return row | vars(found) | _noted(found.tags, path)
 
 
 def _noted(tags: tuple[str, ...], path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dask_strata.analysis.list import known_row, list_run, remote_rows
+from dask_strata.analysis.list import list_run, remote_rows
 from dask_strata.errors import NotARunError
 from dask_strata.run import Run, open_run
 from dask_strata.store.copies.place import is_url, local_path, shown
@@ -28,8 +28,8 @@ T = TypeVar("T")
 _OPEN = 4
 _PAGES = 8
 
-#: Seconds for which a list computes rows that no summary contains.
-_ROWS_SECONDS = 2
+#: Seconds for which a list reads rows that it does not have yet.
+_ROWS_SECONDS = 4
 
 
 class RunCache:
@@ -59,31 +59,28 @@ class RunCache:
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each run, the newest first; only changed runs are read again.
 
-        Rows that are not stored in the runs are computed, for a moment. Further runs have the
-        column ``pending`` until a later call.
+        Rows of new and changed runs are read or computed for some seconds, the newest first.
+        Further runs have the column ``pending`` until a later call.
         """
         if self._remote is not None:
             return remote_rows(self._remote)[::-1]
         found = []
-        end = None
-        for path in find_runs(self._local):
+        end = time.monotonic() + _ROWS_SECONDS
+        n_read = 0
+        for path in reversed([*find_runs(self._local)]):
             current = fingerprint(path), notes_mark(path)
             with self._lock:
                 cached = self._rows.get(path)
             if cached is None or cached[0] != current:
-                row = known_row(path)
-                if row is None:
-                    now = time.monotonic()
-                    end = now + _ROWS_SECONDS if end is None else end
-                    if now > end:
-                        found.append({"run": path.name, "problem": None, "pending": True})
-                        continue
-                    row = list_run(path)
-                cached = current, row
+                if n_read and time.monotonic() > end:
+                    found.append({"run": path.name, "problem": None, "pending": True})
+                    continue
+                cached = current, list_run(path)
+                n_read += 1
                 with self._lock:
                     self._rows[path] = cached
             found.append(cached[1])
-        return found[::-1]
+        return found
 
     def paths(self, names: Sequence[str]) -> list[Path]:
         """Return the paths of runs, see `path`."""
