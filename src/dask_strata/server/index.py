@@ -8,7 +8,7 @@ from hashlib import sha256
 from http import HTTPStatus
 from typing import Any
 
-from dask_strata.errors import NotARunError
+from dask_strata.errors import NotARunError, UsageError
 from dask_strata.server.listing import SORTS, TRENDS, Selection, trend
 from dask_strata.server.page import Page
 
@@ -54,6 +54,8 @@ class Trend(Page):
     async def get(self) -> None:
         """Respond with the drawing and the table."""
         name = self.get_query_argument("name", "")
+        if not name:
+            raise UsageError("No name was given.", hint="The names in the list of runs lead here.")
         column = self.get_query_argument("value", "duration_seconds")
         column = column if column in TRENDS else "duration_seconds"
         rows = await self.in_list_thread(self.context.runs.rows)

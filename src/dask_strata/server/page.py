@@ -122,6 +122,7 @@ def make_templates() -> jinja2.Environment:
         "duration": words.duration,
         "size": words.size,
         "visible": words.visible,
+        "lines": partial(words.visible, keep_lines=True),
         "query": partial(urlencode, errors="replace"),
     }
     made.globals |= {"file_lines": file_lines}
