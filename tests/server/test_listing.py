@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from dask_strata.server import run_cache
-from dask_strata.server.listing import Selection, trend
+from dask_strata.server.pages.listing import Selection, trend
 from dask_strata.store.summaries.notes import change_notes
 from tests.support.synthetic import new_run
 

@@ -12,12 +12,12 @@ from dask_strata.analysis.story import story
 from dask_strata.errors import UsageError
 from dask_strata.report.comparison.page import comparison_part
 from dask_strata.report.page.templates import asset
-from dask_strata.server.asking import FORMATS
-from dask_strata.server.index import Runs, Trend
 from dask_strata.server.page import Page, ServerContext
-from dask_strata.server.run_page import ExportFile, OneRun, RunFile, RunPage, State
-from dask_strata.server.sql_page import Sql, SqlFile
-from dask_strata.server.tables import TableFile, TableRows, Tables
+from dask_strata.server.pages.asking import FORMATS
+from dask_strata.server.pages.index import Runs, Trend
+from dask_strata.server.pages.run_page import ExportFile, OneRun, RunFile, RunPage, State
+from dask_strata.server.pages.sql_page import Sql, SqlFile
+from dask_strata.server.pages.tables import TableFile, TableRows, Tables
 
 #: Least number of runs of a comparison.
 _LEAST_COMPARED = 2

@@ -13,11 +13,11 @@ from tornado.web import HTTPError
 from dask_strata.errors import QueryError
 from dask_strata.report.rows import write_rows
 from dask_strata.schema import TABLES
-from dask_strata.server.asking import FORMATS, Asking, link, run_path
-from dask_strata.server.cells import cells_of
 from dask_strata.server.hints import browser_hint
 from dask_strata.server.page import Page, status_of
-from dask_strata.server.queries import OPERATORS, ROWS, View, view_of
+from dask_strata.server.pages.asking import FORMATS, Asking, link, run_path
+from dask_strata.server.pages.cells import cells_of
+from dask_strata.server.pages.queries import OPERATORS, ROWS, View, view_of
 from dask_strata.server.sql import BusyError
 
 _CHUNK = 1 << 20

@@ -8,10 +8,10 @@ from typing import Any
 
 from dask_strata.errors import QueryError, UsageError
 from dask_strata.schema import TABLES, Table
-from dask_strata.server.asking import FORMATS, Asking, link, run_path
-from dask_strata.server.cells import cells_of
 from dask_strata.server.hints import browser_hint
 from dask_strata.server.page import LONGEST_LINK, status_of
+from dask_strata.server.pages.asking import FORMATS, Asking, link, run_path
+from dask_strata.server.pages.cells import cells_of
 from dask_strata.server.sql import BusyError
 
 EXAMPLE = "select prefix, count(*) as n, sum(compute_seconds) as seconds from tasks group by 1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dask_strata.server.asking import link, run_path
+from dask_strata.server.pages.asking import link, run_path
 
 #: Columns whose values lead to rows of another table: the table, and the column there.
 _TABLES = {

@@ -9,8 +9,8 @@ from http import HTTPStatus
 from typing import Any
 
 from dask_strata.errors import NotARunError, UsageError
-from dask_strata.server.listing import SORTS, TRENDS, Selection, trend
 from dask_strata.server.page import Page
+from dask_strata.server.pages.listing import SORTS, TRENDS, Selection, trend
 
 #: Size of the drawing of a trend, and its margins at the left, right, top and bottom.
 _WIDTH, _HEIGHT = 900, 240
