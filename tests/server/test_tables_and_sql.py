@@ -12,28 +12,30 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import pyarrow.parquet as pq
 import pytest
 
 from dask_strata import open_run
+from dask_strata.store.manifest import Manifest
 from tests.server.test_serve import Server
-from tests.support.synthetic import Process, life, new_run
+from tests.support.synthetic import T0, Process, life
 
 #: Run of 230 tasks with hostile keys and two prefixes.
 RUN = "2026-01-01-run"
 N = 230
+OTHERS = ("2026-01-02-b", "2026-01-03-c")
 ODD = 'it\'s <b>"odd"</b>'
 WORKER = "tcp://w:1"
 
 
-def make(folder: Path) -> Path:
-    """Make the run."""
-    new_run(folder)
+def make(folder: Path, n: int = N) -> Path:
+    """Make a run, whose id is the name of its folder."""
+    Manifest(folder.name, "synthetic", T0, "0").write(folder)
     scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
     rows = []
-    for i in range(N):
+    for i in range(n):
         key = f"{('inc', 'add')[i % 2]}-{i:03}" if i else ODD
         rows += life(key, 1 + i / 100, 2 + i / 100, WORKER)
     scheduler.write("scheduler_transitions", sorted(rows, key=lambda r: r["time"]))
@@ -47,6 +49,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of the run."""
     runs = tmp_path_factory.mktemp("tables") / "runs"
     make(runs / RUN)
+    for name in OTHERS:
+        make(runs / name, 2)
     command = [sys.executable, "-m", "dask_strata", "serve", str(runs), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -267,8 +271,25 @@ def test_hints_can_be_followed_in_a_browser(server: Server) -> None:
         assert not re.search(r"\s--\w", main), path
 
 
-def test_a_folder_with_an_odd_name_is_a_link(server: Server) -> None:
-    """The trend of the run leads to it."""
+def test_any_number_of_runs_is_compared(server: Server) -> None:
+    """By an address, or by POST, where an address would be too long; not for other sites."""
+    names = [RUN, *OTHERS]
+    form = urlencode([("run", name) for name in names])
+    by_get, by_post = server.get(f"/compare?{form}"), server.get("/compare", form.encode())
+    for page in (by_get, by_post):
+        assert page.status == 200
+        assert {f"/runs/{name}" for name in names} <= links(page.text)
+    assert 'method="post"' in by_post.text, "further comparisons of these runs are sent alike"
+    joined = urlencode({"runs": "/".join(names)}).encode()
+    assert links(server.get("/compare", joined).text) == links(by_post.text)
+    many = urlencode({"runs": "/".join(f"run-{i}" for i in range(3_000))}).encode()
+    assert server.get("/compare", many).status == 404, "not too long"
+    page = server.get("/compare", form.encode(), Origin="http://elsewhere.example")
+    assert page.status == 403
+
+
+def test_the_trend_leads_to_each_run(server: Server) -> None:
+    """One point a run."""
     page = server.get("/trend?name=synthetic")
-    assert f"/runs/{quote(RUN)}" in links(page.text)
-    assert page.text.count("<circle") == 1
+    assert {f"/runs/{name}" for name in (RUN, *OTHERS)} <= links(page.text)
+    assert page.text.count("<circle") == 3

@@ -79,7 +79,8 @@ class Compare(Page):
         await self._respond()
 
     async def _respond(self) -> None:
-        names = list(dict.fromkeys(self.get_arguments("run")))
+        joined = self.get_argument("runs", "")  # by POST: Tornado accepts 1,000 fields
+        names = list(dict.fromkeys([*self.get_arguments("run"), *filter(None, joined.split("/"))]))
         if len(names) < _LEAST_COMPARED:
             raise UsageError(
                 "Select two runs or more to compare.", hint="Tick them in the list of runs."

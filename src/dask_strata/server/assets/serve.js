@@ -61,8 +61,14 @@ function startList() {
     if (event.target.checked) ticked.add(event.target.value); else ticked.delete(event.target.value);
     count();
   });
-  form.addEventListener("submit", () => {
-    form.method = [...ticked].join("").length + 9 * ticked.size > LONGEST ? "post" : "get";
+  form.addEventListener("submit", (event) => {
+    if ([...ticked].join("").length + 9 * ticked.size < LONGEST) return;
+    // Too many for an address: one field has all names, which contain no slash.
+    event.preventDefault();
+    const long = Object.assign(document.createElement("form"), { method: "post", action: form.action });
+    long.append(Object.assign(document.createElement("input"), { type: "hidden", name: "runs", value: [...ticked].join("/") }));
+    document.body.append(long);
+    long.submit();
   });
   form.addEventListener("click", (event) => {
     const link = event.target.closest("#facets a, #list th a");
