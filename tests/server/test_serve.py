@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import http.client
 import io
@@ -16,6 +17,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -23,9 +25,18 @@ from urllib.parse import quote, urlencode
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client
+from tornado.httpclient import AsyncHTTPClient
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application
 
 import dask_strata
 from dask_strata import Run, open_run
+from dask_strata.report.page.page import make_page
+from dask_strata.server.handlers import routes
+from dask_strata.server.page import ServerContext, make_templates
+from dask_strata.server.pages import run_page
+from dask_strata.server.run_cache import RunCache
 from tests.conftest import wait_until
 
 #: Runs a script, or reverses a line, unless the page shows it as text.
@@ -375,3 +386,41 @@ def test_it_ends_on_ctrl_c(folder: Path, serve: Callable[..., Server]) -> None:
     server = serve(folder)
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(30) == 0
+
+
+def test_a_page_that_takes_long_is_announced(
+    folder: Path, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that reloads itself is there meanwhile, then that of the run; it is made once."""
+    monkeypatch.setattr(run_page, "_PATIENCE_SECONDS", 0)
+    made: list[str] = []
+
+    def make(run: Run) -> str:
+        made.append(run.path.name)
+        return make_page(run)
+
+    monkeypatch.setattr(run_page, "make_page", make)
+    name = runs[0].path.name
+    listening = bind_sockets(0, "127.0.0.1")
+    port = listening[0].getsockname()[1]
+
+    async def answers() -> list[str]:
+        with ThreadPoolExecutor(2) as threads:
+            context = ServerContext(
+                RunCache(folder), frozenset(), None, "c", threads, threads, None, make_templates()
+            )
+            server = HTTPServer(Application(routes(context)))
+            server.add_sockets(listening)
+            client, found = AsyncHTTPClient(), []
+            while not found or "strata-bar" not in found[-1]:
+                answer = await client.fetch(f"http://127.0.0.1:{port}/runs/{quote(name)}")
+                found.append(answer.body.decode())
+                await asyncio.sleep(0.05)
+            server.stop()
+            await server.close_all_connections()
+            return found
+
+    found = asyncio.run(asyncio.wait_for(answers(), 120))
+    assert 'http-equiv="refresh"' in found[0]
+    assert "21 tasks" in found[-1]
+    assert made == [name]
