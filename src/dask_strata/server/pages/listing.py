@@ -30,10 +30,10 @@ SORTS = {
     "duration": "duration_seconds",
     "tasks": "tasks",
     "failed": "errors",
-    "insight": "insight_seconds",
     "tags": "tags",
     "user": "user",
     "commit": "git_commit",
+    "insight": "insight_seconds",
     "size": "size_bytes",
 }
 
