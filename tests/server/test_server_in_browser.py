@@ -175,6 +175,7 @@ def test_a_query_is_completed_and_run_by_keyboard(browser: Browser, address: str
     assert browser.errors() == []
 
 
+@pytest.mark.long
 def test_from_a_run_to_a_task_and_back(browser: Browser, address: str) -> None:
     """The page of a run has no frame; links and forms lead on, by keyboard."""
     browser.errors()
@@ -200,6 +201,7 @@ def test_from_a_run_to_a_task_and_back(browser: Browser, address: str) -> None:
     assert [text for text in browser.errors() if "404" not in text] == []
 
 
+@pytest.mark.long
 def test_a_run_that_is_recorded_updates_by_itself(
     browser: Browser, address: str, runs: Path, tmp_path: Path
 ) -> None:
