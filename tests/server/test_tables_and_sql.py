@@ -275,16 +275,15 @@ def test_any_number_of_runs_is_compared(server: Server) -> None:
     """By an address, or by POST, where an address would be too long; not for other sites."""
     names = [RUN, *OTHERS]
     form = urlencode([("run", name) for name in names])
-    by_get, by_post = server.get(f"/compare?{form}"), server.get("/compare", form.encode())
+    joined = urlencode({"runs": "/".join(names)}).encode()
+    by_get, by_post = server.get(f"/compare?{form}"), server.get("/compare", joined)
     for page in (by_get, by_post):
         assert page.status == 200
         assert {f"/runs/{name}" for name in names} <= links(page.text)
     assert 'method="post"' in by_post.text, "further comparisons of these runs are sent alike"
-    joined = urlencode({"runs": "/".join(names)}).encode()
-    assert links(server.get("/compare", joined).text) == links(by_post.text)
     many = urlencode({"runs": "/".join(f"run-{i}" for i in range(3_000))}).encode()
     assert server.get("/compare", many).status == 404, "not too long"
-    page = server.get("/compare", form.encode(), Origin="http://elsewhere.example")
+    page = server.get("/compare", joined, Origin="http://elsewhere.example")
     assert page.status == 403
 
 
