@@ -7,17 +7,22 @@ import html
 import io
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from urllib.parse import urlencode
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dask_strata import open_run
+from dask_strata.errors import QueryError
+from dask_strata.server import sql_child
 from dask_strata.store.manifest import Manifest
 from tests.server.test_serve import Server
 from tests.support.synthetic import T0, Process, life
@@ -218,6 +223,21 @@ def test_a_result_that_is_too_large_for_a_file_is_refused(server: Server) -> Non
     """With the limit."""
     page = sql(server, "select * from range(1000001)", ".csv")
     assert (page.status, "1,000,000 rows" in page.text) == (400, True)
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_a_file_that_grows_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """While it is written; the limit of the process is as before."""
+    monkeypatch.setattr(sql_child, "FILE_BYTES", 5_000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    random = Random(0)
+    table = pa.table({"n": [random.random() for _ in range(20_000)]})
+    with pytest.raises(QueryError, match="select fewer"):
+        sql_child._written(table, form, str(tmp_path / "result"))
+    assert resource.getrlimit(resource.RLIMIT_FSIZE) == before
+    assert sql_child._written(table[:10], form, str(tmp_path / "few"))["n"] == 10
 
 
 def test_queries_need_the_token(server: Server) -> None:
