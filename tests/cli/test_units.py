@@ -121,6 +121,7 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
             ("show", "map", "tasks", "chunks", "io", "logs", "profile", "check", "jobs"), (run,)
         ),
         "list": (run.parent,),
+        "tag": (copy, "fast"),
         "compare": (run, small_run(folder / "other")),
         "story": (run, key),
         "lineage": (run, key),

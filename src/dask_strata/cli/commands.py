@@ -180,6 +180,12 @@ def _compact() -> click.Command:
     return command
 
 
+def _tag() -> click.Command:
+    from dask_strata.cli.tag import command
+
+    return command
+
+
 def _upload() -> click.Command:
     from dask_strata.cli.upload import command
 
@@ -227,6 +233,7 @@ VERBS: dict[str, Verb] = {
     "serve": Verb("show the runs of a folder in a browser", _serve),
     "check": Verb("check whether the record is complete", _check),
     "compact": Verb("convert the record to Parquet", _compact),
+    "tag": Verb("add tags and a note to a run, beside its record", _tag),
     "upload": Verb("upload a run to a URL such as s3://bucket/runs", _upload),
     "export": Verb("write a run in the format of another tool", _export),
     "import": Verb(

@@ -77,4 +77,5 @@ def _values(row: dict[str, Any]) -> dict[str, Any]:
     values = {name: row.get(name) for name in COLUMNS}
     if (start := values["start"]) is not None:
         values["start"] = start.replace(microsecond=start.microsecond // 1000 * 1000)
+    values["tags"] = ", ".join(values["tags"] or ()) or None
     return values
