@@ -40,7 +40,7 @@ _ALIKE = 0.5
 
 
 def run(command: str, folder: Path) -> tuple[int, str]:
-    """Run a command on a terminal; return its status and what it printed."""
+    """Run a command on a terminal; return its status and its output."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     environment = {name: v for name, v in os.environ.items() if not name.startswith("DASK_")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import sys
 import textwrap
@@ -32,7 +33,7 @@ def commands_markdown() -> str:
         "",
         "| command | result |",
         "|---|---|",
-        *(f"| [`{name}`](#{name}) | {_cell(verb.help)} |" for name, verb in VERBS.items()),
+        *(f"| [`{name}`](#{name}) | {_prose(verb.help)} |" for name, verb in VERBS.items()),
         "",
         "The exit status is 0 after success, 1 after an error of the data or the environment, 2",
         "after wrong use, and 130 after Ctrl-C; `record` has that of its script. Commands with",
@@ -56,7 +57,7 @@ def _command(name: str, command: click.Command) -> Iterator[str]:
         yield from _paragraph(paragraph)
     options = [each for each in command.params if isinstance(each, click.Option)]
     records = filter(None, (each.get_help_record(context) for each in options))
-    rows = [f"| `{_cell(names)}` | {_prose(text)} |" for names, text in records]
+    rows = [f"| {_code(names)} | {_prose(text)} |" for names, text in records]
     if rows:
         yield from ("| option | meaning |", "|---|---|", *rows, "")
 
@@ -73,14 +74,16 @@ def _paragraph(text: str) -> Iterator[str]:
     yield ""
 
 
-def _cell(text: str) -> str:
-    """Return code or plain text for a cell of a table."""
-    return " ".join(text.split()).replace("|", "\\|")
+def _code(text: str) -> str:
+    """Return code for a cell of a table; a bar in it is no end of the cell."""
+    return (
+        f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
+    )
 
 
 def _prose(text: str) -> str:
-    """Return text for a cell of a table in which brackets are no links."""
-    return _cell(text).replace("[", "\\[")
+    """Return text for a cell of a table, in which brackets are no links."""
+    return " ".join(text.split()).replace("|", "\\|").replace("[", "\\[")
 
 
 if __name__ == "__main__":
