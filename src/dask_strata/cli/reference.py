@@ -76,9 +76,9 @@ def _paragraph(text: str) -> Iterator[str]:
 
 def _code(text: str) -> str:
     """Return code for a cell of a table; a bar in it is no end of the cell."""
-    return (
-        f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
-    )
+    if "|" not in text:
+        return f"`{text}`"
+    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>"
 
 
 def _prose(text: str) -> str:
