@@ -81,6 +81,7 @@ def graves(run: Run) -> list[str]:
     return [insight.text for insight in summarize(run).insights if insight.grave]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     "end",
     [

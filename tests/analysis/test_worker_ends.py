@@ -361,6 +361,7 @@ def test_the_same_process_id_on_two_hosts(tmp_path: Path) -> None:
     assert [r["memory_limit_bytes"] for r in found] == [4096, 4096]
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_workers_of_a_scheduler_that_closes_end_as_planned(deployment: Deployment) -> None:
     """A scheduler that is told to close ends its connections before workers announce anything."""

@@ -132,6 +132,7 @@ def strata(*arguments: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_the_command_takes_the_address_of_a_scheduler(
     run: Path, finalised: Path, client: Client

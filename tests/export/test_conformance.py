@@ -211,6 +211,7 @@ def test_an_interrupted_export_leaves_nothing(
     assert list(out.iterdir()) == [target(out, to)]
 
 
+@pytest.mark.release
 @pytest.mark.long
 @every_format
 def test_a_finalised_run_has_the_same_export(to: str, small: Path, tmp_path: Path) -> None:

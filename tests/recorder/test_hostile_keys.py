@@ -388,6 +388,7 @@ def test_story_as_a_user_types_it(odd: Odd) -> None:
         assert json.loads(done.stdout)["key"] == text
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_query(odd: Odd, tmp_path: Path, form: str) -> None:
     """`query` writes each key in JSON and CSV, to standard output and to a file.

@@ -82,6 +82,7 @@ def test_a_project_folder_passes_its_group_on(runs: Path, access: str) -> None:
     assert {path.stat().st_gid for path in [run.path, *run.path.rglob("*")]} == {4242}
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("umask", [0, pytest.param(0o022, marks=pytest.mark.long)], indirect=True)
 def test_the_page_of_a_recording_has_the_permissions_of_the_run(
     tmp_path: Path, umask: int, strata: Callable[..., Any]

@@ -166,6 +166,7 @@ def test_other_tools_get_files_that_agree_with_the_record(
     assert (check.ok, finding.process, gone.name in finding.text) == (True, gone.stem, True)
 
 
+@pytest.mark.release
 def test_the_profile_command_sums_up_by_kind(strata: Strata, script: Script, runs: Path) -> None:
     """`profile` sums up by function, module, owner and thread; `map` counts its cell."""
     strata("record", "--yappi", "cpu", "-o", runs, pipeline(script), check=True)
@@ -191,6 +192,7 @@ def test_the_profile_command_sums_up_by_kind(strata: Strata, script: Script, run
     assert cell["rows"]["functions"] > 0
 
 
+@pytest.mark.release
 def test_without_a_profile_the_command_to_record_one_is_shown(
     strata: Strata, script: Script, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

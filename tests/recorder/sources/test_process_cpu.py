@@ -106,6 +106,7 @@ def agrees(attempt: dict[str, Any], spent: dict[str, float], threads: int) -> No
     assert -TICK * threads - around <= other <= around * CORES + TICK * threads
 
 
+@pytest.mark.release
 def test_threads_of_blas_are_known(runs: Path, strata: Callable[..., Any]) -> None:
     """CPU time of OpenBLAS's threads is the process's and that of other threads."""
     with (

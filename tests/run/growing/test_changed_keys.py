@@ -179,11 +179,11 @@ def test_the_id_of_a_run_is_no_path(
     scheduler = Process(folder, "scheduler-1")
     scheduler.write("scheduler_transitions", life("a", 1, 2, WORKER))
     path = folder / "run.json"
-    path.write_text(path.read_text().replace('"synth"', '"../../../escaped"'))
+    path.write_text(path.read_text().replace('"synth"', '"../../../planted-outside"'))
     monkeypatch.setattr(snapshot, "SMALLEST_BYTES", 1)
     open_run(folder).rows("from tasks")
-    assert not list(tmp_path.rglob("*escaped*"))
-    assert not list(cache.parent.parent.parent.glob("*escaped*"))
+    assert not list(tmp_path.rglob("*planted-outside*"))
+    assert not list(cache.parent.parent.parent.glob("*planted-outside*"))
 
 
 @pytest.mark.parametrize("place", ["parquet", "segments"])
