@@ -130,7 +130,8 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
         "export": (run, "--to", "perfetto", "-o", folder / "run.pftrace"),
     }
     # These show no run, or the pages of these, or rows as they are.
-    others = {"record", "demo", "serve", "import", "doctor", "fetch", "upload", "follow", "stream"}
+    others = {"record", "demo", "serve", "open", "import", "doctor", "fetch", "upload"}
+    others |= {"follow", "stream"}
     assert commands.keys() | others == VERBS.keys()
     for name, arguments in commands.items():
         yield name, invoke(name, *arguments)

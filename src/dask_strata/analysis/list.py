@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 #: Columns of the list, each with whether it has numbers.
 COLUMNS = {
+    "number": True,
     "run": False,
     "name": False,
     "outcome": False,
@@ -37,6 +38,19 @@ COLUMNS = {
     "size_bytes": True,
     "problem": False,
 }
+
+#: The most important columns first, where there is no space for all.
+IMPORTANT = (
+    "number",
+    "run",
+    "problem",
+    "outcome",
+    "duration_seconds",
+    "tasks",
+    "errors",
+    "start",
+    "size_bytes",
+)
 
 #: Columns of a row that a finished run's place has as JSON.
 _IN_JSON = (
@@ -62,7 +76,8 @@ def list_runs(runs: str | Path) -> pa.Table:
     Returns
     -------
     pa.Table
-        A run that cannot be read has the reason in the column ``problem``.
+        The oldest run is first; the column ``number`` is 1 for the newest. A run that cannot be
+        read has the reason in the column ``problem``.
     """
     return table_of(list_rows(runs))
 
@@ -75,11 +90,13 @@ def list_rows(runs: str | Path) -> list[dict[str, Any]]:
     runs : str or Path
         The place.
     """
-    if not is_url(runs):
-        return [list_run(path) for path in find_runs(local_path(runs))]
-    from dask_strata.store.copies.remote_runs import RemoteRuns
+    if is_url(runs):
+        from dask_strata.store.copies.remote_runs import RemoteRuns
 
-    return remote_rows(RemoteRuns(str(runs)))
+        rows = remote_rows(RemoteRuns(str(runs)))
+    else:
+        rows = [list_run(path) for path in find_runs(local_path(runs))]
+    return [{"number": n, **row} for n, row in zip(range(len(rows), 0, -1), rows, strict=True)]
 
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -94,6 +111,7 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
     schema = pa.schema(
         [
+            ("number", pa.int64()),
             ("run", pa.string()),
             ("name", pa.string()),
             ("state", pa.string()),

@@ -66,6 +66,12 @@ def _report() -> click.Command:
     return command
 
 
+def _open() -> click.Command:
+    from dask_strata.cli.open import command
+
+    return command
+
+
 def _compare() -> click.Command:
     from dask_strata.cli.compare import command
 
@@ -200,6 +206,7 @@ VERBS: dict[str, Verb] = {
     "list": Verb("list the runs in a folder", _list),
     "show": Verb("summary of a run: tasks, times, errors, insights", _show),
     "report": Verb("write one HTML page: verdict, timeline, tables", _report),
+    "open": Verb("open the page of a run in the browser", _open),
     "compare": Verb("what differs between runs, and what of it is more than noise", _compare),
     "map": Verb("the metadata map: number of rows by step and layer", _map),
     "tasks": Verb("tasks, one row each", _tasks),
