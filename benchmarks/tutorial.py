@@ -22,6 +22,7 @@ import tempfile
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ _BLOCK = re.compile(
     r'^```(?:python title="(?P<file>[\w.]+)"|console)\n(?P<text>.*?)^```$', re.DOTALL | re.MULTILINE
 )
 
+#: Keeps the variables in capitals that a command sets for the next one, and its status.
+_KEEP = "declare -p KEY > .variables 2> /dev/null; exit $status"
+
 #: Share of equal words from which an output is like that on the page.
 _ALIKE = 0.5
 
@@ -45,13 +49,15 @@ def run(command: str, folder: Path) -> tuple[int, str]:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     environment = {name: v for name, v in os.environ.items() if not name.startswith("DASK_")}
     process = subprocess.Popen(
-        ["bash", "-c", command],
+        ["bash", "-c", f"touch .variables; . ./.variables; {command}\n status=$?; {_KEEP}"],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
         env={
             **environment,
+            # Readers who install the extra `demo` have no gilknocker, which may print warnings.
+            "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__GIL__ENABLED": "False",
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "TERM": "dumb",
             "TZ": "UTC",
@@ -75,11 +81,11 @@ def run(command: str, folder: Path) -> tuple[int, str]:
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the commands of a block, each with the output below it."""
+    """Yield the commands of a block, each with the output below it; an indented line continues."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        lines = part.splitlines()
-        n = next(i for i, line in enumerate(lines) if not line.endswith("\\")) + 1
-        yield "\n".join(lines[:n]), "\n".join(lines[n:]).strip("\n")
+        first, *rest = part.splitlines()
+        more = list(takewhile(lambda line: line.startswith("  "), rest))
+        yield "\n".join([first, *more]), "\n".join(rest[len(more) :]).strip("\n")
 
 
 def words(text: str) -> list[str]:
@@ -164,9 +170,11 @@ def pictures(folder: Path) -> None:
             driver,
             demo,
             DOCS / "pictures" / "task.png",
-            "const t = document.querySelector('#timeline'); t.scrollIntoView();"
-            "const key = document.querySelector('#timeline input');"
-            "key.value = 'save_labels'; key.dispatchEvent(new Event('input'))",
+            "const box = document.getElementById('search');"
+            "const find = (text) => { box.value = text; box.dispatchEvent(new Event('input')); };"
+            "find('save_labels');"
+            "find(document.querySelector('#found a, #found button').textContent);"
+            "document.getElementById('timeline').scrollIntoView()",
         )
         picture(driver, folder / "before.html", DOCS / "pictures" / "before.png", height=640)
         picture(driver, folder / "compare.html", DOCS / "pictures" / "compare.png", height=760)
