@@ -40,7 +40,7 @@ _BLOCK = re.compile(
 _KEEP = "declare -p KEY > .variables 2> /dev/null; exit $status"
 
 #: Share of equal words from which an output is like that on the page.
-_ALIKE = 0.5
+_ALIKE = 0.4
 
 
 def run(command: str, folder: Path) -> tuple[int, str]:
@@ -107,6 +107,7 @@ def play(page: str, folder: Path, *, check: bool) -> str:
             if status:
                 sys.exit(f"{command}: status {status}")
             alike = difflib.SequenceMatcher(None, words(before), words(now)).ratio()
+            print(f"{alike:.0%} of the words are equal\n")
             if check and alike < _ALIKE:
                 sys.exit(f"{command}: the page has\n{before}")
             parts.append(f"$ {command}\n{now}\n" if now else f"$ {command}\n")
