@@ -185,8 +185,8 @@ def fit(
     Examples
     --------
     >>> columns = {"key": False, "seconds": True, "worker": False}
-    >>> fit(columns, {"key": 40, "seconds": 7, "worker": 20}, 40)
-    Fit(widths={'key': 31, 'seconds': 7}, hidden=('worker',))
+    >>> fit(columns, {"key": 40, "seconds": 7, "worker": 20}, 36)
+    Fit(widths={'key': 27, 'seconds': 7}, hidden=('worker',))
     """
     names = [n for n in important if n in columns]
     names += [n for n in columns if n not in names]
