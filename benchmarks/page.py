@@ -247,7 +247,7 @@ def markdown(rows: list[dict]) -> str:
         "“tables” is the time to open the run and to compute attempts, phases and tasks; “page” is the rest: critical path,",
         "idleness, insights, check, and the page. Memory is the peak of the process. The time of the first drawing starts with",
         "the navigation. A key that ends in a hash, as by `client.map`, has 16 bytes that cannot be compressed; if all",
-        "need more than 3.5 MB, the page has only the first of each. Lengths of bars are rounded to 64 µs above 200,000 attempts.",
+        "need more than 3.5 MB, the page has only the first of each. Lengths of bars have units of at most 64 µs above 200,000 attempts.",
         "The runs are synthetic: 32 threads, one compute phase an attempt, no transfers, two edges for every third task.",
         "",
     ]

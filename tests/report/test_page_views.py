@@ -325,6 +325,20 @@ def test_shortened_hashes_are_found(browser: Browser, tmp_path: Path) -> None:
     assert browser.errors() == []
 
 
+def test_a_picture_of_many_bars_is_that_of_each(page: Browser) -> None:
+    """The picture from which views of many bars are made has colours where bars are."""
+    page.js("strata.timeline.fit()")
+    script = (
+        "const t = strata.timeline, w = 850, rows = strata.model.facts.rows.length, [a, b] = [new Uint32Array(w * rows), new Uint32Array(w * rows)];"
+        "t.coarse(t.view, w, a); t.exact(t.view, w, b);"
+        "return [a, b].map((p) => [...p].map((v) => [v & 0xffffff, v >>> 24]))"
+    )
+    coarse, exact = page.js(script)
+    same = sum(x[0] == y[0] and abs(x[1] - y[1]) < 60 for x, y in zip(coarse, exact, strict=True))
+    assert same > 0.97 * len(exact)
+    assert sum(alpha > 0 for _, alpha in exact) > 300
+
+
 def test_the_png_is_the_view(page: Browser) -> None:
     """The picture contains the pixels of the timeline's canvas."""
     page.js("strata.timeline.fit()")

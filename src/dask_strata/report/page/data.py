@@ -69,7 +69,7 @@ class Limits:
     files: int = 50_000
     tokens: int = 3_500_000
     exact: int = 200_000
-    text: int = 11_000_000
+    text: int = 11_500_000
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def page_data(drawn: Timeline, path: CriticalPath, stops: Series, limits: Limits
     if absent:
         notes.append(
             f"Of single tasks, {', '.join(_SIZES[name] for name in absent)} are left out, because "
-            f"the page would have more than {limits.text / 1e6:.0f} MB of data."
+            f"the page would have more than {limits.text / 1e6:.1f} MB of data."
         )
     facts = {
         "absent": absent,

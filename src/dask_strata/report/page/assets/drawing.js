@@ -4,9 +4,9 @@
 const GUTTER = 150, ERRED = 0xff000000;
 const DIM = 0.22;
 
-function paint(m, view, width, pixels, low, high) {
+function paint(m, view, width, pixels, low, high, plain = false) {
   const scale = width / (view.b - view.a), busy = new Float32Array(width);
-  const dims = m.chosen >= 0 && m.needs !== null, parts = m.partBar.length > 0, striped = m.facts.patterns.some((p) => p);
+  const dims = m.chosen >= 0 && m.needs !== null, parts = m.partBar.length > 0, striped = !plain && m.facts.patterns.some((p) => p);
   const { start, stop, shown, ran, mark, color } = m, { patterns } = m.facts, { a, b } = view;
   for (let row = low; row < high; row++) {
     busy.fill(0);

@@ -39,9 +39,36 @@ function makeTimeline(m, onChoose, panel) {
     if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; draw(); }); }
   }
 
+  // Of many bars, views of most of the run are made from one finer picture of all of it.
+  const FINE = 8192, FINE_FROM = 200000;
+  let fine = null, fineStamp = "";
+  function coarse(seen, w, pixels) {
+    const stamp = `${timeline.filtered} ${m.chosen}`;
+    if (fine === null || fineStamp !== stamp) {
+      fine = new Uint32Array(FINE * rows);
+      fineStamp = stamp;
+      paint(m, { a: 0, b: span }, FINE, fine, 0, rows, true);
+    }
+    const scale = ((seen.b - seen.a) / w) * (FINE / span), from = seen.a * (FINE / span);
+    for (let x = 0; x < w; x++) {
+      const begin = Math.max(0, Math.round(from + x * scale)), end = Math.min(FINE, Math.round(from + (x + 1) * scale));
+      for (let row = 0; row < rows; row++) {
+        let sum = 0, best = 0, color = 0;
+        for (let k = row * FINE + begin; k < row * FINE + end; k++) {
+          const pixel = fine[k], alpha = pixel >>> 24, rank = alpha && (pixel & 0xffffff) === 0 ? 999 : alpha;  // failed tasks are black
+          sum += alpha;
+          if (rank > best) { best = rank; color = pixel; }
+        }
+        if (sum) pixels[row * w + x] = (color & 0xffffff) | (Math.max(40, sum / (end - begin)) << 24);
+      }
+    }
+  }
+
   function bars(seen, w) {
     const image = new ImageData(w, Math.max(rows, 1));
-    paint(m, seen, w, new Uint32Array(image.data.buffer), 0, rows);
+    const pixels = new Uint32Array(image.data.buffer);
+    if (m.n > FINE_FROM && rows <= 512 && (seen.b - seen.a) / w > (4 * span) / FINE) coarse(seen, w, pixels);
+    else paint(m, seen, w, pixels, 0, rows);
     buffer.width = w;
     buffer.height = Math.max(rows, 1);
     buffer.getContext("2d").putImageData(image, 0, 0);
@@ -50,6 +77,8 @@ function makeTimeline(m, onChoose, panel) {
 
   function draw() {
     const began = performance.now();
+    // A scrollbar beside the rows must not make their axis shorter than the others.
+    for (const other of [strips.parentElement, $("resources-box"), overview]) other.style.width = `${canvas.parentElement.clientWidth}px`;
     const w = width(), g = prepared(canvas, w + GUTTER, rows * height + 4), colors = theme();
     g.fillStyle = colors.lane;
     g.fillRect(GUTTER, 0, w, rows * height);
@@ -253,7 +282,7 @@ function makeTimeline(m, onChoose, panel) {
   $("fold").addEventListener("click", () => { fold(low === 0); fit(); });
   new ResizeObserver(redraw).observe(canvas.parentElement);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  const timeline = { draw, redraw, see, show, fit, fold, zoom, reveal, mark, showTip, view, filtered: 0, drawn: 0, xAt, timeAt, yAt: (i) => (m.rowOf(i) + 0.5) * height, onDraw: () => {}, whole: () => view.a < low + 1 && view.b > span - 1, get low() { return low; } };
+  const timeline = { draw, redraw, coarse, exact: (seen, w, pixels) => paint(m, seen, w, pixels, 0, rows, true), see, show, fit, fold, zoom, reveal, mark, showTip, view, filtered: 0, drawn: 0, xAt, timeAt, yAt: (i) => (m.rowOf(i) + 0.5) * height, onDraw: () => {}, whole: () => view.a < low + 1 && view.b > span - 1, get low() { return low; } };
   panel.connect(timeline);
   return timeline;
 }
