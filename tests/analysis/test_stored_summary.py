@@ -514,8 +514,8 @@ def test_a_list_of_finalised_runs_imports_nothing_heavy(many: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "50 runs; next" in done.stdout
-    assert len(done.stdout.splitlines()) == 52
+    assert "50 runs; next" in done.stderr
+    assert len(done.stdout.splitlines()) == 51
     assert list_runs(many).num_rows == 50
 
 

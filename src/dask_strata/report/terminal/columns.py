@@ -18,8 +18,8 @@ from dask_strata.report.words import duration, number, size, visible
 #: Space between two columns.
 GAP = 2
 
-#: Least width of a text that is shortened.
-_LEAST = 14
+#: Least width of a text that is shortened: that of a run keeps its id.
+_LEAST = 18
 
 #: Texts are not wider than this beside others, if there is no space for all columns.
 _MOST = 60
