@@ -49,9 +49,10 @@ def test_a_script_that_raises_ends_as_without_recording(
     done = strata("record", "-o", runs, path)
     assert done.returncode == alone.returncode == 1
     assert "what the user's code raised" in alone.stderr
-    # What follows the traceback are Dask's own complaints on a busy machine, recorded or not.
-    end = "what the user's code raised\n"
-    assert done.stderr.partition(end)[0] == alone.stderr.partition(end)[0]
+    # On a busy machine Dask's own complaint may follow the traceback, recorded or not.
+    before, end, after = alone.stderr.partition("what the user's code raised\n")
+    assert done.stderr.startswith(before + end)
+    assert not after or "exception was never retrieved" in after
     run = only_run(runs)
     assert_whole(run)
     assert_all_ended(run)

@@ -142,7 +142,6 @@ def test_facts_can_be_left_out(to: str, tmp_path: Path) -> None:
     assert "Left out, or replaced by hashes: code, paths, hosts." in said.replace("\\n", " ")
 
 
-@pytest.mark.release
 @every_format
 @pytest.mark.long
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))

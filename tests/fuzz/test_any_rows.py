@@ -58,7 +58,6 @@ def huge(column: Column, i: int) -> Any:
     return ({"time": T0 + i} | numbers).get(column.kind, _texts(column.kind))
 
 
-@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize("value", [nothing, negative, huge])
 def test_no_command_fails(tmp_path: Path, value: Callable[[Column, int], Any]) -> None:

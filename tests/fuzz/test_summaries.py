@@ -143,7 +143,6 @@ def test_a_link_in_place_of_the_summary_is_reported(run: Path) -> None:
     assert path_of(run).is_symlink()
 
 
-@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize(
     "change",

@@ -79,7 +79,6 @@ def n_attempts(run: Path) -> int:
     return len(open_run(run).attempts.to_pandas())
 
 
-@pytest.mark.release
 def test_a_copied_segment_is_named_and_not_read_twice(run: Path, strata: Strata) -> None:
     """A copy beside its original adds no rows, and compaction refuses it."""
     original = segment(run, "scheduler")
@@ -92,7 +91,6 @@ def test_a_copied_segment_is_named_and_not_read_twice(run: Path, strata: Strata)
     assert Path(copy).exists()
 
 
-@pytest.mark.release
 @pytest.mark.parametrize("role", ["scheduler", "worker", "nanny", "client"])
 def test_segments_of_another_run_are_named_and_not_read(
     run: Path, other: Path, role: str, strata: Strata
@@ -103,7 +101,6 @@ def test_segments_of_another_run_are_named_and_not_read(
     assert n_attempts(run) == 7
 
 
-@pytest.mark.release
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_manifest_of_another_run_is_named(
     run: Path, other: Path, strata: Strata, *, compacted: bool
@@ -116,7 +113,6 @@ def test_a_manifest_of_another_run_is_named(
     assert_named(strata, run, "belongs to another run", run_id)
 
 
-@pytest.mark.release
 @pytest.mark.parametrize("early", [False, True])
 def test_parquet_of_another_run_is_named_and_not_read(
     run: Path, other: Path, strata: Strata, *, early: bool
@@ -135,7 +131,6 @@ def test_parquet_of_another_run_is_named_and_not_read(
     assert n_attempts(run) == 0
 
 
-@pytest.mark.release
 @pytest.mark.parametrize("role", ["scheduler", "worker", "nanny", "client"])
 def test_a_removed_segment_is_named(run: Path, strata: Strata, role: str) -> None:
     """Whichever process lost its segment, `check` names it."""
@@ -144,7 +139,6 @@ def test_a_removed_segment_is_named(run: Path, strata: Strata, role: str) -> Non
     assert_named(strata, run, role if role == "scheduler" else path.stem, "has no record")
 
 
-@pytest.mark.release
 @pytest.mark.parametrize("role", ["worker", "nanny", "client"])
 def test_a_segment_removed_before_compaction_is_named(run: Path, strata: Strata, role: str) -> None:
     """Compaction does not hide that a segment is missing."""
@@ -154,7 +148,6 @@ def test_a_segment_removed_before_compaction_is_named(run: Path, strata: Strata,
     assert_named(strata, run, path.stem, "has no record")
 
 
-@pytest.mark.release
 def test_an_addition_of_another_run_is_named(run: Path, other: Path, strata: Strata) -> None:
     """Rows that were added to another run are not rows of this one."""
     profile = cProfile.Profile()
@@ -215,7 +208,6 @@ def n_rows(run: Run) -> dict[str, int]:
     return {name: len(run[name].to_arrow()) for name in RECORDED if name != "losses"}
 
 
-@pytest.mark.release
 def test_each_exchanged_table_is_named_and_not_read(
     compacted_runs: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -233,7 +225,6 @@ def test_each_exchanged_table_is_named_and_not_read(
         assert n_rows(changed) == before | ({table: 0} if table != "losses" else {})
 
 
-@pytest.mark.release
 def test_an_exchanged_table_of_keys_is_named_and_not_read(
     compacted_runs: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -248,7 +239,6 @@ def test_an_exchanged_table_of_keys_is_named_and_not_read(
     assert n_rows(changed) == without
 
 
-@pytest.mark.release
 @pytest.mark.parametrize("change", [add_file, flip, truncate, remove])
 def test_changed_tables_are_named_and_not_read(
     compacted_runs: tuple[Path, Path], tmp_path: Path, change: Callable[[Path, Path], None]
@@ -264,7 +254,6 @@ def test_changed_tables_are_named_and_not_read(
     assert set(n_rows(changed).values()) == {0}
 
 
-@pytest.mark.release
 def test_check_names_the_file_of_an_exchanged_table(
     compacted_runs: tuple[Path, Path], tmp_path: Path, strata: Strata
 ) -> None:
@@ -277,7 +266,6 @@ def test_check_names_the_file_of_an_exchanged_table(
     assert "cannot be read in full" in refused.stderr
 
 
-@pytest.mark.release
 def test_a_table_that_the_index_does_not_list_is_named(
     run: Path, other: Path, strata: Strata
 ) -> None:
@@ -293,7 +281,6 @@ def test_a_table_that_the_index_does_not_list_is_named(
     assert len(open_run(run).functions.to_pandas()) == 0
 
 
-@pytest.mark.release
 def test_rows_without_a_checksum_that_the_index_does_not_count_are_not_read(
     compacted_runs: tuple[Path, Path], tmp_path: Path, strata: Strata
 ) -> None:
@@ -309,7 +296,6 @@ def test_rows_without_a_checksum_that_the_index_does_not_count_are_not_read(
     assert n_attempts(run) == 7
 
 
-@pytest.mark.release
 @pytest.mark.parametrize("imported", [False, True])
 def test_a_changed_table_of_an_addition_is_named_and_not_read(
     run: Path, tmp_path: Path, strata: Strata, *, imported: bool
@@ -331,7 +317,6 @@ def test_a_changed_table_of_an_addition_is_named_and_not_read(
     assert len(open_run(run).functions.to_pandas()) == before + n
 
 
-@pytest.mark.release
 def test_an_exchanged_table_of_an_imported_run_is_an_error(tmp_path: Path, strata: Strata) -> None:
     """Tables of an imported run are verified when they are first read, all of them by `check`."""
     runs = [imported_run(write(tmp_path / name, example_files())).path for name in ("a", "b")]
@@ -351,7 +336,6 @@ def test_an_exchanged_table_of_an_imported_run_is_an_error(tmp_path: Path, strat
     assert strata("check", runs[1]).returncode == 0
 
 
-@pytest.mark.release
 def test_a_run_that_was_moved_is_whole(run: Path, strata: Strata) -> None:
     """A copy of a whole run, under any name, is whole: in segments and compacted."""
     assert_whole(open_run(run))

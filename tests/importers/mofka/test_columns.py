@@ -81,7 +81,6 @@ def test_a_file_with_only_a_header(role: str, folder: Path) -> None:
 NO_FILES = [b"", b"\n", b"\xef\xbb\xbf", b"\0\0", b"a\rb\rc", b"\x89PNG\r\n"]
 
 
-@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("role", "data"),

@@ -107,7 +107,6 @@ def assert_equal(files: Path, tmp_path: Path, keys_per_bucket: int) -> None:
     assert open_run(now).check().findings == open_run(then).check().findings
 
 
-@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize("keys_per_bucket", [pytest.param(1 << 18, marks=pytest.mark.long), 3])
 def test_transitions_are_stored_in_the_order_of_time(
@@ -179,7 +178,6 @@ def test_additions_count_before_and_after_they_are_merged(imported: Path, tmp_pa
     assert open_run(run).check().findings == open_run(imported).check().findings
 
 
-@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize("table", ["tasks", "scheduler_transitions", "keys"])
 def test_a_harmed_file_of_a_finalised_run_is_reported(imported: Path, table: str) -> None:
@@ -246,7 +244,6 @@ def many(tmp_path: Path) -> Path:
     return write(tmp_path / "many", example_files() | {"scheduler_transition": rows})
 
 
-@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("moment", [pytest.param("keys", marks=pytest.mark.long), "tasks"])
