@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import copy
+import gc
 import json
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 
 import dask
@@ -12,7 +17,11 @@ import dask.config
 import distributed
 import pytest
 
-from dask_strata.recorder.environment.dask_config import effective_settings, installed_packages
+from dask_strata.recorder.environment.dask_config import (
+    effective_settings,
+    installed_packages,
+    interpreted,
+)
 from dask_strata.recorder.pipeline.redact import REDACTED
 
 
@@ -42,6 +51,46 @@ def test_configuration_is_not_changed():
     before = copy.deepcopy((dask.config.config, dask.config.defaults))
     effective_settings(environ={"DASK_ARRAY__SVG__SIZE": "1", "DASK_NEW__THING": "2"})
     assert (dask.config.config, dask.config.defaults) == before
+
+
+@pytest.fixture
+def busy_threads():
+    """Let threads take turns, and collect garbage, as often as possible."""
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(5)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*thresholds)
+
+
+def test_threads_that_parse_at_the_same_time(busy_threads):
+    """A variable is read while another thread parses code, where Python itself may fail."""
+    text = "[1, [2, [3, [4, [5]]]]]"
+    ended = threading.Event()
+
+    class Garbage:
+        def __init__(self):
+            self.cycle = self
+
+        def __del__(self):
+            for _ in range(3):
+                pass
+
+    def parse():
+        while not ended.is_set():
+            Garbage()
+            with contextlib.suppress(SystemError):
+                ast.parse(text)
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(parse)
+        try:
+            for _ in range(2_000):
+                Garbage()
+                assert interpreted(text) == [1, [2, [3, [4, [5]]]]]
+        finally:
+            ended.set()
 
 
 def test_default_and_run_time():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,6 +22,8 @@ INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 _STREAM = f"{NAMESPACE}.stream".replace("_", "-")
 UNREADABLE = "(unreadable)"
 _DEEPEST = 32
+#: Attempts at parsing a variable while other threads parse code.
+_ATTEMPTS = 10
 _SUFFIXES = (".json", ".yaml", ".yml")
 
 
@@ -96,8 +99,7 @@ def _layers(environ: Mapping[str, str], errors: list[Setting]) -> Iterator[_Laye
     for variable, text in environ.items():
         if variable.startswith("DASK_") and variable != INHERITED:
             name = variable[len("DASK_") :].lower().replace("__", ".")
-            value = dask.config.interpret_value(text)
-            yield _Layer(variable, _texts(_flat(value, name)))
+            yield _Layer(variable, _texts(_flat(interpreted(text), name)))
     if INHERITED in environ:
         try:
             yield _Layer("inherited", _texts(_flat(dask.config.deserialize(environ[INHERITED]))))
@@ -107,6 +109,24 @@ def _layers(environ: Mapping[str, str], errors: list[Setting]) -> Iterator[_Laye
     for file in reversed(files):
         yield from _file(file, errors)
     yield _Layer("default", _texts(_flat(dask.config.merge(*dask.config.defaults))))
+
+
+def interpreted(text: str) -> Any:
+    """Return the value that Dask reads from the text of an environment variable.
+
+    Parameters
+    ----------
+    text : str
+        The variable's text.
+    """
+    import dask.config
+
+    # Python 3.11.7, for one, counts the depth of syntax trees for all threads together: it raises
+    # this error at times while another thread parses code, and another attempt can succeed.
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(SystemError):
+            return dask.config.interpret_value(text)
+    return dask.config.interpret_value(text)
 
 
 def _files(path: str, errors: list[Setting]) -> list[str]:
