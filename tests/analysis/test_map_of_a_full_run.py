@@ -33,21 +33,22 @@ Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return the mini-app, recorded and profiled, whose workers ended by themselves.
 
-    Dask kills a worker that needs more than 4 s to end. On a busy machine saving a profile may take
-    longer; then the mini-app is recorded again.
+    Dask kills a worker that needs more than 4 s to end. A profiled one may need longer on a busy
+    machine, and the profile is then missing; so the mini-app is recorded up to three times.
     """
     options = ("--images", "4", "--size", "64", "--folder", "work", "--report-dir", "reports")
     command = [sys.executable, "-m", "dask_strata", "record", "--yappi", "wall", "-o", "runs"]
-    for _ in range(5):
+    for _ in range(3):
         folder = tmp_path_factory.mktemp("every")
         done = subprocess.run(
             [*command, str(APP), *options],
             cwd=folder,
-            check=True,
+            check=False,
             timeout=200,
             stderr=subprocess.PIPE,
             text=True,
         )
+        assert done.returncode == 0, done.stderr
         if "Worker process still alive" not in done.stderr:
             break
     (run,) = runs_in(folder / "runs")
