@@ -135,6 +135,8 @@ def test_the_size_of_what_was_sent(workers: Client, runs: Path) -> None:
     assert (large["time"] - large["began"]).total_seconds() > 0.001
 
 
+@pytest.mark.long
+@pytest.mark.alone
 def test_a_client_in_another_thread(workers: Client, runs: Path) -> None:
     """The thread that uses the client is sampled, from its first gather on."""
 

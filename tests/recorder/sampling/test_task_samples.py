@@ -123,6 +123,8 @@ def test_rows_name_executions(waits: tuple[Run, dict[str, Any]]) -> None:
     assert not rows(run, "select * from losses")
 
 
+@pytest.mark.long
+@pytest.mark.alone
 def test_threads_that_share_the_gil(workers: Client, runs: Path) -> None:
     """Of two tasks in Python, each runs for its CPU time and waits for the GIL in the rest."""
     with record(runs, client=workers) as run:
