@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
@@ -22,7 +23,7 @@ INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 _STREAM = f"{NAMESPACE}.stream".replace("_", "-")
 UNREADABLE = "(unreadable)"
 _DEEPEST = 32
-#: Attempts at parsing a variable while other threads parse code.
+#: Attempts at parsing a variable without garbage collection, which another thread may enable.
 _ATTEMPTS = 10
 _SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -121,12 +122,27 @@ def interpreted(text: str) -> Any:
     """
     import dask.config
 
-    # Python 3.11.7, for one, counts the depth of syntax trees for all threads together: it raises
-    # this error at times while another thread parses code, and another attempt can succeed.
+    with contextlib.suppress(SystemError):
+        return dask.config.interpret_value(text)
+    # Python 3.11.7, for one, counts the depth of syntax trees for all threads together. It raises
+    # this error if garbage collection, within the parser, lets another thread parse code.
     for _ in range(_ATTEMPTS - 1):
-        with contextlib.suppress(SystemError):
+        with contextlib.suppress(SystemError), _without_garbage_collection():
             return dask.config.interpret_value(text)
-    return dask.config.interpret_value(text)
+    with _without_garbage_collection():
+        return dask.config.interpret_value(text)
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _files(path: str, errors: list[Setting]) -> list[str]:
