@@ -13,8 +13,11 @@ from dask_strata.analysis.chunks.chunks import (
     select_chunks,
     summarize_chunks,
 )
+from dask_strata.cli.run_names import run_argument
+from dask_strata.cli.table_options import table_options
 from dask_strata.report.chunks import print_chunks
 from dask_strata.report.rows import FORMATS, write_json, write_rows
+from dask_strata.report.terminal.columns import TableView
 from dask_strata.report.terminal.table import console
 from dask_strata.report.words import count, visible
 from dask_strata.run import open_run
@@ -24,7 +27,7 @@ _KEYS = 3
 
 
 @click.command("chunks")
-@click.argument("run")
+@run_argument
 @click.option("--dataset", help="Only chunks of this dataset.")
 @click.option("--state", help="Only chunks in this state: done, retried, failed, skipped, …")
 @click.option(
@@ -53,6 +56,7 @@ _KEYS = 3
     metavar="FILE.json",
     help="Compare the record with coffea's own report: bytesread, entries, chunks.",
 )
+@table_options("chunks")
 def command(  # noqa: PLR0913, PLR0917
     run: str,
     dataset: str | None,
@@ -63,6 +67,7 @@ def command(  # noqa: PLR0913, PLR0917
     output: Path | None,
     rerun: Path | None,
     coffea_report: Path | None,
+    view: TableView,
 ) -> None:
     """Show the chunks of data by dataset, file and worker, with slow and failed chunks.
 
@@ -77,7 +82,7 @@ def command(  # noqa: PLR0913, PLR0917
     """
     opened = open_run(run)
     report = None if coffea_report is None else read_report(coffea_report)
-    as_rows = not (sort is None and limit is None and form is None and output is None)
+    as_rows = (sort, limit, form, output, view) != (None, None, None, None, TableView())
     if as_rows:
         table = select_chunks(opened, dataset=dataset, state=state, sort=sort)
         total = len(table)
@@ -86,7 +91,9 @@ def command(  # noqa: PLR0913, PLR0917
         table = table.slice(0, limit) if limit else table
         left = total - len(table)
         note = f"{left:,} more; --limit 0 shows all" if left else f"{total:,} chunks"
-        write_rows(table.select(list(BRIEF)) if brief else table, form or "table", output, note)
+        if brief and not view.columns:
+            table = table.select(list(BRIEF))
+        write_rows(table, form or "table", output, note, view)
     if as_rows and rerun is None and report is None:
         return
     chunks = summarize_chunks(opened, dataset=dataset, state=state, report=report)

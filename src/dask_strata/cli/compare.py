@@ -10,6 +10,7 @@ import click
 
 from dask_strata.analysis.compare import compare
 from dask_strata.analysis.compare.gate import HOLDS, parse_limit
+from dask_strata.cli.run_names import RunName, find_run
 from dask_strata.errors import NotJudgedError, StrataError, UsageError
 from dask_strata.report.comparison import FORMATS, print_comparison, write_comparison
 from dask_strata.report.progress import working
@@ -48,12 +49,12 @@ class _WithGroups(click.Command):
             elif argument.startswith("-") or not groups:
                 left.append(argument)
             else:
-                groups[-1][1].append(argument)
+                groups[-1][1].append(find_run(argument))
         return left
 
 
 @click.command("compare", cls=_WithGroups)
-@click.argument("runs", nargs=-1)
+@click.argument("runs", nargs=-1, type=RunName())
 @click.option("--group", "unused", metavar="NAME RUN …", help="A group of runs; give two or more.")
 @click.option(
     "--by", multiple=True, metavar="FACT", help="Make groups by a fact: git-commit, tag, name, …"

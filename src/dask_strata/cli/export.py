@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dask_strata.cli.run_names import run_argument
 from dask_strata.errors import UsageError
 from dask_strata.export.export import Exported, export
 from dask_strata.export.registry import exporter, exporters, names
@@ -38,7 +39,7 @@ class _Formats(click.Command):
 
 
 @click.command("export", cls=_Formats)
-@click.argument("run")
+@run_argument
 @click.option("--to", metavar="FORMAT", required=True, help="The format, see below.")
 @click.option(
     "-o",

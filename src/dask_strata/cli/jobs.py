@@ -8,16 +8,20 @@ import click
 
 from dask_strata.analysis.jobs import absent_workers, summarize_jobs
 from dask_strata.analysis.jobs.jobs import select_jobs
+from dask_strata.cli.run_names import run_argument
+from dask_strata.cli.table_options import table_options
 from dask_strata.report.rows import FORMATS, write_rows
+from dask_strata.report.terminal.columns import TableView
 from dask_strata.report.words import visible
 from dask_strata.run import open_run
 
 
 @click.command("jobs")
-@click.argument("run")
+@run_argument
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
-def command(run: str, form: str, output: Path | None) -> None:
+@table_options("jobs")
+def command(run: str, form: str, output: Path | None, view: TableView) -> None:
     """Show batch jobs: states, waits, limits, workers and tasks of each.
 
     \b
@@ -30,4 +34,4 @@ def command(run: str, form: str, output: Path | None) -> None:
     summary = summarize_jobs(opened)
     notes = ["no batch job is on record" if summary is None else summary.sentence]
     notes += [absent.sentence for absent in absent_workers(opened)]
-    write_rows(found, form, output, "\n".join(map(visible, notes)))
+    write_rows(found, form, output, "\n".join(map(visible, notes)), view)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dask_strata.analysis.list import COLUMNS, list_rows, table_of
+from dask_strata.analysis.list import COLUMNS, IMPORTANT, list_rows, table_of
+from dask_strata.cli.run_names import runs_argument
+from dask_strata.cli.table_options import table_options
 from dask_strata.errors import NotARunError
 from dask_strata.report.formats import OF_ROWS, TABLE
-from dask_strata.report.terminal.table import cell, print_table
+from dask_strata.report.terminal.columns import TableView
+from dask_strata.report.terminal.table import print_table
 from dask_strata.report.words import count
 from dask_strata.store.copies.place import is_url, local_path, shown, split_run
 from dask_strata.store.manifest import MANIFEST
@@ -21,11 +25,15 @@ _FORMAT = click.Choice([output_format.name for output_format in OF_ROWS])
 
 
 @click.command("list")
-@click.argument("runs", default="runs")
+@runs_argument
 @click.option("--format", "form", type=_FORMAT, default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
-def command(runs: str, form: str, output: Path | None) -> None:
-    """List the runs in a folder (by default: runs), with outcome, start, duration, tasks and size.
+@table_options()
+def command(runs: str, form: str, output: Path | None, view: TableView) -> None:
+    """List the runs in a folder, with outcome, start, duration, tasks and size.
+
+    Other commands take the number of a run, 1 for the newest, in place of its path; also `latest`,
+    the begin of its id, or a part of its name that no other run has.
 
     RUNS can be a URL. A run can be a folder or a bundle (*.strata.zip).
 
@@ -48,22 +56,26 @@ def command(runs: str, form: str, output: Path | None) -> None:
         folder = local_path(runs)
         is_run = folder.is_file() or (folder / MANIFEST).is_file()
         newest = str(folder if is_run else folder / name)
+    view = replace(view, important=IMPORTANT)
     note = f"{count(len(rows), 'run')}; next: dask-strata show {shlex.quote(shown(newest))}"
     if form == TABLE.name and output is None:
-        print_table(COLUMNS, [_cells(row) for row in rows], note)
+        has_problem = any(row.get("problem") is not None for row in rows)
+        columns = {n: COLUMNS[n] for n in COLUMNS if n != "problem" or has_problem or view.columns}
+        print_table(columns, [_values(row) for row in rows], note, view)
         return
     from dask_strata.report.rows import write_rows  # imports Arrow
 
-    write_rows(table_of(rows), form, output, note)
+    write_rows(table_of(rows), form, output, note, view)
 
 
 def _has_runs(place: Path) -> bool:
     return place.is_dir() or is_bundle(place)
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    """Return the cells of a row; times have milliseconds, as in the other formats."""
+def _values(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a row; times have milliseconds, as in the other formats."""
     values = {name: row.get(name) for name in COLUMNS}
     if (start := values["start"]) is not None:
-        values["start"] = start.replace(microsecond=start.microsecond // 1000 * 1000).isoformat()
-    return [cell(value) for value in values.values()]
+        values["start"] = start.replace(microsecond=start.microsecond // 1000 * 1000)
+    values["tags"] = ", ".join(values["tags"] or ()) or None
+    return values

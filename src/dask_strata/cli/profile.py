@@ -9,10 +9,14 @@ import click
 
 from dask_strata.analysis.profile import KINDS, profile_source, select_profile
 from dask_strata.analysis.stacks import STACK_KINDS, StackFilter, select_functions, stacks
+from dask_strata.cli.completion import complete_prefix, complete_worker
+from dask_strata.cli.run_names import run_argument
+from dask_strata.cli.table_options import table_options
 from dask_strata.config import VERSION
 from dask_strata.errors import UsageError
 from dask_strata.report.flame.files import STACK_FORMATS, write_stacks
 from dask_strata.report.rows import FORMATS, write_rows
+from dask_strata.report.terminal.columns import TableView
 from dask_strata.run import open_run
 
 #: Options of one source only, by their names.
@@ -22,7 +26,7 @@ _OPTION = {"begin": "--from", "end": "--to", "event_loops": "--event-loops"}
 
 
 @click.command("profile")
-@click.argument("run")
+@run_argument
 @click.option(
     "--source",
     type=click.Choice(["yappi", "dask"]),
@@ -35,8 +39,14 @@ _OPTION = {"begin": "--from", "end": "--to", "event_loops": "--event-loops"}
     show_default=True,
     help="Kind of rows. thread: of Yappi only; prefix, worker, time: of Dask only.",
 )
-@click.option("--prefix", help="Dask: only of tasks of this prefix.")
-@click.option("--worker", help="Dask: only of this worker, by address or name.")
+@click.option(
+    "--prefix", shell_complete=complete_prefix, help="Dask: only of tasks of this prefix."
+)
+@click.option(
+    "--worker",
+    shell_complete=complete_worker,
+    help="Dask: only of this worker, by address or name.",
+)
 @click.option("--from", "begin", type=float, help="Dask: from this second of the recording on.")
 @click.option("--to", "end", type=float, help="Dask: up to this second of the recording.")
 @click.option("--event-loops", is_flag=True, help="Dask: of event loops instead of tasks.")
@@ -59,11 +69,13 @@ _OPTION = {"begin": "--from", "end": "--to", "event_loops": "--event-loops"}
     help="collapsed (for flamegraph.pl and others) and speedscope: Dask's stacks, all of them.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
+@table_options()
 def command(
     run: str,
     source: str | None,
     form: str,
     output: Path | None,
+    view: TableView,
     **options: Any,
 ) -> None:
     """Show a profile: time in functions and coroutines, and the owners of their code.
@@ -107,7 +119,7 @@ def command(
     note = f"{left:,} more; --limit 0 shows all" if left else f"{shown.total:,} rows"
     if source == "dask":
         note += "; Dask's samples: shares are exact, seconds are an estimate"
-    write_rows(shown.rows, form, output, note)
+    write_rows(shown.rows, form, output, note, view)
 
 
 def _source(source: str, options: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import click
 
 from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.analysis.overview.stuck import stuck_of
+from dask_strata.cli.run_names import run_argument
 from dask_strata.errors import UsageError
 from dask_strata.report.follow import follow as follow_run
 from dask_strata.report.rows import print_json
@@ -15,7 +16,7 @@ from dask_strata.run import open_run
 
 
 @click.command("show")
-@click.argument("run")
+@run_argument
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )

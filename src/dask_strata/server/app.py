@@ -132,6 +132,7 @@ def serve(
                 body_timeout=_REQUEST_SECONDS,
             )
             server.add_sockets(sockets)
+            list_threads.submit(runs.rows)  # before somebody opens it
             started()
             await stop.wait()
             server.stop()

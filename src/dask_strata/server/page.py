@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ from dask_strata.errors import (
 from dask_strata.report import words
 from dask_strata.report.story import file_lines
 from dask_strata.server.access import Token, host_of, is_foreign
+from dask_strata.server.hints import browser_hint
 from dask_strata.server.run_cache import RunCache
 from dask_strata.server.sql import BusyError, SqlProcesses
 
@@ -37,6 +39,9 @@ logger = logging.getLogger("dask_strata")
 
 #: Length of the longest query and address, in characters.
 LONGEST = 20_000
+
+#: Length of the longest address of a query that a page offers as a link.
+LONGEST_LINK = 8_000
 
 #: Seconds in which a client must receive each MiB of a response.
 _SEND_SECONDS = 30
@@ -89,6 +94,8 @@ class ServerContext:
         Processes that answer users' queries.
     templates : jinja2.Environment
         Templates of the pages.
+    making : dict of str to Future
+        Pages of runs that are being made, by the name of the run.
     """
 
     runs: RunCache
@@ -99,6 +106,7 @@ class ServerContext:
     list_threads: ThreadPoolExecutor
     sql: SqlProcesses
     templates: jinja2.Environment
+    making: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
 
 
 def make_templates() -> jinja2.Environment:
@@ -114,7 +122,8 @@ def make_templates() -> jinja2.Environment:
         "duration": words.duration,
         "size": words.size,
         "visible": words.visible,
-        "query": urlencode,
+        "lines": partial(words.visible, keep_lines=True),
+        "query": partial(urlencode, errors="replace"),
     }
     made.globals |= {"file_lines": file_lines}
     return made
@@ -234,7 +243,7 @@ class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
         """Respond with an error page: full text of a StrataError, no details of other errors."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         if isinstance(error, StrataError):
-            self.refuse(status_of(error), error.message, error.hint)
+            self.refuse(status_of(error), error.message, browser_hint(error))
             return
         status = HTTPStatus(status_code)
         texts = {
