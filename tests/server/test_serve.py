@@ -348,7 +348,8 @@ def test_a_live_run_updates(serve: Callable[..., Server], tmp_path: Path) -> Non
 
             first = wait_until(lambda: "1 task" in state()["headline"] and state())
             assert first["state"] == "recording"
-            assert 'data-live="yes"' in server.get(f"/runs/{name}").text
+            page = f"/runs/{name}"
+            wait_until(lambda: 'data-live="yes"' in server.get(page).text, what="the page")
             client.gather(client.map(abs, range(-5, -1)))
             wait_until(lambda: "5 tasks" in state()["headline"], what="more tasks")
             assert state()["mark"] != first["mark"]

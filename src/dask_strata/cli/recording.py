@@ -79,7 +79,7 @@ def record_command(
         err.print(
             "dask-strata: nothing was recorded: the script neither started a Dask cluster nor "
             "connected to one that can be recorded, or a recording could not start, as printed "
-            "above.\nDask without a client runs in the script's own threads or processes. Start a "
+            "above. Dask without a client runs in the script's own threads or processes. Start a "
             "cluster in the script: from distributed import Client; client = Client()",
             soft_wrap=True,
         )
