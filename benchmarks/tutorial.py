@@ -31,6 +31,9 @@ PAGE = DOCS / "tutorial.md"
 
 COLUMNS, LINES = 80, 60
 
+#: Width of a picture, space for the frame of the window, and around a part; in pixels.
+WIDTH, _FRAME, _MARGIN = 1280, 200, 16
+
 #: A block of the page that is a file of the reader, or commands with their outputs.
 _BLOCK = re.compile(
     r'^```(?:python title="(?P<file>[\w.]+)"|console)\n(?P<text>.*?)^```$', re.DOTALL | re.MULTILINE
@@ -38,6 +41,9 @@ _BLOCK = re.compile(
 
 #: Keeps the variables in capitals that a command sets for the next one, and its status.
 _KEEP = "declare -p KEY > .variables 2> /dev/null; exit $status"
+
+#: In the output of `compare`, if no other program took the CPUs from the runs.
+_QUIET = "no run is spoiled"
 
 #: Share of equal words from which an output is like that on the page.
 _ALIKE = 0.4
@@ -141,46 +147,53 @@ def browser(*, dark: bool = False) -> Iterator[Any]:
         driver.quit()
 
 
-def picture(driver: Any, page: Path, target: Path, script: str = "", height: int = 900) -> None:
-    """Save a picture of a page, after a script in it, with few colours."""
+def picture(driver: Any, page: Path, target: Path, part: tuple[str, str], script: str = "") -> None:
+    """Save a picture of a page, from the first to the last element of a part, with few colours."""
     from PIL import Image
     from selenium.webdriver.support.ui import WebDriverWait
 
-    driver.set_window_size(1280, height)
+    driver.set_window_size(WIDTH, 900)
     driver.get(page.as_uri())
     done: Callable[[Any], bool] = lambda d: d.execute_script(  # noqa: E731
         "return document.body.dataset.ready === 'yes' || !document.querySelector('canvas')"
     )
     WebDriverWait(driver, 30).until(done)
-    driver.execute_async_script(
-        f"{script}; const d = arguments[arguments.length - 1];"
-        "requestAnimationFrame(() => requestAnimationFrame(d))"
+    driver.execute_script(script)
+    height = driver.execute_script("return document.documentElement.scrollHeight")
+    driver.set_window_size(WIDTH, height + _FRAME)
+    top, bottom = driver.execute_async_script(
+        "const [first, last, done] = arguments;"
+        "const box = (each) => document.querySelector(each).getBoundingClientRect();"
+        "scrollTo(0, 0);"
+        "requestAnimationFrame(() => requestAnimationFrame("
+        "() => done([box(first).top, box(last).bottom])))",
+        *part,
     )
     target.parent.mkdir(exist_ok=True)
     driver.save_screenshot(str(target))
     with Image.open(target) as image:
-        image.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(target, optimize=True)
+        box = (0, max(0, int(top) - _MARGIN), image.width, int(bottom) + _MARGIN)
+        shown = image.crop(box).convert("RGB")
+        shown.quantize(128, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
 def pictures(folder: Path) -> None:
     """Take the pictures of the page's runs."""
-    (demo,) = (folder / "runs").glob("*-demo-*.html")
+    demo, comparison = folder / "demo.html", folder / "compare.html"
+    choose = (
+        "const box = document.getElementById('search');"
+        "box.value = 'save_labels'; box.dispatchEvent(new Event('input'));"
+        "document.querySelector('#found button').click()"
+    )
+    summary = ("header", "#where table")
     with browser() as driver:
-        picture(driver, demo, DOCS / "report-light.png", height=1617)
-        picture(
-            driver,
-            demo,
-            DOCS / "pictures" / "task.png",
-            "const box = document.getElementById('search');"
-            "const find = (text) => { box.value = text; box.dispatchEvent(new Event('input')); };"
-            "find('save_labels');"
-            "find(document.querySelector('#found a, #found button').textContent);"
-            "document.getElementById('timeline').scrollIntoView()",
-        )
-        picture(driver, folder / "before.html", DOCS / "pictures" / "before.png", height=640)
-        picture(driver, folder / "compare.html", DOCS / "pictures" / "compare.png", height=760)
+        picture(driver, demo, DOCS / "report-light.png", summary)
+        picture(driver, demo, DOCS / "pictures" / "task.png", ("#timeline", "#task"), choose)
+        before = DOCS / "pictures" / "before.png"
+        picture(driver, folder / "before.html", before, ("header", "#verdict"))
+        picture(driver, comparison, DOCS / "pictures" / "compare.png", ("h1", "table"))
     with browser(dark=True) as driver:
-        picture(driver, demo, DOCS / "report-dark.png", height=1617)
+        picture(driver, demo, DOCS / "report-dark.png", summary)
 
 
 def main() -> None:
@@ -192,6 +205,8 @@ def main() -> None:
         folder = Path(temporary).resolve()
         text = play(PAGE.read_text(encoding="utf-8"), folder, check=chosen.check)
         if not chosen.check:
+            if _QUIET not in text:
+                sys.exit("Other programs disturbed the runs: nothing is written. Try again.")
             PAGE.write_text(text, encoding="utf-8")
             pictures(folder)
 

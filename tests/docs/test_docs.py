@@ -123,3 +123,14 @@ def test_the_limits_of_foreign_runs_are_as_documented() -> None:
         assert line in page, line
     year = datetime.fromtimestamp(limits.TIME_NS / 1e9, tz=timezone.utc).year
     assert f"1970 to {year}" in page
+
+
+def test_each_extra_is_on_the_page_about_installing() -> None:
+    """The page has each extra of the package, except the one for fuzzing."""
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    rows = page.partition("| extra | for |")[2]
+    cells = "".join(row.split(" | ")[0] for row in rows.splitlines())
+    named = set(re.findall(r"`(\w+)`", cells))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    assert named == set(re.findall(r"^(\w+) = \[", extras, re.MULTILINE)) - {"fuzz"}
