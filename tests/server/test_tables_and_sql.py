@@ -125,6 +125,8 @@ def test_each_row_is_on_one_page(server: Server) -> None:
         ({"q": ODD}, "contains(key, 'odd')"),
         ({"f": f"key:eq:{ODD}"}, "contains(key, 'odd')"),
         ({"f": "n_attempts:lt:1"}, "false"),
+        ({"f": "finished_before:ne:False"}, "finished_before"),
+        ({"f": "finished_before:eq:false"}, "not finished_before"),
         ({"q": "'; drop table tasks; --"}, "false"),
     ],
 )
@@ -139,6 +141,25 @@ def test_filters_select_what_their_condition_does(
     assert f"of {n}</p>" in page if n else "No row" in page
     assert len(cells(page)) == min(n, 100)
     assert "<b>" not in page
+
+
+def test_a_value_is_found_by_its_text_on_the_page(server: Server) -> None:
+    """Also times and booleans, which have other texts in SQL."""
+    page = table(server, "sort=key")
+    columns = [html.unescape(each) for each in re.findall(r'">([a-z_]+)</a></th>', page)]
+    first = dict(zip(columns, cells(page)[0], strict=True))
+    known = {column: text for column, text in first.items() if text not in ("–", "…")}
+    assert {"submitted", "finished_before", "compute_seconds", "state"} <= set(known)
+    for column, text in known.items():
+        page = table(server, urlencode({"f": f"{column}:eq:{text}"}))
+        assert first["key"] in [row[0] for row in cells(page)], column
+
+
+def test_a_page_after_the_last_one_leads_back(server: Server) -> None:
+    """It has no rows; its link leads to the last page that has some."""
+    page = table(server, "page=9")
+    assert f"No row on page 9: {N} rows are on 3 pages" in page
+    assert "?page=3" in links(page)
 
 
 def test_rows_are_sorted_by_a_column(server: Server) -> None:
