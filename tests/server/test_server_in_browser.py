@@ -221,6 +221,25 @@ def test_a_run_that_is_recorded_updates_by_itself(
     assert browser.errors() == []
 
 
+@pytest.mark.long
+def test_a_slow_server_gets_fewer_requests_from_an_open_page(
+    browser: Browser, address: str, runs: Path, tmp_path: Path
+) -> None:
+    """After an answer that took 1 s, the page of a growing run waits 4 s."""
+    replay = Replay(small_run(tmp_path / "source"), runs / "2026-01-04-live")
+    replay.grow(0.3, Random(0), jitter=0)
+    browser.driver.get(address + "runs/2026-01-04-live")
+    browser.until("return document.body.dataset.ready === 'yes'")
+    browser.js(
+        "const plain = window.fetch; window.asked = []; window.fetch = async (...of) => {"
+        "window.asked.push(Date.now()); await new Promise((f) => setTimeout(f, 1000));"
+        "return plain(...of); }"
+    )
+    browser.until("return window.asked.length > 1")
+    first, second = browser.js("return window.asked.slice(0, 2)")
+    assert second - first >= 4_900
+
+
 PAGES = (
     "",
     "?q=first&sort=-duration&name=synthetic",
