@@ -1,18 +1,29 @@
-"""The history server with runs that are damaged or have odd names."""
+"""The history server with odd runs: damaged, with odd names, or many without summaries."""
 
 from __future__ import annotations
 
+import asyncio
 import html
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tornado.httpclient import AsyncHTTPClient
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application
 
+from dask_strata.server.handlers import routes
+from dask_strata.server.page import ServerContext, make_templates
+from dask_strata.server.run_cache import RunCache
+from dask_strata.server.sql import SqlProcesses
 from tests.server.test_serve import Server
 from tests.support.synthetic import small_run
 
@@ -70,3 +81,47 @@ def test_a_part_of_a_key_has_the_keys_that_contain_it(server: Server) -> None:
     page = server.get(f"{LATIN_ADDRESS}/story?key=a-")
     assert page.status == 404
     assert "Did you mean a-1?" in page.text
+
+
+def test_a_list_that_is_being_read_delays_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand runs without summaries take minutes; a run is opened meanwhile."""
+    small_run(tmp_path / "run")
+    read = threading.Event()
+    runs = RunCache(tmp_path)
+    monkeypatch.setattr(runs, "rows", lambda: read.wait(60) and [])
+
+    async def answer() -> str:
+        with (
+            ThreadPoolExecutor(2) as threads,
+            ThreadPoolExecutor(1) as list_threads,
+            ThreadPoolExecutor(1) as short_threads,
+        ):
+            context = ServerContext(
+                runs=runs,
+                hosts=frozenset(),
+                token=None,
+                cookie="c",
+                threads=threads,
+                list_threads=list_threads,
+                short_threads=short_threads,
+                sql=SqlProcesses(30, 30),
+                templates=make_templates(),
+            )
+            listening = bind_sockets(0, "127.0.0.1")
+            server = HTTPServer(Application(routes(context)))
+            server.add_sockets(listening)
+            url = f"http://127.0.0.1:{listening[0].getsockname()[1]}"
+            the_list = asyncio.ensure_future(AsyncHTTPClient().fetch(url + "/"))
+            try:
+                page = await AsyncHTTPClient().fetch(f"{url}/runs/run/tables", request_timeout=20)
+                assert not the_list.done()
+            finally:
+                read.set()
+                await the_list
+                server.stop()
+                await server.close_all_connections()
+            return page.body.decode()
+
+    assert "tasks" in asyncio.run(answer())

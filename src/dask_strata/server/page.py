@@ -90,6 +90,8 @@ class ServerContext:
         Threads that process requests about runs.
     list_threads : ThreadPoolExecutor
         Threads for the list of runs, so that it does not wait for requests about runs.
+    short_threads : ThreadPoolExecutor
+        Threads for short work, such as looking up a run, so that it waits for neither.
     sql : SqlProcesses
         Processes that answer users' queries.
     templates : jinja2.Environment
@@ -104,6 +106,7 @@ class ServerContext:
     cookie: str
     threads: ThreadPoolExecutor
     list_threads: ThreadPoolExecutor
+    short_threads: ThreadPoolExecutor
     sql: SqlProcesses
     templates: jinja2.Environment
     making: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
@@ -261,6 +264,10 @@ class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
     async def in_list_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Return the result of a function that runs in a thread for the list of runs."""
         return await self._in(self.context.list_threads, function, *args)
+
+    async def in_short_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Return the result of a function that takes little time and runs in a thread."""
+        return await self._in(self.context.short_threads, function, *args)
 
     async def _in(self, threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, function, *args)
