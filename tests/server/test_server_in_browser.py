@@ -138,6 +138,26 @@ def test_the_list_by_keyboard_alone(browser: Browser, address: str, runs: Path) 
     assert [text for text in browser.errors() if "400" not in text] == []
 
 
+@pytest.mark.long
+def test_ticks_are_there_after_the_way_back_from_a_comparison(
+    browser: Browser, address: str, runs: Path
+) -> None:
+    """Also the tick of a run that the search hides, and after an update of the list."""
+    browser.driver.get(address)
+    browser.js("for (const box of document.querySelectorAll('#runs input')) box.click()")
+    browser.js("document.getElementById('filter').focus()")
+    press(browser, "second")
+    browser.until("return document.querySelectorAll('#runs tbody tr').length === 1")
+    browser.js("document.querySelector('#compare > .bottom button').click()")
+    browser.until("return location.pathname === '/compare'")
+    browser.driver.back()
+    browser.until("return document.getElementById('ticked')?.textContent === '2 runs ticked'")
+    change_notes(runs / "2026-01-02-second", add=["new"])
+    browser.until("return document.querySelector('#runs .tag') !== null")
+    assert browser.js("return document.querySelector('#runs input').checked")
+    assert browser.text("#ticked") == "2 runs ticked"
+
+
 def test_a_query_is_completed_and_run_by_keyboard(browser: Browser, address: str) -> None:
     """Tables after `from`, columns of the table, the permanent address, downloads."""
     browser.errors()
