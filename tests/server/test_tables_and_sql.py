@@ -27,9 +27,9 @@ from dask_strata.store.manifest import Manifest
 from tests.server.test_serve import Server
 from tests.support.synthetic import T0, Process, life
 
-#: Run of 230 tasks with hostile keys and two prefixes.
+#: Run of 231 tasks with hostile keys and two prefixes.
 RUN = "2026-01-01-run"
-N = 230
+N = 231
 OTHERS = ("2026-01-02-b", "2026-01-03-c")
 ODD = 'it\'s <b>"odd"</b>'
 WORKER = "tcp://w:1"
@@ -333,3 +333,9 @@ def test_the_trend_leads_to_each_run(server: Server) -> None:
     page = server.get("/trend?name=synthetic")
     assert {f"/runs/{name}" for name in (RUN, *OTHERS)} <= links(page.text)
     assert page.text.count("<circle") == 3
+
+
+def test_the_axis_of_a_trend_has_the_values_of_its_lines(server: Server) -> None:
+    """Half of an odd number is no whole number."""
+    page = server.get("/trend?name=synthetic&value=tasks").text
+    assert re.findall(r'text-anchor="end">([\d,.]+)<', page) == ["0", f"{N / 2:g}", f"{N}"]
