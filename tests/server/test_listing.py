@@ -117,6 +117,14 @@ def test_counts_of_facets_are_what_their_addresses_select() -> None:
     assert finished.n == len(names(lambda r: r["outcome"] == "finished"))
 
 
+def test_a_facet_of_one_value_is_shown_if_some_runs_lack_it() -> None:
+    """The only tag of one run selects that run; a value that all runs have divides nothing."""
+    rows = [row(0, tags=("baseline",), user="ana"), *(row(i, tags=(), user="ana") for i in (1, 2))]
+    facets = Selection().facets(rows)
+    assert [(c.value, c.n) for c in facets["tag"]] == [("baseline", 1)]
+    assert "user" not in facets
+
+
 def test_the_trend_is_in_time_order_and_against_the_usual_value() -> None:
     """The usual value is the median of up to five finished runs before."""
     points = trend([r for r in ROWS if r.get("name") == "pipeline.py"], "duration_seconds")

@@ -408,7 +408,7 @@ def test_a_page_that_takes_long_is_announced(
     async def answers() -> list[str]:
         with ThreadPoolExecutor(2) as threads:
             context = ServerContext(
-                RunCache(folder), frozenset(), None, "c", threads, threads, None, make_templates()
+                RunCache(folder), frozenset(), None, "c", *[threads] * 3, None, make_templates()
             )
             server = HTTPServer(Application(routes(context)))
             server.add_sockets(listening)

@@ -138,6 +138,26 @@ def test_the_list_by_keyboard_alone(browser: Browser, address: str, runs: Path) 
     assert [text for text in browser.errors() if "400" not in text] == []
 
 
+@pytest.mark.long
+def test_ticks_are_there_after_the_way_back_from_a_comparison(
+    browser: Browser, address: str, runs: Path
+) -> None:
+    """Also the tick of a run that the search hides, and after an update of the list."""
+    browser.driver.get(address)
+    browser.js("for (const box of document.querySelectorAll('#runs input')) box.click()")
+    browser.js("document.getElementById('filter').focus()")
+    press(browser, "second")
+    browser.until("return document.querySelectorAll('#runs tbody tr').length === 1")
+    browser.js("document.querySelector('#compare > .bottom button').click()")
+    browser.until("return location.pathname === '/compare'")
+    browser.driver.back()
+    browser.until("return document.getElementById('ticked')?.textContent === '2 runs ticked'")
+    change_notes(runs / "2026-01-02-second", add=["new"])
+    browser.until("return document.querySelector('#runs .tag') !== null")
+    assert browser.js("return document.querySelector('#runs input').checked")
+    assert browser.text("#ticked") == "2 runs ticked"
+
+
 def test_a_query_is_completed_and_run_by_keyboard(browser: Browser, address: str) -> None:
     """Tables after `from`, columns of the table, the permanent address, downloads."""
     browser.errors()
@@ -219,6 +239,25 @@ def test_a_run_that_is_recorded_updates_by_itself(
     browser.until("return document.body.dataset.ready === 'yes'")
     assert "2 tasks" in browser.text("#verdict")
     assert browser.errors() == []
+
+
+@pytest.mark.long
+def test_a_slow_server_gets_fewer_requests_from_an_open_page(
+    browser: Browser, address: str, runs: Path, tmp_path: Path
+) -> None:
+    """After an answer that took 1 s, the page of a growing run waits 4 s."""
+    replay = Replay(small_run(tmp_path / "source"), runs / "2026-01-04-live")
+    replay.grow(0.3, Random(0), jitter=0)
+    browser.driver.get(address + "runs/2026-01-04-live")
+    browser.until("return document.body.dataset.ready === 'yes'")
+    browser.js(
+        "const plain = window.fetch; window.asked = []; window.fetch = async (...of) => {"
+        "window.asked.push(Date.now()); await new Promise((f) => setTimeout(f, 1000));"
+        "return plain(...of); }"
+    )
+    browser.until("return window.asked.length > 1")
+    first, second = browser.js("return window.asked.slice(0, 2)")
+    assert second - first >= 4_900
 
 
 PAGES = (

@@ -27,9 +27,9 @@ from dask_strata.store.manifest import Manifest
 from tests.server.test_serve import Server
 from tests.support.synthetic import T0, Process, life
 
-#: Run of 230 tasks with hostile keys and two prefixes.
+#: Run of 231 tasks with hostile keys and two prefixes.
 RUN = "2026-01-01-run"
-N = 230
+N = 231
 OTHERS = ("2026-01-02-b", "2026-01-03-c")
 ODD = 'it\'s <b>"odd"</b>'
 WORKER = "tcp://w:1"
@@ -125,6 +125,8 @@ def test_each_row_is_on_one_page(server: Server) -> None:
         ({"q": ODD}, "contains(key, 'odd')"),
         ({"f": f"key:eq:{ODD}"}, "contains(key, 'odd')"),
         ({"f": "n_attempts:lt:1"}, "false"),
+        ({"f": "finished_before:ne:False"}, "finished_before"),
+        ({"f": "finished_before:eq:false"}, "not finished_before"),
         ({"q": "'; drop table tasks; --"}, "false"),
     ],
 )
@@ -139,6 +141,25 @@ def test_filters_select_what_their_condition_does(
     assert f"of {n}</p>" in page if n else "No row" in page
     assert len(cells(page)) == min(n, 100)
     assert "<b>" not in page
+
+
+def test_a_value_is_found_by_its_text_on_the_page(server: Server) -> None:
+    """Also times and booleans, which have other texts in SQL."""
+    page = table(server, "sort=key")
+    columns = [html.unescape(each) for each in re.findall(r'">([a-z_]+)</a></th>', page)]
+    first = dict(zip(columns, cells(page)[0], strict=True))
+    known = {column: text for column, text in first.items() if text not in ("–", "…")}
+    assert {"submitted", "finished_before", "compute_seconds", "state"} <= set(known)
+    for column, text in known.items():
+        page = table(server, urlencode({"f": f"{column}:eq:{text}"}))
+        assert first["key"] in [row[0] for row in cells(page)], column
+
+
+def test_a_page_after_the_last_one_leads_back(server: Server) -> None:
+    """It has no rows; its link leads to the last page that has some."""
+    page = table(server, "page=9")
+    assert f"No row on page 9: {N} rows are on 3 pages" in page
+    assert "?page=3" in links(page)
 
 
 def test_rows_are_sorted_by_a_column(server: Server) -> None:
@@ -312,3 +333,9 @@ def test_the_trend_leads_to_each_run(server: Server) -> None:
     page = server.get("/trend?name=synthetic")
     assert {f"/runs/{name}" for name in (RUN, *OTHERS)} <= links(page.text)
     assert page.text.count("<circle") == 3
+
+
+def test_the_axis_of_a_trend_has_the_values_of_its_lines(server: Server) -> None:
+    """Half of an odd number is no whole number."""
+    page = server.get("/trend?name=synthetic&value=tasks").text
+    assert re.findall(r'text-anchor="end">([\d,.]+)<', page) == ["0", f"{N / 2:g}", f"{N}"]

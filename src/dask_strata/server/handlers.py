@@ -87,7 +87,7 @@ class Compare(Page):
             )
         by = self.get_argument("by", "").strip() or None
         exclude = self.get_argument("exclude_spoiled", "") == "on"
-        paths = await self.in_list_thread(self.context.runs.paths, names)
+        paths = await self.in_short_thread(self.context.runs.paths, names)
         found = await self.in_thread(partial(compare, *paths, by=by, exclude_spoiled=exclude))
         body = await self.in_thread(comparison_part, found)
         self.show(

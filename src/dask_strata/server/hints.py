@@ -16,7 +16,8 @@ from dask_strata.errors import (
 #: Texts that name a command or an option, which nobody can type into a browser.
 _COMMAND = re.compile(r"dask-strata|(?<!\w)--\w|(?<!\w)-[a-z] |pip install")
 
-_HINTS: dict[type[StrataError], str] = {
+#: Advice in place of a command.
+_INSTEAD: dict[type[StrataError], str] = {
     NotARunError: "It may have been moved or removed. The list has all runs of this folder.",
     NewerRunError: "Whoever runs this server has to upgrade dask-strata.",
     UnknownTaskError: "Search the table of tasks for a part of the key.",
@@ -38,8 +39,9 @@ def browser_hint(error: StrataError) -> str | None:
     >>> browser_hint(StrataError("No such run.", hint="List them: dask-strata list"))
     >>> browser_hint(StrataError("Busy.", hint="Try again."))
     'Try again.'
+    >>> browser_hint(NewerRunError("Too new.", hint="Upgrade: pip install -U dask-strata"))
+    'Whoever runs this server has to upgrade dask-strata.'
     """
-    own = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
-    if own is not None:
-        return own
-    return None if error.hint is None or _COMMAND.search(error.hint) else error.hint
+    if error.hint is None or not _COMMAND.search(error.hint):
+        return error.hint
+    return next((text for kind, text in _INSTEAD.items() if isinstance(error, kind)), None)

@@ -7,7 +7,9 @@ function startList() {
   const form = document.getElementById("compare");
   const search = document.getElementById("search");
   const list = () => document.getElementById("list");
-  const ticked = new Set([...form.querySelectorAll("input[name=run]:checked")].map((box) => box.value));
+  // The list may not show all runs that the address selects.
+  const ticked = new Set(new URLSearchParams(location.search).getAll("select"));
+  for (const box of form.querySelectorAll("input[name=run]:checked")) ticked.add(box.value);
   let asked = 0;
 
   const count = () => {
@@ -62,7 +64,13 @@ function startList() {
     count();
   });
   form.addEventListener("submit", (event) => {
-    if ([...ticked].join("").length + 9 * ticked.size < LONGEST) return;
+    if ([...ticked].join("").length + 9 * ticked.size < LONGEST) {
+      // The way back from the comparison leads to the same ticks.
+      const address = new URL(list().dataset.address, location.href);
+      for (const name of ticked) address.searchParams.append("select", name);
+      history.replaceState(null, "", address);
+      return;
+    }
     // Too many for an address: one field has all names, which contain no slash.
     event.preventDefault();
     const long = Object.assign(document.createElement("form"), { method: "post", action: form.action });

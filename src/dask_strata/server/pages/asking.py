@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import pyarrow as pa
 
 from dask_strata.report.formats import formats_of
-from dask_strata.server.page import LONGEST, Page
+from dask_strata.server.page import LONGEST, Page, quoted
 
 #: Formats of a table that can be downloaded, by suffix.
 FORMATS = {f.suffix: f for f in formats_of(pa.Table) if f.media_type is not None}
@@ -102,4 +102,4 @@ def link(path: str, **arguments: str) -> str:
 
 def run_path(name: str) -> str:
     """Return the address of a run, by the name of its folder."""
-    return f"/runs/{quote(name, safe='', errors='replace')}"
+    return f"/runs/{quoted(name)}"

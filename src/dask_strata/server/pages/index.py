@@ -43,7 +43,7 @@ class Runs(Page):
             ticked=set(self.get_query_arguments("select")),
             mark=mark,
         )
-        page = await self.in_list_thread(make)
+        page = await self.in_short_thread(make)
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(page)
 

@@ -138,7 +138,7 @@ class Selection:
         return known + [row for row in found if row.get(column) in (None, ())]
 
     def facets(self, rows: Sequence[Row]) -> dict[str, list[Choice]]:
-        """Return the values of each facet that has several, the most frequent first.
+        """Return the values of each facet that divides the runs, the most frequent first.
 
         Parameters
         ----------
@@ -148,12 +148,11 @@ class Selection:
         found = {}
         for name, values_of in FACETS.items():
             chosen = self.chosen.get(name, ())
-            counts = Counter(
-                value for row in self.rows(rows, without=name) for value in values_of(row)
-            )
+            others = self.rows(rows, without=name)
+            counts = Counter(value for row in others for value in values_of(row))
             shown = [value for value, _ in counts.most_common(_SHOWN)]
             shown += [value for value in chosen if value not in shown]
-            if len(shown) > 1 or chosen:
+            if chosen or any(counts[value] < len(others) for value in shown):
                 found[name] = [
                     Choice(value, counts[value], value in chosen, self._toggled(name, value))
                     for value in shown

@@ -38,6 +38,9 @@ _PAGE_DIGITS = 7
 
 _TEXT = ("text", "long", "key")
 
+#: Kinds of columns whose values are compared as such: a time or a boolean has several texts.
+_TYPED = ("time", "seconds", "bytes", "int", "float", "bool")
+
 
 @dataclass(frozen=True)
 class Filter:
@@ -59,13 +62,19 @@ class Filter:
         """The filter in an address."""
         return f"{self.column}:{self.operator}:{self.value}"
 
-    @property
-    def sql(self) -> str:
-        """The condition in SQL."""
+    def sql(self, typed: frozenset[str]) -> str:
+        """Return the condition in SQL.
+
+        Parameters
+        ----------
+        typed : frozenset of str
+            Columns whose values are compared as such, instead of as texts.
+        """
         column, value = name(self.column), literal(self.value)
+        compared = column if self.column in typed else f"{column}::varchar"
         return {
-            "eq": f"{column}::varchar = {value}",
-            "ne": f"{column}::varchar is distinct from {value}",
+            "eq": f"{compared} = {value}",
+            "ne": f"{compared} is distinct from {value}",
             "has": f"contains(lower({column}::varchar), lower({value}))",
             "lt": f"{column} < {value}",
             "gt": f"{column} > {value}",
@@ -106,7 +115,8 @@ class View:
     @property
     def where(self) -> str:
         """The conditions, as a clause."""
-        conditions = [each.sql for each in self.filters]
+        typed = frozenset(c.name for c in self.table.all_columns if c.kind in _TYPED)
+        conditions = [each.sql(typed) for each in self.filters]
         texts = [column.name for column in self.table.all_columns if column.kind in _TEXT]
         if self.words and texts:
             word = literal(self.words)

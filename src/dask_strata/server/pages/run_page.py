@@ -48,7 +48,7 @@ class OneRun(Page):
     async def get(self, name: str) -> None:
         """Respond with the page; after a moment, with one that waits for it."""
         context = self.context
-        await self.in_list_thread(context.runs.path, name)
+        await self.in_short_thread(context.runs.path, name)
         making = context.making.get(name)
         if making is None:
             making = asyncio.ensure_future(self.in_thread(context.runs.page, name, make_page))
@@ -186,7 +186,7 @@ class ExportFile(Page):
                 f"{to} is a folder, which cannot be downloaded.",
                 hint="Download the whole run, or choose a format that is one file.",
             )
-        place = await self.in_list_thread(self.context.runs.path, name)
+        place = await self.in_short_thread(self.context.runs.path, name)
         left_out = [each for each in ("code", "paths", "hosts") if self.is_on(f"no_{each}")]
         with tempfile.TemporaryDirectory(prefix="dask-strata-") as folder:
             path = Path(folder) / f"{name.removesuffix(BUNDLE_SUFFIX)}{suffix}"

@@ -25,7 +25,7 @@ class Sql(Asking):
 
     async def get(self, name: str) -> None:
         """Respond with the form; with the answer to the query ``q``, unless another site asks."""
-        await self.in_list_thread(self.context.runs.path, name)
+        await self.in_short_thread(self.context.runs.path, name)
         query = self.get_query_argument("q", "")
         if not query:
             await self._show(name, EXAMPLE)

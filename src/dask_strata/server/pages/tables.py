@@ -28,7 +28,7 @@ class Tables(Page):
 
     async def get(self, name: str) -> None:
         """Respond with their names, contents and downloads."""
-        await self.in_list_thread(self.context.runs.path, name)
+        await self.in_short_thread(self.context.runs.path, name)
         cells: dict[str, list[Any]] = {}
         for table in TABLES.values():
             cells.setdefault(table.layer, []).append(table)
@@ -42,7 +42,7 @@ class TableRows(Asking):
         """Respond with the rows that the filters select."""
         if table not in TABLES:
             raise HTTPError(HTTPStatus.NOT_FOUND)
-        await self.in_list_thread(self.context.runs.path, name)
+        await self.in_short_thread(self.context.runs.path, name)
         view = view_of(TABLES[table], self.get_query_arguments)
         values: dict[str, Any] = {"rows": (), "count": None, "facets": {}, "error": None}
         if self.is_from_elsewhere() and self.request.query:
