@@ -1,0 +1,158 @@
+"""The page of a run with restarted workers, long names, and keys that are parts of others."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.browsing import CHROMIUM, DRIVER, Browser, chromium
+from tests.support.planned_runs import Plan, PlannedTask, fused, write
+
+if not (CHROMIUM and DRIVER):
+    pytest.skip("chromium or chromedriver is absent", allow_module_level=True)
+
+#: Two of the workers have the name of the one that they replaced.
+WORKERS = {f"tcp://10.10.10.1:{4000 + n}": name for n, name in enumerate(("0", "1", "0", "2", "1"))}
+
+LONG = "a name of words and " + "long" * 40
+
+#: Pairs of prefixes with an edge; the other prefixes have none.
+LINKED = (("load", "join"), *((f"part{n}", "all") for n in range(6)), ("begin", "end"))
+ALONE = tuple(f"alone{n}" for n in range(6))
+
+
+def plan() -> Plan:
+    """Return a run of 30 keys that begin with step-1, and of parts of a graph."""
+    plan = Plan(list(WORKERS), names=list(WORKERS.values()))
+
+    def add(key: str, prefix: str) -> None:
+        n = len(plan.tasks)
+        start = 1000 + 500 * n
+        plan.tasks.append(
+            PlannedTask(
+                key, prefix, prefix, plan.workers[n % 5], start, start + 400, 8, erred=False
+            )
+        )
+
+    for n in (*range(100, 129), 1):
+        add(f"step-{n}", "step")
+    names = dict.fromkeys(name for pair in LINKED for name in pair)
+    for name in (*names, *ALONE, LONG):
+        add(f"{name}-0", name)
+    plan.edges = [(f"{needs}-0", f"{needed}-0") for needed, needs in LINKED]
+    plan.transfers = [
+        (a, b, 2000, 2100, 1000, 1) for a in plan.workers for b in plan.workers if a != b
+    ]
+    return plan
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all pages."""
+    yield from chromium()
+
+
+@pytest.fixture(scope="module")
+def file(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the run."""
+    folder = tmp_path_factory.mktemp("odd") / "r"
+    parts = fused(["m.read_all_the_files", "m.clean"], ["read_all_the_files-1"], ["x" * 30, "y"])
+    browser.show(write(folder, plan(), load=parts))
+    return folder.with_suffix(".html")
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Browser:
+    """The page, opened anew."""
+    browser.driver.get("about:blank")
+    browser.open(file)
+    return browser
+
+
+def test_workers_of_one_name_are_told_apart(page: Browser) -> None:
+    """A restarted worker keeps its name: where others share it, its address is beside it."""
+    wanted = {
+        f"{name} · {worker.removeprefix('tcp://')}" if name in "01" else name
+        for worker, name in WORKERS.items()
+    }
+    boxes = page.js(
+        "const s = document.getElementById('durations-of');"
+        "s.value = [...s.options].findIndex((o) => o.text === 'step');"
+        "s.dispatchEvent(new Event('change'));"
+        "return [...document.querySelectorAll('#durations-chart .box')].slice(1)"
+        ".map((g) => [g.querySelector('title').textContent.split(': ')[0],"
+        " g.querySelector('text').textContent])"
+    )
+    assert {whole for whole, _ in boxes} == wanted
+    assert len({shown for _, shown in boxes}) == 5
+    ends = page.js(
+        "return [...document.querySelectorAll('#heat > text')].map((t) => t.textContent)"
+    )
+    assert {ends.count(end) for end in ends[:10]} == {1, 2}  # each in a row and in a column
+    assert len(set(ends[:10])) >= 5
+    texts = page.js(
+        "return [...document.querySelectorAll('#heat [data-pair]')].map((r) => r.textContent)"
+    )
+    assert {text.split(" → ")[0] for text in texts} == wanted
+    idle = page.js(
+        "return [...document.querySelectorAll('#where button[data-filter=worker]')]"
+        ".map((b) => b.textContent)"
+    )
+    assert set(idle) == wanted
+
+
+def rows_of(page: Browser, table: str) -> list[dict[str, str]]:
+    """Return the rows of a table's CSV."""
+    text = page.js("return strata.csv(document.querySelector(arguments[0]))", table)
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_csv_has_shares_seconds_and_whole_names(page: Browser) -> None:
+    """A share is a share, a time is in seconds, a name is whole, and a picture has no column."""
+    for table in ("#where table", "#path table"):
+        rows = rows_of(page, table)
+        total = sum(float(row["seconds"]) for row in rows)
+        shares = [float(row["share"]) for row in rows]
+        assert shares == pytest.approx([float(row["seconds"]) / total for row in rows])
+    rows = rows_of(page, "#activity-table")
+    assert "executions" not in rows[0]
+    [long] = [row for row in rows if row["prefix"] == LONG]
+    tasks = plan().tasks
+    assert float(long["first began"]) == pytest.approx(tasks[-1].start / 1e3)
+    assert float(long["last ended"]) == pytest.approx(tasks[-1].stop / 1e3)
+
+
+def test_heads_are_above_their_columns(page: Browser) -> None:
+    """A head is aligned to the right where its numbers are, and only there."""
+    wrong = page.js(
+        "return [...document.querySelectorAll('main table')].flatMap((t) =>"
+        " t.tHead && t.tBodies[0].rows.length ? [...t.tHead.rows[0].cells].filter((head, i) =>"
+        " head.classList.contains('n') !== t.tBodies[0].rows[0].cells[i].classList.contains('n'))"
+        ".map((head) => `${t.caption.textContent}: ${head.textContent}`) : [])"
+    )
+    assert wrong == []
+
+
+def test_a_narrow_screen_shows_words(page: Browser) -> None:
+    """The page does not scroll sideways, and no column is narrower than a short word."""
+    metrics = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.js("document.querySelectorAll('details').forEach((d) => { d.open = true })")
+        assert page.js("return document.documentElement.scrollWidth") <= 390
+        narrow = page.js(
+            "return [...document.querySelectorAll('main tbody td:not(.n)')]"
+            ".filter((c) => c.offsetWidth && c.offsetWidth < 90).map((c) => c.textContent)"
+        )
+        assert narrow == []
+        beside = page.js(
+            "return [...document.querySelectorAll('#prefixes th .swatch')].map((s) =>"
+            " s.nextElementSibling.getBoundingClientRect().left - s.getBoundingClientRect().right)"
+        )
+        assert min(beside) >= 0, "a name is beside its colour"
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
