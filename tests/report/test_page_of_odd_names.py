@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,3 +157,15 @@ def test_a_narrow_screen_shows_words(page: Browser) -> None:
         assert min(beside) >= 0, "a name is beside its colour"
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_parts_of_a_graph_are_below_each_other(page: Browser) -> None:
+    """There is no empty space between parts without an edge between them."""
+    boxes: list[Any] = page.js(
+        "return [...document.querySelectorAll('#graph-svg .node-box')].map((r) => {"
+        " const b = r.getBoundingClientRect(); return [b.top, b.bottom]; })"
+    )
+    end = None
+    for top, bottom in sorted(boxes):
+        assert end is None or top - end < 40
+        end = max(end or bottom, bottom)
