@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.browsing import CHROMIUM, DRIVER, Browser, chromium
 from tests.support.planned_runs import Plan, PlannedTask, fused, write
+from tests.support.synthetic import SECOND, T0, Process, life, new_run
 
 if not (CHROMIUM and DRIVER):
     pytest.skip("chromium or chromedriver is absent", allow_module_level=True)
@@ -106,6 +107,24 @@ def test_workers_of_one_name_are_told_apart(page: Browser) -> None:
     assert set(idle) == wanted
 
 
+def test_a_whole_key_is_found_among_longer_ones(page: Browser) -> None:
+    """The task of a whole key is selected, however many other keys contain it."""
+    chosen = "return strata.model.key(strata.model.task[strata.model.chosen])"
+    page.js(
+        "const s = document.getElementById('search'); s.value = 'step-1';"
+        "s.dispatchEvent(new Event('input'))"
+    )
+    assert page.text("#found").startswith("30 keys found")
+    assert page.js("return document.querySelector('#found button').textContent") == "step-1"
+    assert page.js(chosen) == "step-1"
+
+
+def test_clear_shows_the_resources_of_all_workers(page: Browser) -> None:
+    """Clear also ends the selection of a worker by the filter, and leaves no permalink."""
+    page.js("strata.panel.choose(2); document.getElementById('clear').click()")
+    assert page.js("return [strata.panel.row, strata.timeline.links.current()]") == [0, ""]
+
+
 def rows_of(page: Browser, table: str) -> list[dict[str, str]]:
     """Return the rows of a table's CSV."""
     text = page.js("return strata.csv(document.querySelector(arguments[0]))", table)
@@ -169,3 +188,18 @@ def test_parts_of_a_graph_are_below_each_other(page: Browser) -> None:
     for top, bottom in sorted(boxes):
         assert end is None or top - end < 40
         end = max(end or bottom, bottom)
+
+
+def test_lines_of_stopped_processes_have_a_key(browser: Browser, tmp_path: Path) -> None:
+    """Each line has its colour beside its name, on the screen and in the picture."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
+    scheduler.write("scheduler_transitions", life("a-1", 1, 5, "tcp://w:1"))
+    scheduler.write("loop_blocks", [{"start": T0 + SECOND, "stop": T0 + 2 * SECOND}])
+    scheduler.write("gc_pauses", [{"start": T0 + SECOND, "stop": T0 + 2 * SECOND, "generation": 2}])
+    scheduler.end()
+    browser.show(folder)
+    svg = browser.js("return strata.timeline.svg()")
+    for color in ("#e8590c", "#6f42c1"):
+        assert f'width="10" height="3" fill="{color}"' in svg
+    assert browser.errors() == []
