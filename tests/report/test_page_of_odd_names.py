@@ -203,3 +203,23 @@ def test_lines_of_stopped_processes_have_a_key(browser: Browser, tmp_path: Path)
     for color in ("#e8590c", "#6f42c1"):
         assert f'width="10" height="3" fill="{color}"' in svg
     assert browser.errors() == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_dark_bars_have_a_light_edge_in_the_dark_theme(page: Browser, *, dark: bool) -> None:
+    """Some of Dask's colours are as dark as the lane: there, a line is under each bar."""
+    page.dark(on=dark)
+    try:
+        top, bottom = page.js(
+            "const t = strata.timeline, m = strata.model; t.draw();"
+            "const c = document.getElementById('canvas'), g = c.getContext('2d');"
+            "const x = Math.floor(t.xAt((m.start[0] + m.stop[0]) / 2)), y = t.yAt(0);"
+            "const at = (y) => [...g.getImageData(x, Math.floor(y), 1, 1).data.slice(0, 3)];"
+            "return [at(y), at(2 * y - 2)]"
+        )
+        svg = page.js("return strata.timeline.svg()")
+    finally:
+        page.dark(on=False)
+    assert (min(bottom) > 180) == dark
+    assert (bottom != top) == dark
+    assert ("#c3ccd6" in svg) == dark
