@@ -223,3 +223,33 @@ def test_dark_bars_have_a_light_edge_in_the_dark_theme(page: Browser, *, dark: b
     assert (min(bottom) > 180) == dark
     assert (bottom != top) == dark
     assert ("#c3ccd6" in svg) == dark
+
+
+def test_prefixes_without_an_ended_function_have_a_row(browser: Browser, tmp_path: Path) -> None:
+    """Tasks that were released while they ran have no durations, but they ran."""
+    folder = new_run(tmp_path / "r")
+    scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
+    rows = life("ended-1", 1, 3, "tcp://w:1") + life("stopped-1", 2, 6, "tcp://w:1")
+    rows[-1]["finish_state"] = "released"
+    scheduler.write("scheduler_transitions", sorted(rows, key=lambda row: row["time"]))
+    scheduler.end()
+    worker = Process(folder, "worker-1", address="tcp://w:1", name="w", nthreads=1)
+    samples = [
+        {
+            "time": T0 + t * SECOND,
+            "worker": "tcp://w:1",
+            "seen_by": "worker",
+            "net_read_bytes_per_second": 0.0,
+        }
+        for t in range(10)
+    ]
+    worker.write("worker_samples", samples)
+    worker.end()
+    browser.show(folder)
+    names = "return [...document.querySelectorAll('#activity-table tbody th')].map((h) => h.innerText.trim())"
+    assert browser.js(names) == ["ended", "stopped"]
+    [network] = [line for line in browser.js("return strata.panel.words(5e6)") if "network" in line]
+    assert "received 0 B/s" in network, "a rate has the unit of its size"
+    axis = browser.js("return strata.timeline.svg()")
+    assert "1 B/s" in axis
+    assert "0.000000954 MiB/s" not in axis

@@ -11,6 +11,7 @@ from dask_strata.analysis.graph.graph import Graph, graph
 from dask_strata.analysis.prefixes.activity import Activity, activity
 from dask_strata.analysis.prefixes.durations import (
     BINS_PER_DECADE,
+    MOST_PREFIXES,
     Box,
     Durations,
     durations,
@@ -41,7 +42,9 @@ def charts(run: Run, drawn: Timeline, names: dict[str, str]) -> dict[str, Any]:
         Names of workers by address.
     """
     timed = durations(run)
-    active = activity(drawn, [each.prefix for each in timed.prefixes])
+    ended = [each.prefix for each in timed.prefixes]
+    others = [prefix for prefix in drawn.prefixes if prefix not in set(ended)]
+    active = activity(drawn, (ended + others)[:MOST_PREFIXES])
     matrix = transfer_matrix(run)
     drawn_graph = graph(run)
     drawn_names = {node.name for node in drawn_graph.nodes if node.kind == "prefix"}
