@@ -144,12 +144,24 @@ def check_activity(found: Activity, wanted: dict[str, list[tuple[int, int]]]) ->
         assert sum(each.running) * found.step == pytest.approx(total, rel=1e-6, abs=10)
 
 
-def drawn_of(intervals: list[tuple[int, int, int]]) -> Timeline:
-    """Return a timeline of intervals: prefix, start, stop in ns."""
+def test_a_thread_runs_one_task_at_once() -> None:
+    """Times on a thread that overlap by an error of the clock are not two tasks at once."""
+    ms = 10**6
+    jitter = [(0, 0, 300 * ms), (0, 288 * ms, 600 * ms), (0, 100 * ms, 500 * ms)]
+    [found] = activity(drawn_of(jitter, rows=[0, 0, 1]), ["p0"]).prefixes
+    assert (found.most, found.first, found.last) == (2, 0, 600 * ms)
+    coroutines = [(0, 0, 300 * ms), (0, 100 * ms, 400 * ms), (0, 390 * ms, 395 * ms)]
+    [found] = activity(drawn_of(coroutines, rows=[0, 0, 0]), ["p0"]).prefixes
+    assert found.most == 2
+
+
+def drawn_of(intervals: list[tuple[int, int, int]], rows: list[int] | None = None) -> Timeline:
+    """Return a timeline of intervals: prefix, start, stop in ns; each has a row of its own."""
     column = np.array(intervals, np.int64).reshape(-1, 3)
     zero = np.zeros(len(column), np.int64)
+    row = np.arange(len(column)) if rows is None else np.array(rows, np.int64)
     bars = Bars(
-        row=zero, start=column[:, 1], stop=column[:, 2], prefix=column[:, 0], outcome=zero,
+        row=row, start=column[:, 1], stop=column[:, 2], prefix=column[:, 0], outcome=zero,
         ran=zero + 1, nbytes=zero, read_bytes=zero, cpu=zero, other_cpu=zero, task=zero,
         client=zero, span=zero,
     )  # fmt: skip

@@ -358,6 +358,10 @@ def test_a_node_shows_what_its_tasks_contain(page: Browser, plan: Plan) -> None:
     assert "m.read → m.clean" in page.text("#graph table.sortable")
     press(page, "p0", Keys.ESCAPE)
     assert page.js("return document.getElementById('graph-node').hidden")
+    press(page, "p1", "+")
+    group = next(task.group for task in plan.tasks if task.prefix == "p1")
+    press(page, group, Keys.ENTER)
+    assert f"of its prefix, {n} tasks call" in page.text("#graph-node")
 
 
 def test_unrecorded_contents_are_a_dash(browser: Browser, tmp_path: Path) -> None:

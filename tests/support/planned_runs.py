@@ -33,13 +33,15 @@ class Plan:
     """The rows of a run.
 
     Edges are pairs of a task and its dependency; transfers are source, destination (None for a
-    client), start and stop in ms, bytes and results.
+    client), start and stop in ms, bytes and results. Workers are named by their number, or as in
+    `names`.
     """
 
     workers: list[str]
     tasks: list[PlannedTask] = field(default_factory=list)
     edges: list[tuple[str, str]] = field(default_factory=list)
     transfers: list[tuple[str, str | None, int, int, int | None, int]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
 
 def planned(seed: int, n_tasks: int = 300, n_workers: int = 5, n_prefixes: int = 6) -> Plan:
@@ -81,12 +83,13 @@ def planned(seed: int, n_tasks: int = 300, n_workers: int = 5, n_prefixes: int =
 def write(folder: Path, plan: Plan, **definitions: Any) -> Path:
     """Write the run of a plan; definitions are further columns of the graph's tasks."""
     new_run(folder)
+    names = plan.names or [str(n) for n in range(len(plan.workers))]
     scheduler = Process(folder, "scheduler-1", address="tcp://s:1")
     scheduler.write(
         "worker_events",
         [
-            {"time": T0, "worker": worker, "name": str(n), "action": "add"}
-            for n, worker in enumerate(plan.workers)
+            {"time": T0, "worker": worker, "name": name, "action": "add"}
+            for name, worker in zip(names, plan.workers, strict=True)
         ],
     )
     rows: list[dict[str, Any]] = []
@@ -110,7 +113,7 @@ def write(folder: Path, plan: Plan, **definitions: Any) -> Path:
     scheduler.write("graph_edges", [{"key": a, "dependency": b} for a, b in plan.edges])
     scheduler.end(at=T0 + 100 * SECOND)
     for n, worker in enumerate(plan.workers):
-        process = Process(folder, f"worker-{n}", address=worker, name=str(n), nthreads=1)
+        process = Process(folder, f"worker-{n}", address=worker, name=names[n], nthreads=1)
         sent = [t for t in plan.transfers if t[0] == worker]
         process.write(
             "transfer_ends",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dask_strata.analysis.series.columns import Array
+from dask_strata.analysis.words import count
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,8 @@ def node_tree(tasks: Tasks, limits: Limits, *, finest: str = "task") -> NodeTree
         notes.append(f"Groups of {unlisted:,} prefixes are left out above {limits.nodes:,} nodes.")
     if made.n_unlisted:
         notes.append(
-            f"Tasks of {made.n_unlisted:,} groups are left out: more than {limits.tasks} tasks, or "
-            f"more than {limits.nodes:,} nodes."
+            f"{count(made.n_unlisted, 'group')} cannot be expanded into tasks: a group is expanded "
+            f"up to {limits.tasks} tasks, the graph up to {limits.nodes:,} nodes."
         )
     return NodeTree(made.nodes, made.node_of, notes)
 

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dask_strata.analysis.series.columns import Array
-from dask_strata.analysis.timeline.timeline import Timeline
+from dask_strata.analysis.timeline.timeline import Bars, Timeline
 
 #: Steps from the first execution to the last.
 STEPS = 240
+
+#: Longest overlap, in ns, of two executions on a thread that is an error of their times: a worker
+#: estimates the scheduler's clock anew while tasks run, and Dask's times have the estimates.
+_CLOCK = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ def activity(drawn: Timeline, names: Iterable[str]) -> Activity:
     """
     bars = drawn.bars
     ran = bars.ran == 1
+    ends = _cut(bars, ran)
     begin, end = (int(bars.start[ran].min()), int(bars.stop[ran].max())) if ran.any() else (0, 0)
     edges = np.linspace(begin, max(end, begin + 1), STEPS + 1)
     wanted = set(names)
@@ -83,16 +88,29 @@ def activity(drawn: Timeline, names: Iterable[str]) -> Activity:
         if not own.any():
             continue
         start, stop = np.sort(bars.start[own]), np.sort(bars.stop[own])
+        most = _most(start, np.sort(ends[own]))
         seconds = np.diff(_until(start, edges) - _until(stop, edges))
         running = np.maximum(seconds / np.diff(edges), 0)
         found.append(
-            PrefixActivity(
-                prefix, int(start[0]), int(stop[-1]), _most(start, stop), tuple(running.tolist())
-            )
+            PrefixActivity(prefix, int(start[0]), int(stop[-1]), most, tuple(running.tolist()))
         )
     found.sort(key=lambda each: (each.first, each.last, each.prefix))
     step = float(edges[1] - edges[0])
     return Activity(begin, step, tuple(found), len(drawn.prefixes) - len(found))
+
+
+def _cut(bars: Bars, ran: Array) -> Array:
+    """Return ends of bars, without short overlaps with the next execution on the same thread.
+
+    Executions that overlap for more than half of one of them are kept: coroutines share a thread.
+    """
+    at = np.flatnonzero(ran)
+    start, stop, ends = bars.start[at], bars.stop[at], bars.stop.copy()
+    over = stop[:-1] - start[1:]
+    half = np.minimum(stop[:-1] - start[:-1], stop[1:] - start[1:]) / 2
+    cut = (np.diff(bars.row[at]) == 0) & (over > 0) & (over < _CLOCK) & (over < half)
+    ends[at[:-1][cut]] = start[1:][cut]
+    return ends
 
 
 def _until(moments: Array, edges: Array) -> Array:

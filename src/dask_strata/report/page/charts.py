@@ -11,6 +11,7 @@ from dask_strata.analysis.graph.graph import Graph, graph
 from dask_strata.analysis.prefixes.activity import Activity, activity
 from dask_strata.analysis.prefixes.durations import (
     BINS_PER_DECADE,
+    MOST_PREFIXES,
     Box,
     Durations,
     durations,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 KINDS = ("prefix", "group", "task", "others")
 
 
-def charts(run: Run, drawn: Timeline) -> dict[str, Any]:
+def charts(run: Run, drawn: Timeline, names: dict[str, str]) -> dict[str, Any]:
     """Return the values that the templates of the charts use.
 
     Parameters
@@ -37,13 +38,17 @@ def charts(run: Run, drawn: Timeline) -> dict[str, Any]:
         The run.
     drawn : Timeline
         Its timeline.
+    names : dict
+        Names of workers by address.
     """
     timed = durations(run)
-    active = activity(drawn, [each.prefix for each in timed.prefixes])
+    ended = [each.prefix for each in timed.prefixes]
+    others = [prefix for prefix in drawn.prefixes if prefix not in set(ended)]
+    active = activity(drawn, (ended + others)[:MOST_PREFIXES])
     matrix = transfer_matrix(run)
     drawn_graph = graph(run)
-    names = {node.name for node in drawn_graph.nodes if node.kind == "prefix"}
-    made = tuple(content for content in contents(run) if content.prefix in names)
+    drawn_names = {node.name for node in drawn_graph.nodes if node.kind == "prefix"}
+    made = tuple(content for content in contents(run) if content.prefix in drawn_names)
     return {
         "durations": timed,
         "activity": active,
@@ -52,9 +57,9 @@ def charts(run: Run, drawn: Timeline) -> dict[str, Any]:
         "fused": tuple(content for content in made if content.fused),
         "charts": {
             "bins_per_decade": BINS_PER_DECADE,
-            "durations": _durations(timed),
+            "durations": _durations(timed, names),
             "activity": _activity(active),
-            "matrix": _matrix(matrix),
+            "matrix": _matrix(matrix, names),
             "contents": _contents(made),
             "kinds": KINDS,
         },
@@ -62,14 +67,16 @@ def charts(run: Run, drawn: Timeline) -> dict[str, Any]:
     }
 
 
-def _durations(timed: Durations) -> list[dict[str, Any]]:
+def _durations(timed: Durations, names: dict[str, str]) -> list[dict[str, Any]]:
     return [
         {
             "prefix": visible(each.prefix),
             "color": colors.color_of(each.prefix),
             "box": _box(each.box),
             "bins": each.bins,
-            "workers": [[visible(w.name or w.worker), _box(w.box)] for w in each.workers],
+            "workers": [
+                [visible(names.get(w.worker, w.worker)), _box(w.box)] for w in each.workers
+            ],
             "others": each.n_other_workers,
         }
         for each in timed.prefixes
@@ -96,8 +103,8 @@ def _activity(active: Activity) -> dict[str, Any]:
     }
 
 
-def _matrix(matrix: TransferMatrix) -> dict[str, Any]:
-    names = [visible(end.name or end.worker) for end in matrix.ends]
+def _matrix(matrix: TransferMatrix, worker_names: dict[str, str]) -> dict[str, Any]:
+    names = [visible(worker_names.get(end.worker, end.worker)) for end in matrix.ends]
     if matrix.n_others:
         names.append(f"{matrix.n_others:,} others")
     return {

@@ -36,6 +36,7 @@ from dask_strata.errors import StrataError, UnknownTaskError
 from dask_strata.report.page.charts import charts
 from dask_strata.report.page.data import Limits, intervals_of, page_data
 from dask_strata.report.page.log import log_lines
+from dask_strata.report.page.names import worker_names
 from dask_strata.report.page.resources import resource_data
 from dask_strata.report.page.templates import asset, environment
 from dask_strata.report.terminal.stuck import heading
@@ -127,7 +128,8 @@ def _pieces(run: Run, options: Options) -> Iterator[str]:
     data = page_data(drawn, path, series(run, drawn.origin, drawn.span), limits)
     answers["intervals"] = partial(intervals_of, origin=drawn.origin)
     answers["log"] = log_lines(run, drawn.origin, drawn.span)
-    answers |= charts(run, drawn)
+    answers["worker_names"] = names = worker_names(run)
+    answers |= charts(run, drawn, names)
     answers["resources"] = used = resource_data(resources(run, drawn))
     data.facts["resources"] = used.facts
     del drawn

@@ -1,4 +1,4 @@
-// Tables as CSV: numbers in full, as the table's order has them, and the texts that are shown.
+// Tables as CSV, in the table's order: numbers and names in full, and no pictures.
 
 // No spreadsheet may take a text for a formula: the same rule as in report/words.py.
 function spreadsheetText(text) {
@@ -7,9 +7,13 @@ function spreadsheetText(text) {
 
 function csvOf(table) {
   const quotedCell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const shown = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
+  const rows = [...table.tBodies[0].rows], isPicture = (cell) => cell.querySelector("svg[role=img]") !== null;
+  const columns = [...table.tHead.rows[0].cells].map((_, i) => i).filter((i) => !rows.some((row) => isPicture(row.cells[i])));
+  // A long name is shown in part; its button has all of it.
+  const whole = "button[data-filter]:not([data-filter=worker])";
+  const shown = (cell) => cell.querySelector(whole)?.dataset.value ?? cell.textContent.trim().replace(/\s+/g, " ");
   const value = (cell) => ("v" in cell.dataset ? cell.dataset.v : spreadsheetText(shown(cell)));
-  const lines = [...table.tHead.rows, ...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => quotedCell(value(cell))).join(","));
+  const lines = [...table.tHead.rows, ...rows].map((row) => columns.map((i) => quotedCell(value(row.cells[i]))).join(","));
   return `${lines.join("\r\n")}\r\n`;
 }
 

@@ -121,7 +121,7 @@ function prepared(canvas, width, height) {
 
 function theme() {
   const style = getComputedStyle(document.documentElement);
-  return Object.fromEntries(["fg", "dim", "line", "mark", "lane", "bg"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  return Object.fromEntries(["fg", "dim", "line", "mark", "lane", "bg", "edge"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }
 
 function clipped(context, text, width) {

@@ -76,7 +76,7 @@ function durationChart({ prefix, color, box, bins, workers }, width, perDecade) 
     const y = top + tall + 24 + i * line, [, least, q1, median, q3, longest] = each;
     const row = titled(shape("g", { class: "box" }), boxText(name, each));
     row.append(shape("rect", { x: 0, y, width: right, height: line, class: "hit" }),
-      shape("text", { x: 0, y: y + 13 }, shortened(name, Math.floor(gutter / 7))),
+      shape("text", { x: 0, y: y + 13 }, middleLeftOut(name, Math.floor(gutter / 7))),
       shape("rect", { class: "axis-line", x: x(least), y: y + line / 2, width: Math.max(x(longest) - x(least), 1), height: 1 }),
       shape("rect", { x: x(q1), y: y + 4, width: Math.max(x(q3) - x(q1), 2), height: line - 8, fill: color, class: "quartiles" }),
       shape("rect", { class: "median", x: x(median) - 1, y: y + 2, width: 2, height: line - 4 }));

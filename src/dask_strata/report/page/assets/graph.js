@@ -97,7 +97,7 @@ async function drawGraph(colorOf) {
     const marks = [own && `↻${own.n.toLocaleString("en")}`, node.erred && `✕${node.erred.toLocaleString("en")}`].filter(Boolean).join(" ");
     made.append(titled(shape("rect", { class: "node-box", width: NODE.width, height: NODE.height, rx: 4 }), label(node)),
       shape("rect", { width: 6, height: NODE.height, rx: 2, fill: colorOf(node.prefix), class: "stripe" }),
-      shape("text", { x: 12, y: 16 }, shortened(node.name, (more ? 20 : 22) - (marks.length && marks.length + 2))),
+      shape("text", { x: 12, y: 16 }, shortened(node.name, (more ? 19 : 21) - (marks.length && marks.length + 2))),
       shape("text", { x: NODE.width - (more ? 22 : 6), y: 16, class: node.erred ? "bad-text" : "dim-text", "text-anchor": "end" }, marks),
       shape("text", { x: 12, y: 32, class: "dim-text" }, `${node.n.toLocaleString("en")} · ${durationText(node.seconds)} · ${sizeText(node.nbytes)}`));
     if (more) {
@@ -137,7 +137,7 @@ async function drawGraph(colorOf) {
     fact("tasks", `${node.n.toLocaleString("en")}${node.erred ? `, ${node.erred.toLocaleString("en")} failed` : ""}`);
     fact("compute", durationText(node.seconds));
     fact("results", sizeText(node.nbytes));
-    if (node.kind !== "others") contentsOf(g.contents[node.prefix] || []).forEach(([name, value]) => fact(name, value));
+    if (node.kind !== "others") contentsOf(g.contents[node.prefix] || [], node.kind === "prefix" ? "" : "of its prefix, ").forEach(([name, value]) => fact(name, value));
     const tables = element("div", undefined, { className: "two" });
     for (const [caption, here, there] of [["Depends on", "to", "from"], ["Needed by", "from", "to"]]) {
       const found = current.between.filter((edge) => edge[here] === chosen).sort((a, b) => b.nbytes - a.nbytes || b.n - a.n);
@@ -152,10 +152,10 @@ async function drawGraph(colorOf) {
 }
 
 // What tasks of a prefix call and contain, as names and values of facts.
-function contentsOf(found) {
+function contentsOf(found, of) {
   if (!found.length) return [["contains", "–"]];
   return found.flatMap(({ n, functions, layers, more }) => [
-    [`${counted(n, "task")} ${n === 1 ? "calls" : "call"}`, `${functions.join(" → ") || "no function: data"}${more ? ` and ${more} more` : ""}`],
+    [`${of}${counted(n, "task")} ${n === 1 ? "calls" : "call"}`, `${functions.join(" → ") || "no function: data"}${more ? ` and ${more} more` : ""}`],
     ["fused into each", layers.join(", ") || "nothing"],
   ]);
 }

@@ -41,9 +41,9 @@ function drawHeatMap({ matrix: { names, cells } }) {
     sized(svg, Math.max(left + n * wide + (few ? 8 : 60), 240), top + n * high + 34).replaceChildren();
     names.forEach((name, i) => {
       const y = top + (i + 0.5) * high + 4, x = left + (i + 0.5) * wide;
-      svg.append(shape("text", { x: left - 6, y, "text-anchor": "end" }, shortened(name, most)));
-      svg.append(few ? shape("text", { x, y: top - 7, "text-anchor": "middle" }, shortened(name, Math.floor(wide / 7)))
-        : shape("text", { x, y: top - 5, transform: `rotate(-55 ${x} ${top - 5})` }, shortened(name, 20)));
+      svg.append(shape("text", { x: left - 6, y, "text-anchor": "end" }, middleLeftOut(name, most)));
+      svg.append(few ? shape("text", { x, y: top - 7, "text-anchor": "middle" }, middleLeftOut(name, Math.floor(wide / 7)))
+        : shape("text", { x, y: top - 5, transform: `rotate(-55 ${x} ${top - 5})` }, middleLeftOut(name, 20)));
     });
     for (let row = 0; row < n; row++) {
       for (let column = 0; column < n; column++) {

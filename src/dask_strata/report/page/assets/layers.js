@@ -36,8 +36,39 @@ function layersOf(n, edges) {
   return layer;
 }
 
+// Parts of the graph without an edge between them, the nodes of each in order.
+function partsOf(n, edges) {
+  const part = Int32Array.from({ length: n }, (_, node) => node);
+  const root = (node) => { while (part[node] !== node) node = part[node] = part[part[node]]; return node; };
+  for (const [a, b] of edges) { const [x, y] = [root(a), root(b)]; part[Math.max(x, y)] = Math.min(x, y); }
+  const found = new Map();
+  for (let node = 0; node < n; node++) found.set(root(node), [...(found.get(root(node)) || []), node]);
+  return [...found.values()];
+}
+
 // Returns the x and y of each node's top left corner, and the points of each edge, in its direction.
-function layered(n, edges, { width, height, gapX, gapY }) {
+// Parts without an edge between them are placed below each other, and nodes without edges last,
+// side by side.
+function layered(n, edges, size) {
+  const nodes = Array(n), routes = Array(edges.length), place = new Int32Array(n), partOf = new Int32Array(n);
+  const parts = partsOf(n, edges), linked = parts.filter((part) => part.length > 1), single = parts.filter((part) => part.length === 1).flat();
+  const inPart = linked.map(() => []);
+  linked.forEach((part, p) => part.forEach((node, i) => { place[node] = i; partOf[node] = p; }));
+  edges.forEach(([a], i) => inPart[partOf[a]].push(i));
+  let width = 0, height = 0;
+  linked.forEach((part, p) => {
+    const made = layeredPart(part.length, inPart[p].map((i) => edges[i].map((node) => place[node])), size);
+    part.forEach((node, i) => { nodes[node] = [made.nodes[i][0], made.nodes[i][1] + height]; });
+    inPart[p].forEach((edge, i) => { routes[edge] = made.routes[i].map(([x, y]) => [x, y + height]); });
+    width = Math.max(width, made.width);
+    height += made.height;
+  });
+  const wide = size.width + size.gapY, high = size.height + size.gapY, columns = Math.max(4, Math.floor((width + size.gapY) / wide));
+  single.forEach((node, i) => { nodes[node] = [(i % columns) * wide, height + Math.floor(i / columns) * high + size.gapY / 2]; });
+  return { nodes, routes, width: Math.max(width, Math.min(single.length, columns) * wide - size.gapY), height: height + Math.ceil(single.length / columns) * high };
+}
+
+function layeredPart(n, edges, { width, height, gapX, gapY }) {
   const down = withoutCircles(n, edges), layer = [...layersOf(n, down)], isDummy = (node) => node >= n;
   const chains = down.map(([a, b]) => {
     const chain = [a];

@@ -54,6 +54,7 @@ async function begin() {
     Object.values(filters).forEach((select) => { select.value = ""; });
     $("search").value = "";
     $("found").hidden = true;
+    panel.choose(0);
     choose(-1);
     timeline.mark([]);
     filter();
@@ -98,14 +99,14 @@ function find(m, $, choose) {
     found.replaceChildren();
     found.hidden = box.value === "";
     if (found.hidden) return;
-    const { found: tasks, count } = search(m, box.value, 20);
+    const { found: tasks, count, exact } = search(m, box.value, 20);
     found.append(element("p", `${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"} found`, { className: "note" }));
     for (const task of tasks) {
       const button = element("button", m.key(task), { type: "button", className: "link" });
       button.addEventListener("click", () => { choose(task); found.hidden = true; });
       found.append(button);
     }
-    if (count === 1) choose(tasks[0]);
+    if (count === 1 || exact === 1) choose(tasks[0]);
   });
 }
 

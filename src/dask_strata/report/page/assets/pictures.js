@@ -22,7 +22,14 @@ function drawKeys(g, top, width, colors) {
     const long = entry.reduce((sum, part) => sum + (typeof part === "string" ? g.measureText(part).width + 8 : 26), 8);
     if (x + long > width && x > 4) { x = 4; y += 18; }
     for (const part of entry) {
-      if (typeof part === "string") { g.fillStyle = colors.fg; g.fillText(part, x, y); x += g.measureText(part).width + 8; continue; }
+      if (typeof part === "string") {
+        const text = clipped(g, part, width - x - 4);
+        g.fillStyle = colors.fg;
+        g.fillText(text, x, y);
+        x += g.measureText(text).width + 8;
+        continue;
+      }
+      if (part.firstChild.tagName === "rect") { g.strokeStyle = colors.dim; g.lineWidth = 1; g.strokeRect(x - 0.5, y - 5.5, 21, 11); }
       for (const shape of part.children) {
         const of = (name) => Number(shape.getAttribute(name));
         if (shape.tagName === "rect") { g.fillStyle = shape.getAttribute("fill"); g.fillRect(x + of("x"), y - 5, of("width"), 10); continue; }

@@ -1,13 +1,14 @@
 // The panel of resources under the timeline: a lane for each kind, on the timeline's axis.
 
 const cores = (v) => `${numberText(v)} ${v === 1 ? "core" : "cores"}`;
+const perSecond = (v) => `${sizeText(v)}/s`;
 const LANES = [
   { name: "CPU", spell: cores, areas: [["cpu", "processes", "#8fa3b8"], ["task_cpu", "of it tasks", "#20A585"]] },
   { name: "memory", spell: sizeText, areas: [["rss", "processes", "#8fa3b8"], ["managed", "of it results", "#20A585"]], lines: [["spilled", "spilled to disk", "#b35900"]],
     limits: [["target", "target", "#3b7dd8"], ["spill", "spill", "#e08000"], ["pause", "pause", "#d63384"], ["limit", "limit", "#d62728"]] },
-  { name: "files", spell: rateText, lines: [["read", "read", "#3b7dd8"], ["written", "written", "#d64545"]] },
-  { name: "disk", spell: rateText, lines: [["storage_read", "fetched from disk", "#3b7dd8"], ["storage_written", "sent to disk", "#d64545"]] },
-  { name: "network of hosts", spell: rateText, lines: [["received", "received", "#3b7dd8"], ["sent", "sent", "#d64545"]] },
+  { name: "files", spell: perSecond, lines: [["read", "read", "#3b7dd8"], ["written", "written", "#d64545"]] },
+  { name: "disk", spell: perSecond, lines: [["storage_read", "fetched from disk", "#3b7dd8"], ["storage_written", "sent to disk", "#d64545"]] },
+  { name: "network of hosts", spell: perSecond, lines: [["received", "received", "#3b7dd8"], ["sent", "sent", "#d64545"]] },
   { name: "event loop", spell: durationText, areas: [["lag", "longest delay", "#8a6fd1"]] },
   { name: "threads", spell: numberText, areas: [["busy", "busy", "#20A585"]], lines: [["threads", "connected", "#e8590c"]] },
   { name: "tasks", spell: numberText, areas: [["processing", "processing", "#8fa3b8"]] },
@@ -43,7 +44,7 @@ function roundUp(value, base = 10) {  // the next number of 1, 2, 2.5 or 5 times
 
 // The top of a lane's axis. Limits belong to it only where memory comes near them.
 function topOf(lane, r, row) {
-  const base = lane.spell === sizeText || lane.spell === rateText ? 1024 : 10;
+  const base = lane.spell === sizeText || lane.spell === perSecond ? 1024 : 10;
   const most = Math.max(...[...(lane.areas || []), ...(lane.lines || [])].map(([name]) => r.peak(name, row)), 0);
   const limit = Math.max(...(lane.limits || []).map(([name]) => r.peak(name, row)), 0);
   if (limit && most > limit * 0.3) return Math.max(most, limit) * 1.05;

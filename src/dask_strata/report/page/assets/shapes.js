@@ -22,6 +22,8 @@ function sized(svg, width, height) {
   return svg;
 }
 
+// The begin and the end of a text: workers on a host differ in the end of their address.
+const middleLeftOut = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.ceil((most - 1) / 3))}…${text.slice(-Math.floor(((most - 1) * 2) / 3))}`);
 const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
 // Shows a text beside the pointer; null hides it.

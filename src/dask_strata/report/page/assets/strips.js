@@ -43,7 +43,14 @@ function drawStrips(m, view, canvas) {
     g.fillText(strip.name, 0, y + 10);
     g.fillStyle = colors.dim;
     g.fillText(`up to ${strip.spell(highest(m, strip))}`, 0, y + 26);
-    g.fillText([...(strip.stack || []), ...(strip.lines || [])].map(([name]) => name).join(", "), 0, y + 42, GUTTER - 8);
+    let at = 0;
+    for (const [name, color] of [...(strip.stack || []), ...(strip.lines || [])]) {
+      g.fillStyle = color;
+      g.fillRect(at, y + 41, 10, 3);
+      g.fillStyle = colors.dim;
+      g.fillText(name, at + 13, y + 42);
+      at += g.measureText(name).width + 20;
+    }
   });
 }
 

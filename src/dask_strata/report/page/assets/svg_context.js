@@ -34,9 +34,11 @@ class SvgContext {
     this.parts.push(`<svg x="${x}" y="${y}" width="${wide}" height="${height}" viewBox="${x} ${y} ${wide} ${height}">`);  // hides what is outside
     this.clipped = true;
   }
-  // Pixels become rectangles: neighbours of one colour on a line are one.
-  drawImage(image, x, y, width, height) {
-    const w = image.width, h = image.height, data = new Uint32Array(image.getContext("2d").getImageData(0, 0, w, h).data.buffer);
+  // Pixels become rectangles: neighbours of one colour on a line are one. The place of the image may
+  // follow that of its visible part.
+  drawImage(image, ...place) {
+    const [left, top, w, h] = place.length > 4 ? place : [0, 0, image.width, image.height], [x, y, width, height] = place.slice(-4);
+    const data = new Uint32Array(image.getContext("2d").getImageData(left, top, w, h).data.buffer);
     for (let row = 0; row < h; row++) {
       for (let from = 0, to; from < w; from = to) {
         const pixel = data[row * w + from];

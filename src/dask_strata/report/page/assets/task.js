@@ -121,13 +121,17 @@ function markLineage(m, i) {
   m.mark[i] = 1;
 }
 
+// Keys with a text in them, the whole ones first; `exact` is the number of those.
 function search(m, text, most) {
-  const found = [];
+  const same = [], found = [];
   let count = 0;
   const whole = text.toLowerCase(), short = 2 * m.tokenSize;
   const wanted = short < 32 ? whole.replace(/[0-9a-f]{32}/g, (token) => `${token.slice(0, short)}…`) : whole, tasks = m.task.reduce((a, b) => Math.max(a, b), -1) + 1;
   for (let task = 0; task < tasks; task++) {
-    if (m.key(task).toLowerCase().includes(wanted)) { count++; if (found.length < most) found.push(task); }
+    const key = m.key(task).toLowerCase();
+    if (!key.includes(wanted)) continue;
+    count++;
+    if (key === wanted) same.push(task); else if (found.length < most) found.push(task);
   }
-  return { found, count };
+  return { found: [...same, ...found].slice(0, most), count, exact: same.length };
 }

@@ -84,7 +84,11 @@ function makeTimeline(m, onChoose, panel) {
     g.fillRect(GUTTER, 0, w, rows * height);
     g.imageSmoothingEnabled = false;
     const pixels = Math.round(w * (window.devicePixelRatio || 1));
-    if (rows) g.drawImage(bars(view, pixels), GUTTER, 0, w, rows * height);
+    if (rows) {
+      const image = bars(view, pixels);
+      g.drawImage(image, GUTTER, 0, w, rows * height);
+      if (colors.edge && height > 8) drawEdges(g, image, w, colors.edge);
+    }
     g.fillStyle = colors.bg;
     for (let row = 1; height > 5 && row < rows; row++) g.fillRect(GUTTER, row * height - 1, w, 1);
     label(g, colors);
@@ -98,6 +102,19 @@ function makeTimeline(m, onChoose, panel) {
     timeline.drawn = performance.now() - began;
     canvas.dataset.draws = Number(canvas.dataset.draws || 0) + 1;
     timeline.onDraw();
+  }
+
+  // A line under the bars where the theme is dark: some of Dask's colours are as dark as the lane.
+  const edges = document.createElement("canvas");
+  function drawEdges(g, image, w, color) {
+    edges.width = image.width;
+    edges.height = image.height;
+    const pen = edges.getContext("2d", { willReadFrequently: true });
+    pen.drawImage(image, 0, 0);
+    pen.globalCompositeOperation = "source-in";
+    pen.fillStyle = color;
+    pen.fillRect(0, 0, image.width, image.height);
+    for (let row = 0; row < rows; row++) g.drawImage(edges, 0, row, image.width, 1, GUTTER, (row + 1) * height - 3, w, 2);
   }
 
   function label(g, colors) {
