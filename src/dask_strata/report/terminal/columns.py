@@ -188,8 +188,7 @@ def fit(
     >>> fit(columns, {"key": 40, "seconds": 7, "worker": 20}, 36)
     Fit(widths={'key': 27, 'seconds': 7}, hidden=('worker',))
     """
-    names = [n for n in important if n in columns]
-    names += [n for n in columns if n not in names]
+    names = list(dict.fromkeys([*(n for n in important if n in columns), *columns]))
     least = {
         n: natural[n] if columns[n] else min(natural[n], max(_LEAST, cell_len(n))) for n in names
     }
