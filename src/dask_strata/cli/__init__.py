@@ -55,7 +55,7 @@ def cli(debug: bool) -> None:  # noqa: FBT001
       dask-strata record pipeline.py
       dask-strata show latest
 
-    RUN is a path, a URL, latest, a number of `dask-strata list`, the begin of an id, or a part of
+    RUN is a path, a URL, latest, a number of `dask-strata list`, the start of an id, or a part of
     a name. Completion in bash (zsh and fish likewise), for ~/.bashrc:
 
     \b

@@ -33,7 +33,7 @@ def command(runs: str, form: str, output: Path | None, view: TableView) -> None:
     """List the runs in a folder, with outcome, start, duration, tasks and size.
 
     Other commands take the number of a run, 1 for the newest, in place of its path; also `latest`,
-    the begin of its id, or a part of its name that no other run has.
+    the start of its id, or a part of its name that no other run has.
 
     RUNS can be a URL. A run can be a folder or a bundle (*.strata.zip).
 

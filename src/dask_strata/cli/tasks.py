@@ -45,7 +45,7 @@ def _complete_state(_: click.Context, __: click.Parameter, incomplete: str) -> l
     shell_complete=complete_worker,
 )
 @click.option(
-    "--client", help="Only tasks of this client: its id, the begin of its id, or its script."
+    "--client", help="Only tasks of this client: its id, the start of its id, or its script."
 )
 @click.option(
     "--state",
