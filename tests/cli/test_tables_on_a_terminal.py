@@ -123,7 +123,15 @@ def test_options_of_tables(screen: Screen, strata: Strata, run: Path) -> None:
     found = screen(80, "tasks", "latest", "--raw", "--columns", "compute_seconds,key")
     assert found[0].split() == ["compute_seconds", "key"]
     assert any(line.split()[0].startswith("1.87") and "e-05" in line for line in found[1:3])
-    assert LONG in "".join(screen(80, "tasks", "latest", "--wide"))
+    wide = screen(80, "tasks", "latest", "--wide")
+    assert LONG in "".join(wide)
+    assert "n_dependents" in "".join(wide)
+    assert "not shown" not in "".join(wide)
+    names = strata("tasks", run, "--wide", check=True).stdout.splitlines()[0].split("\t")
+    assert {"key_type", "n_dependents", "io_seconds"} <= set(names)
+    assert "user" in strata("list", run, "--wide", check=True).stdout.splitlines()[0].split("\t")
+    listed = strata("list", run, "--columns", "user,number", check=True).stdout.splitlines()
+    assert listed[0] == "user\tnumber"
     twice = strata("tasks", run, "--columns", "key,key", check=True)
     assert twice.stdout.splitlines()[0] == "key"
     wrong = strata("tasks", run, "--columns", "key,sate")
@@ -150,6 +158,15 @@ def test_no_space_is_left_while_columns_are_hidden(screen: Screen) -> None:
     """The column that sorts and the first one have their space once."""
     head = screen(80, "tasks", "latest", "--sort", "compute_seconds")[0]
     assert {"state", "worker", "nbytes"} <= set(head.split())
+
+
+def test_columns_that_a_table_has_on_demand_are_named(screen: Screen) -> None:
+    """The widest terminal does not hide them in silence; the empty tags come after the name."""
+    hidden = " ".join(screen(200, "tasks", "latest")[3:])
+    assert re.search(r"not shown: key_type, .*, and [0-9]+ more \(--wide", hidden)
+    head, *_ = found = screen(80, "list")
+    assert "name" in head.split()
+    assert "tags" in " ".join(found).partition("not shown: ")[2]
 
 
 def test_sums_of_integers_are_numbers(screen: Screen, strata: Strata, run: Path) -> None:
