@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -67,4 +68,8 @@ def main() -> None:
     """Run the command line."""
     avoid_pandas(sys.argv[1:])
     show_with(working)
+    if "_DASK_STRATA_COMPLETE" in os.environ:
+        from dask_strata.cli.bash import register
+
+        register()
     run_command(cli, "dask-strata")
