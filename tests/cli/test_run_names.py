@@ -204,3 +204,4 @@ def test_a_script_without_a_cluster_is_told_how_to_get_one(strata: Strata, tmp_p
     done = strata("record", script, check=True)
     assert done.stdout == "1\n"
     assert "from distributed import Client; client = Client()" in done.stderr
+    assert 'below if __name__ == "__main__":' in done.stderr
