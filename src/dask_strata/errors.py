@@ -139,5 +139,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """
     import difflib  # only errors need it; workers import this module
 
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"Did you mean {close[0]}? " if close else ""
+    names = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name.casefold(), names, n=1)
+    return f"Did you mean {names[close[0]]}? " if close else ""

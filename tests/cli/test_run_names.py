@@ -12,6 +12,7 @@ import pytest
 
 from dask_strata.run.finalise import finalise
 from tests.examples.test_image_processing import Strata
+from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.synthetic import small_run
 
 NAMES = (
@@ -62,7 +63,14 @@ def test_names_of_several_runs_or_of_none(runs: Path, strata: Strata) -> None:
         "Error: No run lates in runs.\nDid you mean latest? List runs with: dask-strata list\n"
     )
     assert strata("show", "4").stderr.startswith("Error: No run 4 in runs.\n")
-    assert strata("show", f"{runs}/nope").stderr.startswith(f"Error: No run nope in {runs}.\n")
+    assert strata("tag", "22", "x").stderr.startswith("Error: No run 22 in runs.\n")
+    assert strata("show", "2026").stderr.startswith("Error: 3 runs in runs have 2026 in their ")
+    for typed, meant in {"lod": "load", "Load": "load", "LATEST": "latest"}.items():
+        assert f"Did you mean {meant}?" in strata("show", typed).stderr
+    done = strata("show", f"{runs}/nope")
+    assert done.stderr == (
+        f"Error: No run nope in {runs}.\nList runs with: dask-strata list {runs}\n"
+    )
 
 
 def test_the_folder_of_runs_is_that_of_the_settings(
@@ -74,7 +82,33 @@ def test_the_folder_of_runs_is_that_of_the_settings(
     env = {**os.environ, "DASK_DASK_STRATA__RUNS": str(other)}
     assert NAMES[2] in strata("list", env=env, check=True).stdout
     assert NAMES[2] in strata("show", "latest", env=env, check=True).stdout
-    assert strata("show", "latest").stderr.startswith("Error: latest is not a run: no such folder.")
+    nothing = "Error: No run latest: there is no run in runs.\nRecord a run: dask-strata demo\n"
+    assert strata("show", "latest").stderr == nothing
+    assert strata("open").stderr == nothing
+
+
+def test_the_place_of_runs_is_a_url(
+    runs: Path, strata: Strata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short names are those of `list` at the URL, whatever the folder runs/ contains."""
+    store = ObjectStore()
+    try:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        store.fs.put(str(runs / NAMES[1]), f"{BUCKET}/runs/{NAMES[1]}", recursive=True)
+        store.fs.put(str(runs / NAMES[0]), f"{BUCKET}/runs/{NAMES[0]}", recursive=True)
+        env = {**os.environ, "DASK_DASK_STRATA__RUNS": f"s3://{BUCKET}/runs"}
+        rows = strata("list", env=env, check=True).stdout.splitlines()[1:]
+        assert {row.split("\t")[0]: row.split("\t")[1] for row in rows} == {
+            "1": NAMES[1],
+            "2": NAMES[0],
+        }
+        for short, name in {"latest": NAMES[1], "2": NAMES[0], "load": NAMES[0]}.items():
+            assert name in strata("show", short, env=env, check=True).stdout
+        wrong = strata("show", "lod", env=env).stderr
+        assert wrong.startswith(f"Error: No run lod in s3://{BUCKET}/runs.\nDid you mean load? ")
+    finally:
+        store.stop()
 
 
 def test_a_name_that_is_a_path_is_that_path(runs: Path, strata: Strata, tmp_path: Path) -> None:
@@ -89,6 +123,13 @@ def test_commands_that_do_not_exist(strata: Strata) -> None:
     assert done.returncode == 2
     hint = "Did you mean tasks? List commands with: dask-strata --help"
     assert done.stderr == f"Error: No such command: tsaks\n{hint}\n"
+
+
+def test_tables_and_formats_that_do_not_exist(runs: Path, strata: Strata) -> None:
+    """A similar table or format is suggested."""
+    assert "\nDid you mean tasks? There are: " in strata("tables", "tsks").stderr
+    wrong = strata("export", runs / NAMES[2], "--to", "cvs").stderr
+    assert "\nDid you mean csv? Choose one of: " in wrong
 
 
 @pytest.fixture
@@ -119,6 +160,7 @@ def test_completion(complete: Callable[[str], list[str]]) -> None:
     assert complete("dask-strata sho") == ["show"]
     assert complete("dask-strata show 2026-11-26") == [NAMES[2]]
     assert complete("dask-strata show lat") == ["latest"]
+    assert complete("dask-strata show pip") == ["pipeline"]
     assert complete("dask-strata tasks latest --prefix a") == ["a"]
     assert complete("dask-strata tasks latest --worker tcp") == ["tcp://w:1"]
     assert complete("dask-strata tasks latest --state er") == ["erred"]
@@ -162,3 +204,4 @@ def test_a_script_without_a_cluster_is_told_how_to_get_one(strata: Strata, tmp_p
     done = strata("record", script, check=True)
     assert done.stdout == "1\n"
     assert "from distributed import Client; client = Client()" in done.stderr
+    assert 'below if __name__ == "__main__":' in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -122,7 +123,17 @@ def test_options_of_tables(screen: Screen, strata: Strata, run: Path) -> None:
     found = screen(80, "tasks", "latest", "--raw", "--columns", "compute_seconds,key")
     assert found[0].split() == ["compute_seconds", "key"]
     assert any(line.split()[0].startswith("1.87") and "e-05" in line for line in found[1:3])
-    assert LONG in "".join(screen(80, "tasks", "latest", "--wide"))
+    wide = screen(80, "tasks", "latest", "--wide")
+    assert LONG in "".join(wide)
+    assert "n_dependents" in "".join(wide)
+    assert "not shown" not in "".join(wide)
+    names = strata("tasks", run, "--wide", check=True).stdout.splitlines()[0].split("\t")
+    assert {"key_type", "n_dependents", "io_seconds"} <= set(names)
+    assert "user" in strata("list", run, "--wide", check=True).stdout.splitlines()[0].split("\t")
+    listed = strata("list", run, "--columns", "user,number", check=True).stdout.splitlines()
+    assert listed[0] == "user\tnumber"
+    twice = strata("tasks", run, "--columns", "key,key", check=True)
+    assert twice.stdout.splitlines()[0] == "key"
     wrong = strata("tasks", run, "--columns", "key,sate")
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("Error: No column sate.\nDid you mean state?")
@@ -130,6 +141,43 @@ def test_options_of_tables(screen: Screen, strata: Strata, run: Path) -> None:
         out = strata("tasks", run, "--columns", "state,key", "--format", form, check=True).stdout
         names = list(json.loads(out)[0]) if form == "json" else out.splitlines()[0].split(",")
         assert names == ["state", "key"]
+
+
+def test_the_summary_has_whole_numbers(screen: Screen) -> None:
+    """Also on a narrow terminal each row is a line, and columns without space are named."""
+    found = screen(50, "show", "latest")
+    at = next(i for i, line in enumerate(found) if line.startswith("not shown: "))
+    head = next(i for i, line in enumerate(found) if line.split()[0] == "tasks")
+    assert all(cell_len(line) <= 50 for line in found[head:at])
+    numbers = [text for row in found[head + 1 : at] for text in row.split("  ")[1:] if text]
+    assert any(re.fullmatch(r" ?-?[0-9.]+ (s|ms)", text) for text in numbers)
+    assert not any("…" in text for text in numbers)
+
+
+def test_no_space_is_left_while_columns_are_hidden(screen: Screen) -> None:
+    """The column that sorts and the first one have their space once."""
+    head = screen(80, "tasks", "latest", "--sort", "compute_seconds")[0]
+    assert {"state", "worker", "nbytes"} <= set(head.split())
+
+
+def test_columns_that_a_table_has_on_demand_are_named(screen: Screen) -> None:
+    """The widest terminal does not hide them in silence; the empty tags come after the name."""
+    hidden = " ".join(screen(200, "tasks", "latest")[3:])
+    assert re.search(r"not shown: key_type, .*, and [0-9]+ more \(--wide", hidden)
+    head, *_ = found = screen(80, "list")
+    assert "name" in head.split()
+    assert "tags" in " ".join(found).partition("not shown: ")[2]
+
+
+def test_sums_of_integers_are_numbers(screen: Screen, strata: Strata, run: Path) -> None:
+    """DuckDB's wide integers and decimals are numbers, in JSON and with their units."""
+    sql = "select sum(nbytes) as n_bytes, 0.5 as half, 12345678901234567890 as wide from tasks"
+    found = json.loads(strata("query", run, sql, "--format", "json", check=True).stdout)
+    assert found == [{"n_bytes": found[0]["n_bytes"], "half": 0.5, "wide": 12345678901234567890}]
+    assert isinstance(found[0]["n_bytes"], int)
+    row = screen(60, "query", "latest", sql)[1]
+    assert row.split()[1] in ("B", "KiB")
+    assert row.split()[-1] == "12345678901234567890"
 
 
 def test_through_a_pipe_there_are_tabs_and_exact_values(strata: Strata, run: Path) -> None:

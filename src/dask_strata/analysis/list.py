@@ -42,6 +42,17 @@ COLUMNS = {
     "problem": False,
 }
 
+#: Further columns, which a terminal shows on demand.
+MORE = {
+    "state": False,
+    "user": False,
+    "git_commit": False,
+    "cause": False,
+    "insight": False,
+    "insight_seconds": True,
+    "note": False,
+}
+
 #: The most important columns first, where there is no space for all.
 IMPORTANT = (
     "number",
@@ -51,6 +62,7 @@ IMPORTANT = (
     "duration_seconds",
     "tasks",
     "errors",
+    "name",
     "start",
     "tags",
     "size_bytes",

@@ -109,7 +109,7 @@ def select_tasks(  # noqa: PLR0913
     span : str, optional
         Select tasks of the spans of this name, and of the spans within them.
     client : str, optional
-        Select tasks that this client submitted or requested: its id, the begin of its id, or the
+        Select tasks that this client submitted or requested: its id, the start of its id, or the
         name of its script.
     sort : str, optional
         Column to sort by, largest first; smallest first if the name begins with ``-``.

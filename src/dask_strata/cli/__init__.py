@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -55,7 +56,7 @@ def cli(debug: bool) -> None:  # noqa: FBT001
       dask-strata record pipeline.py
       dask-strata show latest
 
-    RUN is a path, a URL, latest, a number of `dask-strata list`, the begin of an id, or a part of
+    RUN is a path, a URL, latest, a number of `dask-strata list`, the start of an id, or a part of
     a name. Completion in bash (zsh and fish likewise), for ~/.bashrc:
 
     \b
@@ -67,4 +68,8 @@ def main() -> None:
     """Run the command line."""
     avoid_pandas(sys.argv[1:])
     show_with(working)
+    if "_DASK_STRATA_COMPLETE" in os.environ:
+        from dask_strata.cli.bash import register
+
+        register()
     run_command(cli, "dask-strata")

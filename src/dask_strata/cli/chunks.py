@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from dask_strata.analysis.chunks.chunks import (
     BRIEF,
+    IMPORTANT,
     fileset_to_run_again,
     read_report,
     select_chunks,
@@ -84,6 +86,7 @@ def command(  # noqa: PLR0913, PLR0917
     report = None if coffea_report is None else read_report(coffea_report)
     as_rows = (sort, limit, form, output, view) != (None, None, None, None, TableView())
     if as_rows:
+        by_sort = () if sort is None else (sort.removeprefix("-"),)
         table = select_chunks(opened, dataset=dataset, state=state, sort=sort)
         total = len(table)
         brief = form in (None, "table") and output is None
@@ -91,8 +94,12 @@ def command(  # noqa: PLR0913, PLR0917
         table = table.slice(0, limit) if limit else table
         left = total - len(table)
         note = f"{left:,} more; --limit 0 shows all" if left else f"{total:,} chunks"
-        if brief and not view.columns:
-            table = table.select(list(BRIEF))
+        if brief and not view.has_all:
+            usual = list(dict.fromkeys([*BRIEF, *by_sort]))
+            others = tuple(name for name in table.column_names if name not in usual)
+            view = replace(view, others=others)
+            table = table.select(usual)
+        view = replace(view, important=(*IMPORTANT[:1], *by_sort, *IMPORTANT))
         write_rows(table, form or "table", output, note, view)
     if as_rows and rerun is None and report is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -80,4 +81,6 @@ def command(  # noqa: PLR0913, PLR0917
     table = table.slice(0, limit) if limit else table
     left = total - len(table)
     note = f"{left:,} more; --limit 0 shows all" if left else f"{total:,} rows, one per {by}"
+    by_sort = () if sort is None else (sort.removeprefix("-"),)
+    view = replace(view, important=(table.column_names[0], *by_sort))
     write_rows(table, form or "table", output, note, view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from dask_strata.report.rows import FORMATS, write_rows
 from dask_strata.report.terminal.columns import TableView
 from dask_strata.report.words import visible
 from dask_strata.run import open_run
+from dask_strata.schema import TABLES
 
 
 @click.command("jobs")
@@ -30,7 +32,9 @@ def command(run: str, form: str, output: Path | None, view: TableView) -> None:
       dask-strata jobs RUN --format json
     """
     opened = open_run(run)
-    found = select_jobs(opened, brief=form == "table" and output is None)
+    found = select_jobs(opened, brief=form == "table" and output is None and not view.has_all)
+    names = (column.name for column in TABLES["jobs"].all_columns)
+    view = replace(view, others=tuple(n for n in names if n not in found.column_names))
     summary = summarize_jobs(opened)
     notes = ["no batch job is on record" if summary is None else summary.sentence]
     notes += [absent.sentence for absent in absent_workers(opened)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dask_strata.analysis.list import COLUMNS, IMPORTANT, list_rows, table_of
+from dask_strata.analysis.list import COLUMNS, IMPORTANT, MORE, list_rows, table_of
 from dask_strata.cli.run_names import runs_argument
 from dask_strata.cli.table_options import table_options
 from dask_strata.errors import NotARunError
@@ -33,7 +33,7 @@ def command(runs: str, form: str, output: Path | None, view: TableView) -> None:
     """List the runs in a folder, with outcome, start, duration, tasks and size.
 
     Other commands take the number of a run, 1 for the newest, in place of its path; also `latest`,
-    the begin of its id, or a part of its name that no other run has.
+    the start of its id, or a part of its name that no other run has.
 
     RUNS can be a URL. A run can be a folder or a bundle (*.strata.zip).
 
@@ -60,7 +60,9 @@ def command(runs: str, form: str, output: Path | None, view: TableView) -> None:
     note = f"{count(len(rows), 'run')}; next: dask-strata show {shlex.quote(shown(newest))}"
     if form == TABLE.name and output is None:
         has_problem = any(row.get("problem") is not None for row in rows)
-        columns = {n: COLUMNS[n] for n in COLUMNS if n != "problem" or has_problem or view.columns}
+        known = {**COLUMNS, **MORE} if view.has_all else COLUMNS
+        columns = {n: known[n] for n in known if n != "problem" or has_problem or view.columns}
+        view = replace(view, others=tuple(MORE))
         print_table(columns, [_values(row) for row in rows], note, view)
         return
     from dask_strata.report.rows import write_rows  # imports Arrow
@@ -74,7 +76,7 @@ def _has_runs(place: Path) -> bool:
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
     """Return the values of a row; times have milliseconds, as in the other formats."""
-    values = {name: row.get(name) for name in COLUMNS}
+    values = {name: row.get(name) for name in (*COLUMNS, *MORE)}
     if (start := values["start"]) is not None:
         values["start"] = start.replace(microsecond=start.microsecond // 1000 * 1000)
     values["tags"] = ", ".join(values["tags"] or ()) or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,18 @@ from dask_strata.run import open_run
 _OF_YAPPI, _OF_DASK = ("process", "waiting"), ("prefix", "worker", "begin", "end", "event_loops")
 
 _OPTION = {"begin": "--from", "end": "--to", "event_loops": "--event-loops"}
+
+
+#: The most important columns after the first, in either profile.
+_IMPORTANT = (
+    "own_seconds",
+    "own_share",
+    "total_seconds",
+    "total_share",
+    "n_calls",
+    "module",
+    "owner",
+)
 
 
 @click.command("profile")
@@ -119,6 +132,9 @@ def command(
     note = f"{left:,} more; --limit 0 shows all" if left else f"{shown.total:,} rows"
     if source == "dask":
         note += "; Dask's samples: shares are exact, seconds are an estimate"
+    by_sort = () if (named := options["sort"]) is None else (named.removeprefix("-"),)
+    first = shown.rows.column_names[0]
+    view = replace(view, important=(first, *by_sort, *_IMPORTANT))
     write_rows(shown.rows, form, output, note, view)
 
 

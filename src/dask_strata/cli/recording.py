@@ -80,7 +80,8 @@ def record_command(
             "dask-strata: nothing was recorded: the script neither started a Dask cluster nor "
             "connected to one that can be recorded, or a recording could not start, as printed "
             "above. Dask without a client runs in the script's own threads or processes. Start a "
-            "cluster in the script: from distributed import Client; client = Client()",
+            'cluster in the script, below if __name__ == "__main__": so that its workers do not '
+            "run the script again: from distributed import Client; client = Client()",
             soft_wrap=True,
         )
     for folder in outcome.runs:

@@ -1,21 +1,23 @@
 """RUN on the command line: a path, a URL, or a short name of a run in the folder of runs.
 
-Short names are ``latest``, a number of `dask-strata list` (1 is the newest), the begin of an id,
-and a part of the name that only one run has.
+Short names are ``latest``, a number of `dask-strata list` (1 is the newest), the start of an id,
+and a part of the name that only one run has. They are looked up in the folder or URL of runs of the
+settings, or in the folder before them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import re
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from dask_strata.errors import NotARunError, UsageError, suggestion
-from dask_strata.store.copies.place import is_url, local_path
+from dask_strata.store.copies.place import is_url, local_path, shown, split_run
 from dask_strata.store.manifest import BUNDLE_SUFFIX, find_runs
 
 #: The newest run of a folder.
@@ -23,6 +25,12 @@ LATEST = "latest"
 
 #: Most runs that a message lists.
 _SOME = 10
+
+#: Digits from which a number that the list has not is also the start of an id or a part of a name.
+_LONG_NUMBER = 4
+
+#: Folder of a run: its start, its name and its id.
+_RUN_NAME = re.compile(r"[0-9T-]{19}-(?P<name>.+)-[0-9a-f]+")
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -43,9 +51,11 @@ class RunName(click.ParamType[str] if TYPE_CHECKING else click.ParamType):  # ty
     ) -> list[CompletionItem]:
         """Return the names of runs, or a marker for files; see `ParamType.shell_complete`."""
         del ctx, param
-        names = [LATEST, *(path.name for path in newest_first(default_runs()))]
-        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        return found or [CompletionItem(incomplete, type="file")]
+        place = runs_place()
+        names = [] if is_url(place) else newest_first(place)
+        found = [name for name in (LATEST, *names) if name.startswith(incomplete)]
+        found = found or [part for part in _parts(names) if part.startswith(incomplete)]
+        return [*map(CompletionItem, found)] or [CompletionItem(incomplete, type="file")]
 
 
 def run_argument(command: _F) -> _F:
@@ -58,22 +68,11 @@ def runs_argument(command: _F) -> _F:
     return click.argument("runs", default=runs_place)(command)
 
 
-def default_runs() -> Path:
-    """Return the folder of runs of the settings, in which short names are looked up."""
-    place = runs_place()
-    return Path("runs") if is_url(place) else local_path(place)
-
-
 def runs_place() -> str:
     """Return the folder or URL of runs of the settings."""
     from dask_strata.config import read_settings  # Dask's configuration takes a while to import
 
     return read_settings().runs
-
-
-def newest_first(runs: Path) -> list[Path]:
-    """Return the runs of a folder, the newest first."""
-    return list(find_runs(runs))[::-1]
 
 
 def find_run(name: str) -> str:
@@ -89,7 +88,7 @@ def find_run(name: str) -> str:
     UsageError
         Several runs have the name.
     NotARunError
-        No run has the name, although the folder has runs.
+        No run has the name, or the folder has no runs.
 
     Examples
     --------
@@ -99,32 +98,71 @@ def find_run(name: str) -> str:
     if is_url(name) or os.path.lexists(local_path(name)):
         return name
     folder, _, short = name.rpartition(os.sep)
-    runs = Path(folder) if folder else default_runs()
-    paths = newest_first(runs)
-    if not paths or not short:
+    place = folder or runs_place()
+    names = newest_first(place) if short else []
+    if not names and (folder or not short):
         return name
-    found = _named(short, paths)
+    if not names:
+        raise NotARunError(
+            f"No run {short}: there is no run in {shown(place)}.",
+            hint="Record a run: dask-strata demo",
+        )
+    found = _named(short, names)
     if len(found) == 1:
-        return str(found[0])
+        return _path_of(found[0], place)
     if found:
-        some = ", ".join(path.name for path in found[:_SOME])
+        some = ", ".join(found[:_SOME])
         raise UsageError(
-            f"{len(found)} runs in {runs} have {short} in their names.",
+            f"{len(found)} runs in {shown(place)} have {short} in their names.",
             hint=f"Which one? {some}{', …' if len(found) > _SOME else ''}",
         )
-    similar = suggestion(short, [LATEST, *(path.name for path in paths)])
+    similar = suggestion(short, [LATEST, *_parts(names)])
+    runs = f" {shlex.quote(shown(place))}" if folder else ""
     raise NotARunError(
-        f"No run {short} in {runs}.", hint=f"{similar}List runs with: dask-strata list"
+        f"No run {short} in {shown(place)}.",
+        hint=f"{similar}List runs with: dask-strata list{runs}",
     )
 
 
-def _named(short: str, paths: Sequence[Path]) -> list[Path]:
-    """Return the runs that a short name may mean."""
+def newest_first(place: str) -> list[str]:
+    """Return the names of the runs in a folder or at a URL in the order of `dask-strata list`."""
+    if not is_url(place):
+        return [path.name for path in find_runs(local_path(place))][::-1]
+    from dask_strata.analysis.list import list_rows
+
+    return [row["run"] for row in list_rows(place)][::-1]
+
+
+def _path_of(name: str, place: str) -> str:
+    """Return the path or URL of a run in a place, which may be the run itself."""
+    if is_url(place):
+        return place if split_run(place)[1] == name else f"{place.rstrip('/')}/{name}"
+    folder = local_path(place)
+    return str(next(path for path in find_runs(folder) if path.name == name))
+
+
+def _named(short: str, names: Sequence[str]) -> list[str]:
+    """Return the names of the runs that a short name may mean, of the newest run first."""
     if short == LATEST:
-        return [paths[0]]
-    is_number = short.isascii() and short.isdigit()
-    if is_number and 1 <= int(short) <= len(paths):
-        return [paths[int(short) - 1]]
-    names = {path: path.name.removesuffix(BUNDLE_SUFFIX) for path in paths}
-    by_id = [path for path, name in names.items() if name.rpartition("-")[2].startswith(short)]
-    return by_id or [path for path, name in names.items() if short in name and not is_number]
+        return [names[0]]
+    if short.isascii() and short.isdigit():
+        if 1 <= int(short) <= len(names):
+            return [names[int(short) - 1]]
+        if len(short) < _LONG_NUMBER:
+            return []
+    stems = {name: name.removesuffix(BUNDLE_SUFFIX) for name in names}
+    by_id = [name for name, stem in stems.items() if stem.rpartition("-")[2].startswith(short)]
+    return by_id or [name for name, stem in stems.items() if short in stem]
+
+
+def _parts(names: Iterable[str]) -> list[str]:
+    """Return the names of runs, and the parts that people type: without time and id.
+
+    >>> _parts(["2026-11-26T10-00-00-load-1111aaaa"])
+    ['2026-11-26T10-00-00-load-1111aaaa', 'load']
+    """
+    parts: list[str] = []
+    for name in names:
+        found = _RUN_NAME.fullmatch(name.removesuffix(BUNDLE_SUFFIX))
+        parts += [name, *([found["name"]] if found else [])]
+    return list(dict.fromkeys(parts))

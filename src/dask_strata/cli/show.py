@@ -22,7 +22,7 @@ from dask_strata.run import open_run
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
-    "--client", help="Only tasks of this client: its id, the begin of its id, or its script."
+    "--client", help="Only tasks of this client: its id, the start of its id, or its script."
 )
 @click.option("--follow", is_flag=True, help="Update until the recording ends.")
 def command(run: str, form: str, as_json: bool, client: str | None, follow: bool) -> None:  # noqa: FBT001

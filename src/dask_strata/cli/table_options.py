@@ -15,7 +15,8 @@ _Command = Callable[..., Any]
 
 
 def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+    names = (name.strip() for name in (value or "").split(","))
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def table_options(table: str | None = None) -> Callable[[_Command], _Command]:

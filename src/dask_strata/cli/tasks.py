@@ -29,6 +29,8 @@ from dask_strata.report.rows import FORMATS, write_rows
 from dask_strata.report.terminal.columns import TableView
 from dask_strata.report.words import count
 from dask_strata.run import open_run
+from dask_strata.schema import TABLES
+from dask_strata.store.arrow import arrow_schema
 
 
 def _complete_state(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -45,7 +47,7 @@ def _complete_state(_: click.Context, __: click.Parameter, incomplete: str) -> l
     shell_complete=complete_worker,
 )
 @click.option(
-    "--client", help="Only tasks of this client: its id, the begin of its id, or its script."
+    "--client", help="Only tasks of this client: its id, the start of its id, or its script."
 )
 @click.option(
     "--state",
@@ -108,9 +110,11 @@ def command(  # noqa: PLR0913, PLR0917
     }
     by_sort = () if sort is None else (sort.removeprefix("-"),)
     if by is None:
-        columns = view.columns or (_columns(state, by_sort) if brief else ())
-        found, thing = select_tasks(open_run(run), **chosen, columns=columns), "task"
-        view = replace(view, important=(IMPORTANT[0], *by_sort, *IMPORTANT))
+        usual = _columns(state, by_sort) if brief and not view.has_all else ()
+        found = select_tasks(open_run(run), **chosen, columns=view.columns or usual)
+        thing = "task"
+        others = tuple(name for name in arrow_schema(TABLES["tasks"]).names if name not in usual)
+        view = replace(view, important=(IMPORTANT[0], *by_sort, *IMPORTANT), others=others)
     else:
         found, thing = group_tasks(open_run(run), by, **chosen), "row"
         view = replace(view, important=(by, "tasks", "failed", *by_sort, "compute_seconds"))

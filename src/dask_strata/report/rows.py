@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,9 @@ from dask_strata.report.terminal.table import print_table
 from dask_strata.report.words import escape_in_json, spreadsheet_text, visible
 from dask_strata.run.table_view import microseconds
 from dask_strata.store.parquet_writer import write_parquet
+
+#: Kinds of columns with numbers.
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
 
 def write_rows(
@@ -114,8 +118,7 @@ def print_rows(
     """
     unique = _unique_names(table)
     columns = {
-        field.name: pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        for field in unique.schema
+        field.name: any(is_kind(field.type) for is_kind in _NUMBERS) for field in unique.schema
     }
     print_table(columns, _rows_of(unique), note, replace(view, columns=()))
 
@@ -155,9 +158,21 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN is not JSON
         return None
+    if isinstance(value, Decimal):
+        return _number(value)
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     return str(value)
+
+
+def _number(value: Decimal) -> int | float | str:
+    """Return a decimal as a number; as a text if a number would have other digits.
+
+    DuckDB has decimals for sums of integers and for literals such as 0.1.
+    """
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
 
 
 def _json(table: pa.Table) -> str:

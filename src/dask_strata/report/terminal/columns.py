@@ -27,6 +27,9 @@ _MOST = 60
 #: Columns with sentences: their begin matters. Of keys, addresses and paths the end matters, too.
 _SENTENCES = ("exception", "problem", "message", "text", "traceback", "description", "reason")
 
+#: Least number of hidden columns that are named.
+_NAMED = 4
+
 _SECONDS = re.compile(r"(^|_)seconds\b")
 _BYTES = re.compile(r"(^|_|n)bytes\b")
 
@@ -46,12 +49,20 @@ class TableView:
     important : tuple of str
         Columns to keep where there is no space for all, most important first; others follow in
         their order.
+    others : tuple of str
+        Columns that the table has only with `wide` or `columns`.
     """
 
     raw: bool = False
     wide: bool = False
     columns: tuple[str, ...] = ()
     important: tuple[str, ...] = field(default=())
+    others: tuple[str, ...] = field(default=())
+
+    @property
+    def has_all(self) -> bool:
+        """Whether a command has to offer all columns, not only those of its usual table."""
+        return self.wide or bool(self.columns)
 
 
 def require_columns(wanted: Sequence[str], known: Collection[str]) -> None:
@@ -188,8 +199,7 @@ def fit(
     >>> fit(columns, {"key": 40, "seconds": 7, "worker": 20}, 36)
     Fit(widths={'key': 27, 'seconds': 7}, hidden=('worker',))
     """
-    names = [n for n in important if n in columns]
-    names += [n for n in columns if n not in names]
+    names = list(dict.fromkeys([*(n for n in important if n in columns), *columns]))
     least = {
         n: natural[n] if columns[n] else min(natural[n], max(_LEAST, cell_len(n))) for n in names
     }
@@ -209,6 +219,29 @@ def fit(
     first = chosen[0]
     widths[first] = min(widths[first], available)
     return Fit(widths, tuple(n for n in columns if n not in widths))
+
+
+def hidden_columns(without_space: Sequence[str], others: Sequence[str]) -> str:
+    """Return a line about columns that are not shown; empty if there are none.
+
+    Parameters
+    ----------
+    without_space : sequence of str
+        Columns for which the terminal has no space, which are all named.
+    others : sequence of str
+        Columns that the table has only on demand.
+
+    Examples
+    --------
+    >>> hidden_columns(["state"], ["life", "group"])
+    'not shown: state, life, group (--wide, or --columns state,life)'
+    """
+    some = max(0, _NAMED - len(without_space))
+    named = [*without_space, *others[:some]]
+    if not named:
+        return ""
+    more = f", and {len(others) - some:,} more" if len(others) > some else ""
+    return f"not shown: {', '.join(named)}{more} (--wide, or --columns {','.join(named[:2])})"
 
 
 def is_sentence(name: str) -> bool:

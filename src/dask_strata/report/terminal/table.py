@@ -16,6 +16,7 @@ from dask_strata.report.terminal.columns import (
     cell,
     exact,
     fit,
+    hidden_columns,
     human,
     is_sentence,
     require_columns,
@@ -70,13 +71,14 @@ def print_table(
         if note:
             console(stderr=True).print(Text(visible(note, keep_lines=True)))
         return
+    hidden = ""
     if rows or not note:
-        hidden = _print_fitted(columns, rows, out, view)
-        if hidden:
-            also = f"not shown: {', '.join(hidden)} (--wide, or --columns {','.join(hidden[:2])})"
-            note = f"{note}\n{also}" if note else also
-    if note:
-        out.print(Text(visible(note, keep_lines=True), style="dim"))
+        without_space = _print_fitted(columns, rows, out, view)
+        hidden = hidden_columns(without_space, () if view.has_all else view.others)
+    if note:  # the terminal wraps it: a command in it can be copied
+        out.print(Text(visible(note, keep_lines=True), style="dim"), soft_wrap=True)
+    if hidden:
+        out.print(Text(visible(hidden), style="dim"))
 
 
 def _print_tabs(
@@ -85,6 +87,15 @@ def _print_tabs(
     """Print exact values between tabs, which no value contains: they are escaped."""
     out.file.write("\t".join(map(cell, columns)) + "\n")
     out.file.writelines("\t".join(exact(row[n]) for n in columns) + "\n" for row in rows)
+
+
+def _most_important(
+    columns: Mapping[str, bool], rows: Sequence[Mapping[str, Any]], view: TableView
+) -> list[str]:
+    """Return the columns in the order of their importance; those without any value are last."""
+    order = dict.fromkeys([*(n for n in view.important if n in columns), *columns])
+    filled = {name: any(row[name] is not None for row in rows) for name in order}
+    return sorted(order, key=lambda name: not filled[name])
 
 
 def _print_fitted(
@@ -101,7 +112,7 @@ def _print_fitted(
     hidden: Sequence[str] = ()
     if not view.wide:
         whole = {n: columns[n] or any(isinstance(r[n], datetime) for r in rows) for n in columns}
-        found = fit(whole, natural, out.width, view.important)
+        found = fit(whole, natural, out.width, _most_important(columns, rows, view))
         widths, hidden = found.widths, found.hidden
 
     def padded(name: str, text: str) -> str:
