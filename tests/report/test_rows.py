@@ -182,7 +182,7 @@ COMMANDS = [
     (["query", "{run}", f"select '{CONTROLS}' from {CONTROLS}"], 1, "SQL: "),
     (["report", "{run}"], 0, "open it in a browser"),
     (["compact", "{run}"], 0, " of Parquet in "),
-    (["show", f"no {CONTROLS}"], 1, "there is no run in"),
+    (["show", f"no {CONTROLS}"], 1, "no such folder"),
 ]
 
 

@@ -40,7 +40,13 @@ class _Formats(click.Command):
 
 @click.command("export", cls=_Formats)
 @run_argument
-@click.option("--to", metavar="FORMAT", required=True, help="The format, see below.")
+@click.option(
+    "--to",
+    metavar="FORMAT",
+    required=True,
+    help="The format, see below.",
+    shell_complete=lambda *given: [name for name in names() if name.startswith(given[-1])],
+)
 @click.option(
     "-o",
     "--output",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +43,8 @@ def command(runs: str, form: str, output: Path | None, view: TableView) -> None:
       dask-strata list runs/
       dask-strata list s3://bucket/runs
     """
-    if not is_url(runs) and not _has_runs(local_path(runs)):
-        raise NotARunError(f"No such folder: {runs}", hint="Record a run: dask-strata demo")
+    if not is_url(runs):
+        _require_runs(local_path(runs))
     rows = list_rows(runs)
     if not rows:
         raise NotARunError(
@@ -70,8 +71,19 @@ def command(runs: str, form: str, output: Path | None, view: TableView) -> None:
     write_rows(table_of(rows), form, output, note, view)
 
 
-def _has_runs(place: Path) -> bool:
-    return place.is_dir() or is_bundle(place)
+def _require_runs(place: Path) -> None:
+    """Check that a place is a bundle, or a folder that can be read."""
+    if is_bundle(place):
+        return
+    if not place.is_dir():
+        raise NotARunError(f"No such folder: {place}", hint="Record a run: dask-strata demo")
+    try:
+        os.scandir(place).close()
+    except OSError as error:
+        raise NotARunError(
+            f"{place} cannot be read: {error.strerror}.",
+            hint=f"Look at its permissions: ls -ld {shlex.quote(str(place))}",
+        ) from None
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:

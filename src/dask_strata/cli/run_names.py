@@ -100,7 +100,7 @@ def find_run(name: str) -> str:
     folder, _, short = name.rpartition(os.sep)
     place = folder or runs_place()
     names = newest_first(place) if short else []
-    if not names and (folder or not short):
+    if not names and (folder or not (short == LATEST or short.isdecimal())):
         return name
     if not names:
         raise NotARunError(
