@@ -49,12 +49,12 @@ class _WithGroups(click.Command):
             elif argument.startswith("-") or not groups:
                 left.append(argument)
             else:
-                groups[-1][1].append(find_run(argument))
+                groups[-1][1].append(argument)
         return left
 
 
 @click.command("compare", cls=_WithGroups)
-@click.argument("runs", nargs=-1, type=RunName())
+@click.argument("runs", nargs=-1, shell_complete=RunName().shell_complete)
 @click.option("--group", "unused", metavar="NAME RUN …", help="A group of runs; give two or more.")
 @click.option(
     "--by", multiple=True, metavar="FACT", help="Make groups by a fact: git-commit, tag, name, …"
@@ -115,8 +115,8 @@ def command(  # noqa: PLR0913, PLR0917
         raise UsageError("--group and --by exclude each other.", hint="Omit one of them.")
     with _judging(fail_if), working("reading runs") as step:
         found = compare(
-            *runs,
-            groups=groups or None,
+            *map(find_run, runs),
+            groups={name: [*map(find_run, members)] for name, members in groups.items()} or None,
             by=by[0] if by else None,
             expect=expect,
             exclude_spoiled=exclude_spoiled,

@@ -13,16 +13,22 @@ from dask_strata.analysis.series.columns import Array, Index, Names, columns
 if TYPE_CHECKING:
     from dask_strata.run import Run
 
-#: One row for each life of a key, in order; unknown numbers are -1.
+#: One row for each life of a key, in order; unknown numbers are -1. In a damaged
+#: record, all rows that lack a key are one task.
 _TASKS = """
-    select _key::bigint as id, coalesce(prefix, '(unknown)') as prefix,
+    select coalesce(_key::bigint, -1) as id, coalesce(prefix, '(unknown)') as prefix,
            coalesce("group", prefix, '(unknown)') as grp,
            coalesce(compute_seconds, -1) as seconds, coalesce(nbytes, -1) as nbytes,
            coalesce((state = 'erred')::int, -1) as erred
     from tasks order by _key, life
 """
 
-_EDGES = "select distinct _key::bigint as task, _dependency::bigint as dependency from graph_edges"
+#: -2 is no task.
+_EDGES = """
+    select distinct coalesce(_key::bigint, -2) as task,
+           coalesce(_dependency::bigint, -2) as dependency
+    from graph_edges
+"""
 
 _KEYS = "select _key::bigint as id, key from _keys where list_contains($1, _key::bigint)"
 

@@ -74,7 +74,8 @@ class OneRun(Page):
             name=name,
             run_name=run.name,
             mark=mark,
-            is_live=run.is_growing,
+            # A page that is older than the record waits for the next one, too.
+            is_live=run.is_growing or mark != self.context.runs.mark(name),
             notes=notes,
             exports=[each for each in exporters().values() if each.media_type is not None],
         )
