@@ -62,6 +62,8 @@ def waits(workers: Client, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ru
     return run, measured
 
 
+@pytest.mark.long
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("mark", "function", "waiting", "calls"),
     [
@@ -87,6 +89,8 @@ def test_a_wait_has_its_reason_line_and_seconds(
     assert found["cpu"] < 0.2 * found["seconds"]
 
 
+@pytest.mark.long
+@pytest.mark.alone
 def test_a_task_that_computes_is_running(waits: tuple[Run, dict[str, Any]]) -> None:
     """A function that releases the GIL and computes waits for nothing."""
     run, measured = waits
@@ -97,6 +101,8 @@ def test_a_task_that_computes_is_running(waits: tuple[Run, dict[str, Any]]) -> N
     assert used == pytest.approx(running, abs=2 * LOOK)
 
 
+@pytest.mark.long
+@pytest.mark.alone
 def test_the_seconds_of_file_operations(waits: tuple[Run, dict[str, Any]]) -> None:
     """The samples of a task that writes and syncs are at these lines, and wait for the file."""
     run, measured = waits
