@@ -17,7 +17,7 @@ from dask_strata.analysis.critical_path import critical_path
 from dask_strata.analysis.critical_path.data import PathData
 from dask_strata.analysis.critical_path.occupants import Occupants
 from dask_strata.analysis.critical_path.walk import Segment
-from tests.conftest import rows
+from tests.conftest import rows, wait_until
 from tests.support.synthetic import SECOND, T0, Process, life, new_run
 
 W = "tcp://w:1"
@@ -196,6 +196,21 @@ def test_a_frozen_block_names_who_had_the_cpu(
     assert parts(run, "blocked event loop", 2, 3) == [(0.0, *expected)]
 
 
+def test_samples_that_are_apart_count_for_what_others_leave(tmp_path: Path) -> None:
+    """A stopped task ran at the same line before and after: one row has these samples."""
+    before_and_after = {**sampled("a", 8.9, 6.0, None, 6.0), "first": at(1.1), "n_samples": 70}
+    run = recorded(
+        tmp_path / "r",
+        loop_blocks=[block(2, 3, 1.0, 0.95)],
+        task_samples=[
+            before_and_after,
+            sampled("a", 3, 1.0, "gil", 0.0),
+            sampled("b", 3, 1.0, None, 0.9),
+        ],
+    )
+    assert parts(run, "compute", 2, 3) == [(0.0, "task", "b")]
+
+
 def test_a_task_that_waits_for_the_gil_names_its_holder(tmp_path: Path) -> None:
     """A process that did not run had no holder; gilknocker shows one that slept with the GIL."""
     stopped = [sampled(key, last, 1.0, "gil", 0.0) for key in "ab" for last in (6.0, 8.0)]
@@ -248,9 +263,11 @@ def test_the_insight_costs_what_the_path_waited_for(
         assert (Path(dask_strata.__file__).parents[2] / insight.docs).exists()
 
 
-def burn(seconds: float) -> float:
-    """Run Python; return the time at the end."""
+def burn(seconds: float, begun: Path | None = None) -> float:
+    """Run Python; return the time at the end. A file shows that it has begun."""
     stop = time.perf_counter() + seconds
+    if begun is not None:
+        begun.touch()
     while time.perf_counter() < stop:
         sum(range(100))
     return time.time()
@@ -283,10 +300,11 @@ def test_a_real_task_was_stopped_by_two_others(tmp_path: Path) -> None:
     with (
         LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster,
         Client(cluster) as client,
-        dask_strata.record(tmp_path, client=client) as run,
+        dask_strata.record(tmp_path / "run", client=client) as run,
     ):
         client.submit(burn, 0.1).result()
-        last = client.submit(burn, 6, key="last")
+        last = client.submit(burn, 6, tmp_path / "begun", key="last")
+        wait_until((tmp_path / "begun").exists)
         held = client.submit(hold_the_gil, 60_000_000, key="held").result()
         collected = client.submit(collect, 2_000_000, key="collected").result()
         last.result()

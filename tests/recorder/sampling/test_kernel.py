@@ -21,6 +21,7 @@ from dask_strata.recorder.sampling.frames import NOWHERE, place_of
 from dask_strata.recorder.sampling.kernel import Reading, ThreadFiles
 from dask_strata.recorder.sampling.sums import Credit, Sample
 from dask_strata.recorder.sampling.tasks import TaskSampler
+from dask_strata.recorder.sampling.threads import SampledThreads
 from tests.conftest import wait_until
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's files of threads")
@@ -150,6 +151,46 @@ def test_samples_without_the_kernels_files(monkeypatch: pytest.MonkeyPatch) -> N
     assert batch.columns["waiting"] == ["unknown"] * batch.n
     assert not any(batch.columns.get("cpu_seconds") or ())
     assert absent == ("/proc/self/task",)
+
+
+@linux
+@pytest.mark.parametrize("known", [False, True])
+def test_cpu_time_since_the_beginning_of_a_look_is_of_the_next_one(*, known: bool) -> None:
+    """A look that gives up the GIL may go on late: its readings have CPU time of the next look."""
+    ready, go, held, done = (threading.Event() for _ in range(4))
+    measured: list[float] = []
+
+    def hold() -> None:
+        ready.set()
+        go.wait()
+        before = time.thread_time()
+        sum(range(20_000_000))
+        measured.append(time.thread_time() - before)
+        held.set()
+        done.wait()
+
+    threads = SampledThreads()
+    threads.start()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    ready.wait()
+    holding, other = thread.ident or 0, threading.get_ident()
+    if known:
+        threads.look(holding, 1, time.monotonic_ns())
+        threads.end_look(time.monotonic_ns())
+    began = time.monotonic_ns()
+    go.set()
+    held.wait()
+    before, _ = threads.look(other if known else holding, 20_000_000, began)
+    threads.end_look(began)
+    now = time.monotonic_ns()
+    within, _ = threads.look(holding, now - began, now)
+    done.set()
+    thread.join()
+    threads.close()
+    assert measured[0] > 0.1
+    assert known or (before.cpu_ns or 0) <= 20_000_000
+    assert (within.cpu_ns or 0) / 1e9 == pytest.approx(measured[0], rel=0.2)
 
 
 def test_an_error_in_a_look_is_a_loss() -> None:

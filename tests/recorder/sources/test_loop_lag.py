@@ -20,6 +20,7 @@ from tornado.ioloop import IOLoop
 
 import dask_strata
 from dask_strata import Run
+from dask_strata.recorder.sampling.tasks import TaskSampler
 from dask_strata.recorder.sources.loop_lag import LoopMonitor
 from tests.conftest import assert_whole, rows
 
@@ -151,6 +152,33 @@ def test_the_kind_of_a_block(blocked: Blocked, name: str, frozen: int) -> None:
     seconds = sum(b["seconds"] for b in blocks)
     assert sum(b["frozen_seconds"] for b in blocks) / seconds == pytest.approx(frozen, abs=0.35)
     assert sum(b["cpu_seconds"] for b in blocks) == pytest.approx(cpu, rel=0.3, abs=0.3)
+
+
+def test_cpu_time_of_a_look_is_of_the_next_block() -> None:
+    """The look that samples tasks may be held up: the block that shows it has the CPU time, too."""
+    used: list[float] = []
+
+    class Long(TaskSampler):
+        def look(self, now: int, due: int, looked: int) -> None:
+            if not used:
+                before = time.process_time()
+                sum(range(40_000_000))
+                used.append(time.process_time() - before)
+
+    async def blocks() -> list[float]:
+        server = SimpleNamespace(loop=IOLoop.current())
+        monitor = LoopMonitor(server, "worker-1", sampler=Long("tcp://w:1", list))
+        monitor.start()
+        found: list[float] = []
+        while not found:
+            await asyncio.sleep(0.02)
+            for batch in monitor.rows():
+                found += batch.columns["cpu_seconds"]
+        monitor.remove()
+        monitor.finish()
+        return found
+
+    assert sum(asyncio.run(blocks())) >= 0.8 * used[0]
 
 
 def test_no_block_ends_before_it_starts(

@@ -59,6 +59,7 @@ _BLOCKS = """
 
 #: How long attempts ran or were ready to, and waited for the GIL, in some intervals. A
 #: row of samples is about the time until its last sample; one of a frozen time has only that one.
+#: Rows whose samples are further apart may be of other moments: they count for what others leave.
 _SAMPLED = """
     with chosen as (
         select unnest(range(len($1))) as number, unnest($1::varchar[]) as worker,
@@ -73,13 +74,20 @@ _SAMPLED = """
         where s.worker in (select worker from chosen) and s.seconds > 0
     ), within as (
         select c.number, s.attempt, s.waiting, s.seconds, s.ran_seconds,
-               (least(s.b, c.b) - greatest(s.a, c.a)) / (s.b - s.a) as share
+               (least(s.b, c.b) - greatest(s.a, c.a)) / (s.b - s.a) as share,
+               s.b - s.a > s.seconds * 1e9 + 1e6 as apart, (c.b - c.a) / 1e9 as hold_seconds
         from chosen c join samples s on s.worker = c.worker and s.a < c.b and s.b > c.a
         where s.b > s.a
+    ), counted as (
+        select number, attempt, waiting, seconds * share as seconds, ran_seconds * share as ran,
+               case when apart then least(1, greatest(0, hold_seconds
+                   - coalesce(sum(seconds * share) filter (not apart) over each, 0))
+                   / sum(seconds * share) filter (apart) over each) else 1 end as weight
+        from within window each as (partition by number, attempt)
     )
-    select number, attempt, sum(ran_seconds * share) as ran_seconds,
-           coalesce(sum(seconds * share) filter (waiting = 'gil'), 0) as gil_seconds
-    from within group by all order by all
+    select number, attempt, sum(ran * weight) as ran_seconds,
+           coalesce(sum(seconds * weight) filter (waiting = 'gil'), 0) as gil_seconds
+    from counted group by all order by all
 """
 
 

@@ -157,14 +157,14 @@ class ClientSampler(Source):
                 del frame
             if place is not None:
                 wall = time.time_ns()
-                seen, credit = self._threads.look(self._sampled, now - looked)
+                seen, credit = self._threads.look(self._sampled, now - looked, now)
                 late = now - due >= _LATE_NS
                 parts = list(frozen_parts(seen)) if late else [credit.settle(seen)]
                 start = wall - seen.ns
                 for part in parts:
                     self._add(place, part, start, start + part.ns)
                     start += part.ns
-            self._threads.end_look()
+            self._threads.end_look(now)
             read = self._threads.take_read_bytes()
             self.read_bytes += read
             measure(read, 0)

@@ -17,7 +17,7 @@ from dask_strata.recorder.sampling.threads import SampledThreads
 from dask_strata.store.segments.frames import Batch
 
 #: A look that is late by this is one of a time in which the looking thread did not run.
-_LATE_NS = 100_000_000
+_LATE_NS = 50_000_000
 
 #: A look that is late by this had to wait for the GIL.
 _CONTENDED_NS = 250_000
@@ -80,33 +80,39 @@ class TaskSampler(Source):
                 self._errors.add(f"{type(error).__name__}: {safe_repr(error)}")
 
     def _look(self, now: int, due: int, looked: int) -> None:
+        began = time.monotonic_ns()
         executions = self._executions()
         present = [each for each in executions if each.stop_ns is None]
         with foreign_io.operation() as measure:
             if now - due < _LATE_NS:
-                self._sample(present, now - looked, contended=now - due >= _CONTENDED_NS)
+                contended = now - due >= _CONTENDED_NS
+                self._sample(present, now - looked, began, contended=contended)
             else:
-                self._sample_frozen(executions, now - due, due - looked)
-            self._threads.end_look()
+                self._sample_frozen(executions, now - due, due - looked, began)
+            self._threads.end_look(began)
             self._present = frozenset(each.number for each in present)
             self._seen = {n: seen for n, seen in self._seen.items() if n in self._present}
             read = self._threads.take_read_bytes()
             self.read_bytes += read
             measure(read, 0)
 
-    def _sample(self, present: Collection[Sampled], ns: int, *, contended: bool) -> None:
+    def _sample(
+        self, present: Collection[Sampled], ns: int, began: int, *, contended: bool
+    ) -> None:
         """Add a sample of each execution under way; together they stand for all since the last."""
         places = _places({execution.thread for execution in present})
         wall = time.time_ns()
         for execution in present:
             place = places.get(execution.thread)
             if place is not None:
-                seen, credit = self._threads.look(execution.thread, ns)
+                seen, credit = self._threads.look(execution.thread, ns, began)
                 self._seen[execution.number] = place, seen.waiting
                 settled = credit.settle(seen, contended=contended)
                 self._sums.add(execution, place, settled, wall)
 
-    def _sample_frozen(self, executions: Collection[Sampled], late: int, before: int) -> None:
+    def _sample_frozen(
+        self, executions: Collection[Sampled], late: int, before: int, began: int
+    ) -> None:
         """Add samples for a time in which this thread could not look at any moment.
 
         Executions that ended meanwhile have a part in it, too. Each thread's CPU time is divided
@@ -121,7 +127,7 @@ class TaskSampler(Source):
                 by_thread.setdefault(execution.thread, []).append((execution, ns))
         for thread, parts in by_thread.items():
             total = sum(ns for _, ns in parts)
-            seen, _ = self._threads.look(thread, total)
+            seen, _ = self._threads.look(thread, total, began)
             place = places.get(thread, NOWHERE)
             for execution, ns in parts:
                 at, waiting = self._seen.get(execution.number, (NOWHERE, None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 
 from dask_strata.recorder.sampling.kernel import Reading, ThreadFiles
@@ -44,7 +45,7 @@ class SampledThreads:
                 self._baseline[thread.native_id] = files.usage()
                 self._close(files)
 
-    def look(self, identity: int, ns: int) -> tuple[Sample, Credit]:
+    def look(self, identity: int, ns: int, began: int) -> tuple[Sample, Credit]:
         """Return the sample of a thread for the time since the last look, as seen.
 
         Parameters
@@ -53,6 +54,8 @@ class SampledThreads:
             Identity of the thread.
         ns : int
             Time since the last look, in nanoseconds.
+        began : int
+            When this look began, on the monotonic clock in nanoseconds.
         """
         known = self._threads.get(identity)
         thread = known or self._add(identity)
@@ -60,13 +63,21 @@ class SampledThreads:
         files = thread.files
         reading = Reading(None, None, UNKNOWN) if files is None else files.read()
         cpu, delay = self._used(thread, (reading.cpu_ns, reading.delay_ns))
+        if cpu is not None and cpu > ns:
+            cpu -= _leave_to_next(thread, cpu - ns, began)
         if known is None:  # it may have run before the last look
             cpu, delay = _at_most(cpu, ns), _at_most(delay, ns)
         # The kernel adds a delay when it ends: that can exceed the time since the last look.
         return Sample(reading.waiting, ns, cpu, delay), thread.credit
 
-    def end_look(self) -> None:
-        """Note the CPU time of the threads that this look skipped, and drop those that ended."""
+    def end_look(self, began: int) -> None:
+        """Note the CPU time of the threads that this look skipped, and drop those that ended.
+
+        Parameters
+        ----------
+        began : int
+            When this look began, on the monotonic clock in nanoseconds.
+        """
         for identity, thread in list(self._threads.items()):
             if thread.seen:
                 thread.seen = False
@@ -76,7 +87,9 @@ class SampledThreads:
                 del self._threads[identity]
                 if thread.files is not None:
                     self._close(thread.files)
-            thread.usage = usage
+            before, thread.usage = thread.usage[0], usage
+            if usage[0] is not None and before is not None:
+                _leave_to_next(thread, usage[0] - before, began)
 
     def close(self) -> None:
         """Close all files."""
@@ -117,6 +130,18 @@ class SampledThreads:
     def _close(self, files: ThreadFiles) -> None:
         self.read_bytes += files.read_bytes
         files.close()
+
+
+def _leave_to_next(thread: _Thread, cpu: int, began: int) -> int:
+    """Leave CPU time of a thread to the next look, as far as it can be of this look; return it.
+
+    Opening the files of a thread gives up the GIL, and a thread that takes it then may hold it for
+    long. Times of looks are those of their beginnings, so this is time before the next one.
+    """
+    used, delay = thread.usage
+    left = min(cpu, time.monotonic_ns() - began)
+    thread.usage = None if used is None else used - left, delay
+    return left
 
 
 def _at_most(value: int | None, most: int) -> int | None:

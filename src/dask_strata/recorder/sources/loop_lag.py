@@ -165,11 +165,13 @@ class LoopMonitor(Source):
             # The look itself may be frozen, too.
             due = looked + int(_INTERVAL * 1e9)
             stopped = self._stop.wait(max(0, due - time.monotonic_ns()) / 1e9)
-            now = time.monotonic_ns()
+            # The sampler gives up the GIL to open files, and may have to wait for it. That time is
+            # part of the next look, and so is its CPU time.
+            now, cpu_now = time.monotonic_ns(), time.process_time_ns()
             if self._sampler is not None:
                 self._sampler.look(now, due, looked)
             self._look(now, due, looked, cpu)
-            looked, cpu = now, time.process_time_ns()
+            looked, cpu = now, cpu_now
             self.cpu_seconds = time.thread_time()
         self._add_unfinished()
 
