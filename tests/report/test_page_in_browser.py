@@ -34,6 +34,7 @@ SECTIONS = [
     "where",
     "timeline",
     "prefixes",
+    "graph",
     "path",
     "profile",
     "data",
@@ -278,7 +279,7 @@ def test_tables_sort_by_value(page: Browser) -> None:
 
 def test_the_keyboard_is_enough(page: Browser) -> None:
     """Tab focuses the canvas; keys move, zoom, select the next attempt, and clear the selection."""
-    page.driver.find_element(By.ID, "fit").send_keys(Keys.TAB)
+    page.driver.find_element(By.ID, "save-svg").send_keys(Keys.TAB)
     assert page.js("return document.activeElement.id") in {"canvas", "canvas-box"}
     canvas = page.driver.find_element(By.ID, "canvas")
     view = "return [strata.timeline.view.a, strata.timeline.view.b]"
@@ -400,11 +401,11 @@ def test_nothing_that_came_as_data_runs(browser: Browser, tmp_path: Path) -> Non
     assert browser.js("return window.ran === undefined")
     assert browser.js(
         "return [document.scripts.length, document.images.length, document.querySelectorAll('svg[onload]').length]"
-    ) == [5, 0, 0]
+    ) == [8, 0, 0]
     assert HOSTILE[0] in browser.text("body")
     assert "\u202e" not in html
     assert "\\u202e" in browser.text("body")
-    assert len(re.findall("<script", html)) == 5
+    assert len(re.findall("<script", html)) == 8
     assert browser.errors() == []
 
 
@@ -504,6 +505,11 @@ def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     browser.show(folder, Options(Limits(edges=100)))
     assert "Dependencies of single tasks are left out above 100" in browser.text("#timeline-note")
     assert browser.js("return [strata.model.key(0), strata.model.needs]") == ["a-0", None]
+    browser.show(folder, Options(Limits(edges=100, exact=100, text=100)))
+    note = browser.text("#timeline-note")
+    assert "Of single tasks, sizes of results, CPU times, bytes read, CPU times of other" in note
+    browser.js("strata.choose(0)")
+    assert browser.text("#task").count("left out of a large page") == 4
     browser.show(folder, Options(Limits(edges=100, keys=100, bars=50)))
     note = browser.text("#timeline-note")
     assert "200 attempts are drawn as" in note

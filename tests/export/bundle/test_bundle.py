@@ -208,6 +208,7 @@ def test_a_list_has_bundles_beside_folders(eventful_runs: Path, temporary: Path)
     """Their rows are equal, and nothing is copied for a finalised run."""
     rows = json.loads(answer("list", eventful_runs, "--format", "json"))
     folder, bundle = rows
+    assert (folder.pop("number"), bundle.pop("number")) == (2, 1)
     assert (folder.pop("run"), bundle.pop("run")) == ("eventful", "eventful.strata.zip")
     assert bundle.pop("size_bytes") == (eventful_runs / "eventful.strata.zip").stat().st_size
     folder.pop("size_bytes")
