@@ -98,6 +98,7 @@ def test_the_notebook_runs_and_its_frames_add_up(
     assert 1 <= seen["n_workers"] <= 2
 
 
+@pytest.mark.release
 def test_the_notebook_of_images_runs_and_adds_up(tmp_path: Path) -> None:
     """Its counts agree with the files that its pipeline read and wrote, and with SciPy's."""
     notebook = nbformat.read(IMAGES, as_version=4)
