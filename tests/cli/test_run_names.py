@@ -50,6 +50,7 @@ def test_short_names(short: str, runs: Path, strata: Strata) -> None:
     assert runs.is_dir()
 
 
+@pytest.mark.long
 def test_names_of_several_runs_or_of_none(runs: Path, strata: Strata) -> None:
     """The runs that it may mean are listed; a similar name is suggested."""
     done = strata("show", "pipeline")
@@ -87,6 +88,7 @@ def test_the_folder_of_runs_is_that_of_the_settings(
     assert strata("open").stderr == nothing
 
 
+@pytest.mark.long
 def test_the_place_of_runs_is_a_url(
     runs: Path, strata: Strata, monkeypatch: pytest.MonkeyPatch
 ) -> None:

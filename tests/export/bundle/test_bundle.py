@@ -32,6 +32,8 @@ from tests.support.bundles import copies, small_bundle
 from tests.support.finalised import differences
 from tests.support.synthetic import Process, life, new_run, small_run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -82,7 +84,6 @@ def answer(*arguments: object, status: int | None = 0) -> str:
     return done.output
 
 
-@pytest.mark.long
 def test_every_table_is_equal(eventful_runs: Path, temporary: Path) -> None:
     """In content, order and schema, and so are the summary and the page."""
     folder = dask_strata.open_run(eventful_runs / "eventful")
@@ -276,7 +277,6 @@ def test_a_dask_dataframe_outlives_its_run(small: Path, temporary: Path) -> None
     assert copies(temporary) == []
 
 
-@pytest.mark.long
 def test_what_a_killed_process_leaves_is_removed(small: Path, temporary: Path) -> None:
     """By the next one that opens a bundle; the copy of a living process stays."""
     code = "import dask_strata, sys, time; run = dask_strata.open_run(sys.argv[1]); print('open'); "
@@ -297,7 +297,6 @@ def test_what_a_killed_process_leaves_is_removed(small: Path, temporary: Path) -
     assert len(run.tasks) == 2
 
 
-@pytest.mark.long
 def test_a_process_removes_its_copies_at_its_end(small: Path, temporary: Path) -> None:
     """Also a command that fails."""
     for query, status in (("from tasks", 0), ("select nothing", 1)):
@@ -339,7 +338,6 @@ def test_a_run_that_is_recorded(tmp_path: Path) -> None:
     assert len(run.tasks) == 2
 
 
-@pytest.mark.long
 def test_better_definitions_go_to_the_cache(tmp_path: Path, cache: Path) -> None:
     """As for a folder that cannot be written."""
     run = small_run(tmp_path / "old")
