@@ -319,13 +319,16 @@ def test_no_tiny_task_has_more_cpu_than_time(client: Client, runs: Path) -> None
         select count(*) as n, count(cpu_seconds) as measured,
                count(*) filter (cpu_seconds > compute_seconds + {FLOAT}) as above,
                count(*) filter (process_cpu_seconds < cpu_seconds) as below,
-               min(cpu_seconds) as least
+               min(cpu_seconds) as least, count(*) filter (cpu_seconds > 0) as above_zero
         from attempts
         """,
     )
     assert tiny["n"] == tiny["measured"] == n + 1
     assert (tiny["above"], tiny["below"]) == (0, 0)
-    assert tiny["least"] > 0
+    # The CPU clock of a thread may stand still around a preemption: two readings were equal once in
+    # millions, without a recorder, where four processes shared two cores of a virtual machine.
+    assert tiny["least"] >= 0
+    assert tiny["above_zero"] >= 0.99 * n
     (execution,) = rows(
         run,
         """
