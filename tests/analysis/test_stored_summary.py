@@ -40,6 +40,8 @@ from tests.conftest import wait_for_facts
 from tests.support.cases import few
 from tests.support.synthetic import T0, Process, life, new_run, small_run
 
+pytestmark = pytest.mark.long
+
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -156,7 +158,6 @@ def test_the_stored_answers_equal_the_computed_ones(run: Path, computed: list[st
     assert values.packages["python"]
 
 
-@pytest.mark.long
 def test_the_commands_print_the_same_with_and_without_a_summary(
     small: Path, strata: Strata
 ) -> None:
@@ -175,7 +176,6 @@ def test_the_commands_print_the_same_with_and_without_a_summary(
     assert with_summary == without
 
 
-@pytest.mark.long
 def test_compact_stores_the_summary(tmp_path: Path, strata: Strata) -> None:
     """The command leaves a run whose answers are known."""
     run = small_run(tmp_path / "r")
@@ -185,7 +185,6 @@ def test_compact_stores_the_summary(tmp_path: Path, strata: Strata) -> None:
     assert is_stored(run)
 
 
-@pytest.mark.long
 def test_record_stores_the_summary(tmp_path: Path, strata: Strata) -> None:
     """So does `record`, which compacts by default."""
     script = tmp_path / "script.py"
@@ -467,7 +466,6 @@ def test_the_summary_has_the_permissions_of_the_folder(tmp_path: Path) -> None:
     assert stat.S_IMODE(summary_path(run).stat().st_mode) == 0o640
 
 
-@pytest.mark.long
 def test_a_comparison_reads_the_summaries(run: Path, small: Path, computed: list[str]) -> None:
     """Two finalised runs are compared without opening their tables."""
     found = [observe(each) for each in (run, small)]

@@ -18,6 +18,8 @@ from tests.support import coupler_files as coupler
 from tests.support.browsing import CHROMIUM, DRIVER, Browser, chromium
 from tests.support.synthetic import SECOND, T0, Process, life, moves, new_run, small_run
 
+pytestmark = pytest.mark.long
+
 if not (CHROMIUM and DRIVER):
     warnings.warn(
         "chromium is absent: THE PAGE IS NOT TESTED (apt-get install chromium chromium-driver)",
@@ -417,7 +419,6 @@ def test_its_policy_lets_nothing_else_run(page: Browser) -> None:
     assert any("Content Security Policy" in message for message in page.errors())
 
 
-@pytest.mark.long
 def test_without_scripts_verdict_and_tables_are_there(browser: Browser, tmp_path: Path) -> None:
     """Without scripts, the HTML has the verdict, the tables and a note about the timeline."""
     browser.show(pipeline(tmp_path / "r"))
@@ -465,7 +466,6 @@ def odd_runs(folder: Path) -> Iterator[tuple[str, Path, int]]:
     yield "day", day, 6
 
 
-@pytest.mark.long
 def test_odd_runs_have_a_page(browser: Browser, tmp_path: Path) -> None:
     """Pages of runs that are empty, killed, imported, of one task, or of a day and microseconds."""
     for name, folder, bars in odd_runs(tmp_path):
@@ -494,7 +494,6 @@ def test_odd_runs_have_a_page(browser: Browser, tmp_path: Path) -> None:
     assert "b-3" in browser.text("#tip")
 
 
-@pytest.mark.long
 def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     """Above its limits the page leaves out edges, keys and bars, counts them, and still works."""
     folder = new_run(tmp_path / "r")
@@ -519,7 +518,6 @@ def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     assert browser.errors() == []
 
 
-@pytest.mark.long
 def test_the_verdict_has_the_numbers_of_the_command_line(
     browser: Browser, tmp_path: Path, strata
 ) -> None:
