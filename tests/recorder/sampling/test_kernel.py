@@ -154,6 +154,41 @@ def test_samples_without_the_kernels_files(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @linux
+def test_a_late_look_is_divided_by_cpu_time() -> None:
+    """A thread that had no CPU meanwhile waited for the GIL, however much it ran before."""
+    ended = threading.Event()
+
+    def run_python() -> None:
+        while not ended.is_set():
+            sum(range(100))
+
+    thread = threading.Thread(target=run_python)
+    thread.start()
+    under_way = [sums.Sampled(1, "key", 2, thread.ident or 0, time.time_ns())]
+    sampler = TaskSampler("tcp://w:1", lambda: under_way)
+    sampler.start()
+    now = time.monotonic_ns()
+    sampler.look(now, now, now - 1)
+    time.sleep(0.3)
+    now = time.monotonic_ns()
+    sampler.look(now, now, now - 80_000_000)
+    sum(range(15_000_000))  # holds the GIL
+    last, now = now, time.monotonic_ns()
+    sampler.look(now, now - 60_000_000, last)
+    ended.set()
+    thread.join()
+    under_way.clear()
+    sampler.finish()
+    [batch] = sampler.rows()
+    waited = sum(
+        seconds
+        for waiting, seconds in zip(batch.columns["waiting"], batch.columns["seconds"], strict=True)
+        if waiting == "gil"
+    )
+    assert waited == pytest.approx((now - last) / 1e9, rel=0.3)
+
+
+@linux
 @pytest.mark.parametrize("known", [False, True])
 def test_cpu_time_since_the_beginning_of_a_look_is_of_the_next_one(*, known: bool) -> None:
     """A look that gives up the GIL may go on late: its readings have CPU time of the next look."""

@@ -166,11 +166,12 @@ def test_cpu_time_of_a_look_is_of_the_next_block() -> None:
                 used.append(time.process_time() - before)
 
     async def blocks() -> list[float]:
-        server = SimpleNamespace(loop=IOLoop.current())
+        server = SimpleNamespace(loop=IOLoop.current(), _last_tick=time.time())
         monitor = LoopMonitor(server, "worker-1", sampler=Long("tcp://w:1", list))
         monitor.start()
         found: list[float] = []
         while not found:
+            server._last_tick = time.time()
             await asyncio.sleep(0.02)
             for batch in monitor.rows():
                 found += batch.columns["cpu_seconds"]

@@ -16,7 +16,8 @@ from dask_strata.recorder.sampling.sums import Sample, Sampled, Sums, frozen_par
 from dask_strata.recorder.sampling.threads import SampledThreads
 from dask_strata.store.segments.frames import Batch
 
-#: A look that is late by this is one of a time in which the looking thread did not run.
+#: A look that is late by this is one of a time in which the looking thread did not run. With looks
+#: every 80 ms, that is each time of 130 ms and more, wherever it begins.
 _LATE_NS = 50_000_000
 
 #: A look that is late by this had to wait for the GIL.
