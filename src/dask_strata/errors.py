@@ -22,6 +22,7 @@ remedy. Only the command line turns errors into an exit status.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -119,3 +120,25 @@ class NotJudgedError(StrataError):
 
 class SettingError(UsageError):
     """A setting is unknown, or its value cannot be used."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the most similar name that exists; empty if none is similar.
+
+    Parameters
+    ----------
+    name : str
+        The name that does not exist.
+    known : iterable of str
+        The names that exist.
+
+    Examples
+    --------
+    >>> suggestion("compute_secs", ["compute_seconds", "key"]), suggestion("x", ["key"])
+    ('Did you mean compute_seconds? ', '')
+    """
+    import difflib  # only errors need it; workers import this module
+
+    names = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name.casefold(), names, n=1)
+    return f"Did you mean {names[close[0]]}? " if close else ""

@@ -16,6 +16,8 @@ from dask_strata.report.terminal.table import console
 from dask_strata.run.growing import snapshot
 from tests.support.synthetic import Process, life, new_run
 
+pytestmark = pytest.mark.long
+
 WORKER = "tcp://w:1"
 
 

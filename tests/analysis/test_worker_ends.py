@@ -30,6 +30,8 @@ from tests.conftest import rows, wait_until
 from tests.support.deployment import PRELOAD, Deployment
 from tests.support.synthetic import SECOND, T0, Process, new_run
 
+pytestmark = pytest.mark.long
+
 #: Each task may take one worker with it, and fails with the second.
 N_DEATHS = 2
 MEMORY_LIMIT = 400_000_000
@@ -140,7 +142,6 @@ ENDS: dict[str, tuple[str, str | None, int | None, str]] = {
 every_task = pytest.mark.parametrize("name", ENDS)
 
 
-@pytest.mark.long
 @every_task
 def test_the_table(recorded: Recorded, name: str) -> None:
     """SQL: each attempt at the task leads to the end of its worker."""
@@ -204,7 +205,6 @@ def test_commands(recorded: Recorded, strata: Strata) -> None:
     }
 
 
-@pytest.mark.long
 def test_first_screen_and_page(recorded: Recorded, strata: Strata) -> None:
     """Under each kind of failure, how many workers ended how, and which."""
     lines = strata("show", recorded.run.path, check=True).stdout.splitlines()
@@ -271,7 +271,6 @@ def end_of(run: Run) -> dict[str, Any]:
     return end
 
 
-@pytest.mark.long
 def test_without_a_nanny(deployment: Deployment, strata: Strata) -> None:
     """The connection was lost; how the process ended is unknown, and never guessed."""
     run, pid = in_deployment(deployment, "--no-nanny")
@@ -282,7 +281,6 @@ def test_without_a_nanny(deployment: Deployment, strata: Strata) -> None:
     assert "no end of the process on record" in strata("show", run.path, check=True).stdout
 
 
-@pytest.mark.long
 def test_a_worker_without_a_name(deployment: Deployment) -> None:
     """Its name is its address, which its nanny does not have: host and process id match."""
     run, pid = in_deployment(deployment, "--nanny")
@@ -302,7 +300,6 @@ def stop(client: Client, pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("cause", ["connection lost", "no heartbeat"])
 def test_workers_that_did_not_die(runs: Path, tmp_path: Path, cause: str) -> None:
     """A worker whose connection is cut, or that is stopped, is removed: its process goes on."""
@@ -362,7 +359,6 @@ def test_the_same_process_id_on_two_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_workers_of_a_scheduler_that_closes_end_as_planned(deployment: Deployment) -> None:
     """A scheduler that is told to close ends its connections before workers announce anything."""
     scheduler = deployment.scheduler(*PRELOAD)

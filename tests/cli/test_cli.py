@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -211,6 +212,24 @@ def test_list_shows_runs_and_why_others_are_unreadable(run: Path) -> None:
     assert rows["r"]["tasks"] == 2
     assert rows["r"]["state"] == "complete"
     assert "damaged" in rows["broken"]["problem"]
+
+
+@pytest.mark.skipif(not shutil.which("setpriv") or os.getuid() != 0, reason="setpriv needs root")
+def test_a_folder_that_cannot_be_read_is_not_empty(run: Path) -> None:
+    """`list` names the reason instead of advising to record a run."""
+    run.parent.chmod(0)
+    rights = "-dac_override,-dac_read_search"
+    without = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"]
+    done = subprocess.run(
+        [*without, sys.executable, "-m", "dask_strata", "list", str(run.parent)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    run.parent.chmod(0o700)
+    assert done.returncode == 1
+    assert f"{run.parent} cannot be read: Permission denied." in done.stderr
+    assert "Record a run" not in done.stderr
 
 
 def test_errors_contain_no_control_characters(tmp_path: Path) -> None:

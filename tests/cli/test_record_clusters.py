@@ -256,10 +256,10 @@ def test_the_run_of_a_recorded_scheduler_is_named(
 def test_a_script_without_a_cluster_runs_with_a_message(
     strata: Strata, script: Script, runs: Path
 ) -> None:
-    """A script that uses no cluster runs; one line reports that nothing was recorded."""
+    """A script without a cluster runs; a line reports it, and a second one how to get one."""
     path = script("print('no Dask here'); raise SystemExit(4)")
     done = strata("record", "-o", runs, path)
     assert (done.returncode, done.stdout) == (4, "no Dask here\n")
     assert "nothing was recorded" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert len(done.stderr.splitlines()) == 2
     assert not runs_in(runs)

@@ -104,8 +104,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def invoke(*arguments: Any) -> str:
-    """Return the output of a command, which may have findings."""
-    done = CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False)
+    """Return the output of a command on a wide terminal; it may have findings."""
+    # Through a pipe, tables have exact values for other programs. rich takes this for a terminal.
+    terminal = {"FORCE_COLOR": "1", "COLUMNS": "1000"}
+    done = CliRunner(env=terminal).invoke(cli, [*map(str, arguments)], catch_exceptions=False)
     assert done.exit_code in {0, 1}, done.output
     return done.output
 
@@ -119,6 +121,7 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
             ("show", "map", "tasks", "chunks", "io", "logs", "profile", "check", "jobs"), (run,)
         ),
         "list": (run.parent,),
+        "tag": (copy, "fast"),
         "compare": (run, small_run(folder / "other")),
         "story": (run, key),
         "lineage": (run, key),
@@ -130,7 +133,8 @@ def outputs(run: Path, key: str, folder: Path) -> Iterator[tuple[str, str]]:
         "export": (run, "--to", "perfetto", "-o", folder / "run.pftrace"),
     }
     # These show no run, or the pages of these, or rows as they are.
-    others = {"record", "demo", "serve", "import", "doctor", "fetch", "upload", "follow", "stream"}
+    others = {"record", "demo", "serve", "open", "import", "doctor", "fetch", "upload"}
+    others |= {"follow", "stream"}
     assert commands.keys() | others == VERBS.keys()
     for name, arguments in commands.items():
         yield name, invoke(name, *arguments)

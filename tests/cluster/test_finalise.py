@@ -30,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import thousand
 
+pytestmark = pytest.mark.long
+
 TASKS, KEYS_PER_BUCKET = 60, 30
 N_BUCKETS = 2 * TASKS // KEYS_PER_BUCKET
 
@@ -87,7 +89,6 @@ def assert_equal_files(folder: Path, expected: Path) -> None:
                     assert value == other[column], (name, column)
 
 
-@pytest.mark.long
 def test_each_file_has_the_rows_of_one_machine(run: Path, finalised: Path, client: Client) -> None:
     """The workers write the same files, row for row, and the segments are deleted."""
     steps: list[str] = []
@@ -103,7 +104,6 @@ def test_each_file_has_the_rows_of_one_machine(run: Path, finalised: Path, clien
     assert len(open_run(run).tasks) == 2 * TASKS
 
 
-@pytest.mark.long
 def test_compact_takes_a_client(run: Path, client: Client) -> None:
     """`dask_strata.compact` finalises on the cluster of a client, or in this process."""
     rows = compact(run, client=client).rows
@@ -133,7 +133,6 @@ def strata(*arguments: Any) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_the_command_takes_the_address_of_a_scheduler(
     run: Path, finalised: Path, client: Client
 ) -> None:
@@ -206,7 +205,6 @@ def killed_at(step: str, processes: list[int]) -> Any:
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_a_worker_that_is_killed_is_replaced(run: Path, finalised: Path, tmp_path: Path) -> None:
     """Other workers compute its buckets, and the result is the same."""
     deployment = Deployment(tmp_path, tmp_path / "runs")
@@ -223,7 +221,6 @@ def test_a_worker_that_is_killed_is_replaced(run: Path, finalised: Path, tmp_pat
     assert_equal_files(run, finalised)
 
 
-@pytest.mark.long
 def test_a_cluster_without_workers_leaves_the_run_unchanged(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +241,6 @@ def test_a_cluster_without_workers_leaves_the_run_unchanged(
     assert files_of(run) == before
 
 
-@pytest.mark.long
 def test_a_scheduler_that_is_killed_leaves_the_run_unchanged(run: Path, tmp_path: Path) -> None:
     """The client loses its connection: an error, and nothing is deleted."""
     before = files_of(run)
@@ -261,7 +257,6 @@ def test_a_scheduler_that_is_killed_leaves_the_run_unchanged(run: Path, tmp_path
     assert files_of(run) == before
 
 
-@pytest.mark.long
 def test_ctrl_c_leaves_the_run_unchanged(run: Path, client: Client) -> None:
     """The command ends with 130, and its workers leave nothing in the run's folder."""
     before = files_of(run)

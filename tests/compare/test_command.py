@@ -19,6 +19,8 @@ from dask_strata.errors import StrataError, UsageError
 if TYPE_CHECKING:
     from distributed import Client
 
+pytestmark = pytest.mark.long
+
 Strata = Callable[..., subprocess.CompletedProcess[str]]
 
 #: Ten tasks that sleep on one of two threads; the argument is the time of each.
@@ -65,7 +67,6 @@ def folders(recorded: Path) -> dict[str, list[Path]]:
     return {"before": runs[:2], "after": runs[2:]}
 
 
-@pytest.mark.long
 def test_two_runs(strata: Strata, folders: dict[str, list[Path]]) -> None:
     """The task's own sleep is the difference: five tasks one after the other on each thread."""
     shown = strata("compare", folders["before"][0], folders["after"][0], check=True).stdout
@@ -91,7 +92,6 @@ def test_two_runs(strata: Strata, folders: dict[str, list[Path]]) -> None:
     assert not facts["fair"]
 
 
-@pytest.mark.long
 def test_groups(strata: Strata, folders: dict[str, list[Path]], tmp_path: Path) -> None:
     named = ["--group", "before", *folders["before"], "--group=after", *folders["after"]]
     page = tmp_path / "page.html"
@@ -112,7 +112,6 @@ def test_groups(strata: Strata, folders: dict[str, list[Path]], tmp_path: Path) 
     assert told.returncode == 0
 
 
-@pytest.mark.long
 def test_groups_by_tag_of_a_folder(strata: Strata, recorded: Path) -> None:
     shown = strata("compare", recorded, "--by", "tag", "--format", "markdown")
     assert shown.returncode == 0, shown.stderr
@@ -129,7 +128,6 @@ def test_groups_by_tag_of_a_folder(strata: Strata, recorded: Path) -> None:
     assert "tag, tag.size" in unknown.stderr
 
 
-@pytest.mark.long
 def test_one_group(strata: Strata, recorded: Path) -> None:
     text = " ".join(strata("compare", recorded, check=True).stdout.split())
     assert "runs (4 runs)" in text
@@ -141,7 +139,6 @@ def test_one_group(strata: Strata, recorded: Path) -> None:
     assert "order alike" in text
 
 
-@pytest.mark.long
 def test_errors(strata: Strata, folders: dict[str, list[Path]], tmp_path: Path) -> None:
     one, other = folders["before"]
     twice = tmp_path / "copy"
@@ -175,7 +172,6 @@ def test_errors(strata: Strata, folders: dict[str, list[Path]], tmp_path: Path) 
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.long
 def test_a_run_that_is_being_recorded(
     strata: Strata, folders: dict[str, list[Path]], client: Client, runs: Path
 ) -> None:
@@ -187,7 +183,6 @@ def test_a_run_that_is_being_recorded(
     assert "is still being recorded" in done.stderr
 
 
-@pytest.mark.long
 def test_python(
     folders: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +228,6 @@ def test_python(
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_facts_that_were_left_out_are_no_difference(
     strata: Strata, folders: dict[str, list[Path]], tmp_path: Path
 ) -> None:
@@ -247,7 +241,6 @@ def test_facts_that_were_left_out_are_no_difference(
     assert json.loads(done.stdout)["fair"], done.stdout
 
 
-@pytest.mark.long
 def test_a_spoiled_run_is_named(
     strata: Strata, folders: dict[str, list[Path]], tmp_path: Path
 ) -> None:
@@ -266,7 +259,6 @@ def test_a_spoiled_run_is_named(
         assert f"spoiled, left out: {spoiled.name}: it failed; 1 task failed" in shown
 
 
-@pytest.mark.long
 def test_a_run_of_a_newer_version(
     strata: Strata, folders: dict[str, list[Path]], tmp_path: Path
 ) -> None:
@@ -282,7 +274,6 @@ def test_a_run_of_a_newer_version(
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_four_runs_a_side_are_tested(strata: Strata, tmp_path: Path) -> None:
     script = tmp_path / "work.py"
     script.write_text(textwrap.dedent(SCRIPT))

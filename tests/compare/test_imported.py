@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.shared_fixtures import shared_fixture
 
+pytestmark = pytest.mark.long
+
 Strata = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -28,7 +30,6 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-@pytest.mark.long
 def test_two_imported_runs(strata: Strata, imported: list[Path]) -> None:
     done = strata("compare", *imported, "--format", "json", check=True)
     found = json.loads(done.stdout)

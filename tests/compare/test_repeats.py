@@ -135,7 +135,7 @@ def test_the_sentence_names_the_planted_prefix_and_its_host() -> None:
     shorter = replace(part, host="n07", nanoseconds=part.nanoseconds // 2)
     less = _with(base, "less", (*rest, shorter), (slow, there))
     found = contrast(Group("before", (before,)), Group("after", (less,)))
-    assert "shorter" in found.sentence
+    assert " less than " in found.sentence
     assert "n07" not in found.sentence
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 
 _BIN = Path(sys.executable).parent
 
-#: The recipe of docs/deployments.md is the handler's value of `scheduler_cmd` with recording.
+#: The recipe of docs/how-to/gateway.md is the handler's value of `scheduler_cmd` with recording.
 _CONFIGURATION = """
 from dask_gateway_server.options import Bool, Options
 

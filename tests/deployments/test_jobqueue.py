@@ -137,6 +137,7 @@ def test_a_cancelled_job_is_on_record_to_its_end(slurm: Slurm, workplace: MakeWo
     place.assert_nothing_left()
 
 
+@pytest.mark.release
 def test_a_job_that_reaches_its_time_limit_ends_whole(
     limited: tuple[Workplace, subprocess.Popen[str]],
 ) -> None:

@@ -97,6 +97,7 @@ def _epoch(text: str) -> float:
     return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
 
 
+@pytest.mark.release
 def test_cancelled_and_pending(slurm, tmp_path, strata):
     """A cancelled job and one that never started are on record as Slurm has them, and shown."""
     run = run_script(

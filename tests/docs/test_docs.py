@@ -12,22 +12,28 @@ import pytest
 
 from dask_strata.analysis.critical_path.walk import CAUSES
 from dask_strata.cli.commands import VERBS
+from dask_strata.cli.reference import commands_markdown
 from dask_strata.report.tables import schema_markdown, settings_markdown
 from dask_strata.store import limits
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "dask_strata"
-PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 
 #: A file or folder of the repository in code quotes, such as `store/frames.py` or `tests/store/`.
 _PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:/|\.(?:py|sql|js|j2|ipynb)))`")
 
 
 @pytest.mark.parametrize(
-    ("page", "generate"), [("tables.md", schema_markdown), ("settings.md", settings_markdown)]
+    ("page", "generate"),
+    [
+        ("tables.md", schema_markdown),
+        ("settings.md", settings_markdown),
+        ("commands.md", commands_markdown),
+    ],
 )
 def test_generated_pages_are_up_to_date(page: str, generate) -> None:
-    """The pages on tables and settings are generated from the present schema and settings."""
+    """These pages are generated from the present schema, settings and help texts."""
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == generate()
 
 
@@ -61,7 +67,7 @@ def test_files_in_the_documentation_exist(page: str) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_tests_in_the_documentation_exist(page: Path) -> None:
     """Each test and each file of tests that a page names exists."""
     text = page.read_text(encoding="utf-8")
@@ -117,3 +123,14 @@ def test_the_limits_of_foreign_runs_are_as_documented() -> None:
         assert line in page, line
     year = datetime.fromtimestamp(limits.TIME_NS / 1e9, tz=timezone.utc).year
     assert f"1970 to {year}" in page
+
+
+def test_each_extra_is_on_the_page_about_installing() -> None:
+    """The page has each extra of the package, except the one for fuzzing."""
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    rows = page.partition("| extra | for |")[2]
+    cells = "".join(row.split(" | ")[0] for row in rows.splitlines())
+    named = set(re.findall(r"`(\w+)`", cells))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    assert named == set(re.findall(r"^(\w+) = \[", extras, re.MULTILINE)) - {"fuzz"}

@@ -1,4 +1,4 @@
-"""The example notebook runs from top to bottom, and its results are right."""
+"""The example notebooks run from top to bottom, and their results are right."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ import pytest
 pytest.importorskip("coffea", reason="coffea is not installed: pip install 'dask-strata[coffea]'")
 pytest.importorskip("nbclient", reason="nbclient is not installed: pip install nbclient ipykernel")
 
+import imageio.v3 as iio
 import nbformat
+import numpy as np
 from nbclient import NotebookClient
+from scipy import ndimage
+
+from dask_strata.examples.image_processing import LUMINANCE, THRESHOLD, make_images
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "chunk_tracking.ipynb"
+IMAGES = ROOT / "examples" / "image_processing.ipynb"
 FIXTURES = ROOT.parent / "shared" / "fixtures"
 REAL = FIXTURES / "coffea" / "nanoAOD_2015_CMS_Open_Data_ttbar.root"
 
@@ -92,15 +98,46 @@ def test_the_notebook_runs_and_its_frames_add_up(
     assert 1 <= seen["n_workers"] <= 2
 
 
-def test_the_notebook_is_kept_without_outputs() -> None:
+@pytest.mark.release
+def test_the_notebook_of_images_runs_and_adds_up(tmp_path: Path) -> None:
+    """Its counts agree with the files that its pipeline read and wrote, and with SciPy's."""
+    notebook = nbformat.read(IMAGES, as_version=4)
+    look = "print(n_objects, len(reads), by_prefix.tasks.sum(), int(by_worker.attempts.sum()))"
+    notebook.cells.append(nbformat.v4.new_code_cell(look))
+    NotebookClient(
+        notebook, timeout=180, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    ).execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in cells)
+    printed = "".join(text_of(cell) for cell in cells)
+    assert "NOT" not in printed
+    for line in ("objects: equal", "files: equal", "record: whole"):
+        assert line in printed
+    objects, read, tasks, attempts = map(int, text_of(cells[-1]).split())
+    assert read == 16
+    assert tasks == attempts
+    assert objects == found_without_dask(tmp_path / "images", 16, 256)
+
+
+def found_without_dask(folder: Path, images: int, size: int) -> int:
+    """Return the number of objects in the notebook's images, by NumPy and SciPy alone."""
+    make_images(folder, images, size)
+    stack = np.stack([iio.imread(path) for path in sorted(folder.iterdir())]).astype("float32")
+    gray = (stack - stack.min()) / (stack.max() - stack.min()) @ np.array(LUMINANCE, "float32")
+    smooth = ndimage.gaussian_filter(gray, sigma=(0, 2, 2))
+    return sum(ndimage.label(image)[1] for image in smooth > THRESHOLD)
+
+
+@pytest.mark.parametrize("path", [NOTEBOOK, IMAGES], ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
     """In the repository the notebook has no outputs, no counts and no local folders."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             assert (cell.outputs, cell.execution_count) == ([], None)
-    assert NOTEBOOK.stat().st_size < 30_000
-    assert "/tmp" not in NOTEBOOK.read_text(encoding="utf-8")
+    assert path.stat().st_size < 30_000
+    assert "/tmp" not in path.read_text(encoding="utf-8")
 
 
 def text_of(cell: Any) -> str:

@@ -24,6 +24,8 @@ from tests.support.planted_secrets import PATH, PLANTED, planted_run
 if TYPE_CHECKING:
     from distributed import Client
 
+pytestmark = pytest.mark.long
+
 HASH = re.compile(r"(?:host|path|user)-[0-9a-f]{12}")
 
 
@@ -80,7 +82,6 @@ def test_what_is_left_out_is_nowhere_in_the_copy(
     assert state(planted) == before
 
 
-@pytest.mark.long
 def test_of_a_finalised_run_too(planted: Path, tmp_path: Path) -> None:
     """The files of a finalised run are copied one by one, with the ids of keys."""
     path = Path(shutil.copytree(planted, tmp_path / "run"))
@@ -203,7 +204,6 @@ TIMED = re.compile(r".*_samples|loop_blocks|gc_pauses|gil_contention|stuck|profi
 RACY = {"blame", "blame_type", "ended_by"}
 
 
-@pytest.mark.long
 def test_a_copy_is_as_a_run_recorded_without(client: Client, tmp_path: Path) -> None:
     """Each column has the same kinds of texts as in a run with the setting `leave-out`."""
     left_out: dict[str, tuple[str, ...]] = {"all": ()}

@@ -47,6 +47,7 @@ from dask_strata.store.segments.frames import payloads
 from dask_strata.store.segments.read import read_segment
 from dask_strata.store.sinks import RelaySink
 from dask_strata.store.summaries.files import SUMMARY, list_files
+from dask_strata.store.summaries.notes import NOTES, read_notes, readable_notes
 from dask_strata.store.summaries.summary_file import read_summary
 from tests.fuzz.hostile import HEADER, batch, frame
 from tests.support import coupler_files
@@ -104,6 +105,20 @@ def _read_index(run: Path) -> None:
 
 def _read_parquet(run: Path) -> None:
     read_part(open_part(run, "synth", "Parquet", PARQUET), Budget(), lambda _name, _count: None)
+
+
+def _notes(folder: Path) -> Reads:
+    """Put the bytes into the tags and the note of a run, which lists show as they are."""
+
+    def read(data: bytes) -> None:
+        (folder / NOTES).write_bytes(data)
+        notes = readable_notes(folder)
+        assert all(tag.isprintable() for tag in notes.tags)
+        with contextlib.suppress(StrataError):
+            read_notes(folder)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    return read
 
 
 def _summaries(folder: Path) -> Reads:
@@ -355,6 +370,7 @@ TARGETS: dict[str, Target] = {
         f"{PARQUET}/worker_events/part-0.parquet", _read_parquet, compacted=True
     ),
     "summary": Target(_summaries, _summary),
+    "notes": Target(_notes, lambda _: [b'{"format": 1, "tags": ["a", "b=c"], "note": "x\\ny"}']),
     "transitions.csv": _coupler("worker_transition"),
     "transfers.csv": _coupler("worker_transfer"),
     "graph.csv": _coupler("graph"),

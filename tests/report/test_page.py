@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dask_strata import open_run
 from dask_strata.analysis.timeline.timeline import timeline
 from dask_strata.report.page.colors import color_of
-from dask_strata.report.page.columns import Container
+from dask_strata.report.page.columns import Container, few_digits
 from dask_strata.report.page.page import make_page, story_html
 from dask_strata.run.duckdb_session import connect
 from tests.support.synthetic import T0, Process, life, moves, new_run, small_run
@@ -63,6 +63,30 @@ def test_tokens_are_kept_once_and_as_bytes() -> None:
     assert columns["key.tokens"][1] == bytes.fromhex(token)
     assert [t.replace("\x01", token) for t in text.split("\x00")] == keys
     assert len(made.text()) < 4 * len(keys)
+
+
+@given(
+    st.lists(st.integers(0, 2**50), min_size=1, max_size=50), st.integers(2, 20), st.integers(0, 8)
+)
+def test_few_digits_are_close(values: list[int], digits: int, power: int) -> None:
+    """Rounded integers have few digits, and are as close as these allow."""
+    for value, found in zip(
+        values, few_digits(np.array(values, np.int64), digits, 1 << power).tolist(), strict=True
+    ):
+        unit = min(1 << max(value.bit_length() - digits, 0), 1 << power)
+        assert abs(found - value) * 2 <= unit
+        assert found % unit == 0
+
+
+def test_tokens_beyond_the_limit_are_shortened() -> None:
+    """Tokens that need more bytes than allowed keep their first bytes, at least three each."""
+    tokens = [f"{n:032x}"[::-1] for n in range(1, 101)]
+    for most, size in ((1600, 16), (1599, 15), (500, 5), (1, 3)):
+        made = Container()
+        assert made.texts("key", [f"a-{token}" for token in tokens], most=most) == size
+        column, data = unpacked(made)["key.tokens"]
+        assert column["size"] == size
+        assert data.hex() == "".join(token[: 2 * size] for token in tokens)
 
 
 @given(st.lists(st.text("abcdef0123456789\x00\x01-", max_size=70), max_size=12))

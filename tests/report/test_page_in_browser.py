@@ -18,6 +18,8 @@ from tests.support import coupler_files as coupler
 from tests.support.browsing import CHROMIUM, DRIVER, Browser, chromium
 from tests.support.synthetic import SECOND, T0, Process, life, moves, new_run, small_run
 
+pytestmark = pytest.mark.long
+
 if not (CHROMIUM and DRIVER):
     warnings.warn(
         "chromium is absent: THE PAGE IS NOT TESTED (apt-get install chromium chromium-driver)",
@@ -34,6 +36,7 @@ SECTIONS = [
     "where",
     "timeline",
     "prefixes",
+    "graph",
     "path",
     "profile",
     "data",
@@ -278,7 +281,7 @@ def test_tables_sort_by_value(page: Browser) -> None:
 
 def test_the_keyboard_is_enough(page: Browser) -> None:
     """Tab focuses the canvas; keys move, zoom, select the next attempt, and clear the selection."""
-    page.driver.find_element(By.ID, "fit").send_keys(Keys.TAB)
+    page.driver.find_element(By.ID, "save-svg").send_keys(Keys.TAB)
     assert page.js("return document.activeElement.id") in {"canvas", "canvas-box"}
     canvas = page.driver.find_element(By.ID, "canvas")
     view = "return [strata.timeline.view.a, strata.timeline.view.b]"
@@ -400,11 +403,11 @@ def test_nothing_that_came_as_data_runs(browser: Browser, tmp_path: Path) -> Non
     assert browser.js("return window.ran === undefined")
     assert browser.js(
         "return [document.scripts.length, document.images.length, document.querySelectorAll('svg[onload]').length]"
-    ) == [5, 0, 0]
+    ) == [8, 0, 0]
     assert HOSTILE[0] in browser.text("body")
     assert "\u202e" not in html
     assert "\\u202e" in browser.text("body")
-    assert len(re.findall("<script", html)) == 5
+    assert len(re.findall("<script", html)) == 8
     assert browser.errors() == []
 
 
@@ -416,7 +419,6 @@ def test_its_policy_lets_nothing_else_run(page: Browser) -> None:
     assert any("Content Security Policy" in message for message in page.errors())
 
 
-@pytest.mark.long
 def test_without_scripts_verdict_and_tables_are_there(browser: Browser, tmp_path: Path) -> None:
     """Without scripts, the HTML has the verdict, the tables and a note about the timeline."""
     browser.show(pipeline(tmp_path / "r"))
@@ -464,7 +466,6 @@ def odd_runs(folder: Path) -> Iterator[tuple[str, Path, int]]:
     yield "day", day, 6
 
 
-@pytest.mark.long
 def test_odd_runs_have_a_page(browser: Browser, tmp_path: Path) -> None:
     """Pages of runs that are empty, killed, imported, of one task, or of a day and microseconds."""
     for name, folder, bars in odd_runs(tmp_path):
@@ -493,7 +494,6 @@ def test_odd_runs_have_a_page(browser: Browser, tmp_path: Path) -> None:
     assert "b-3" in browser.text("#tip")
 
 
-@pytest.mark.long
 def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     """Above its limits the page leaves out edges, keys and bars, counts them, and still works."""
     folder = new_run(tmp_path / "r")
@@ -504,6 +504,11 @@ def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     browser.show(folder, Options(Limits(edges=100)))
     assert "Dependencies of single tasks are left out above 100" in browser.text("#timeline-note")
     assert browser.js("return [strata.model.key(0), strata.model.needs]") == ["a-0", None]
+    browser.show(folder, Options(Limits(edges=100, exact=100, text=100)))
+    note = browser.text("#timeline-note")
+    assert "Of single tasks, sizes of results, CPU times, bytes read, CPU times of other" in note
+    browser.js("strata.choose(0)")
+    assert browser.text("#task").count("left out of a large page") == 4
     browser.show(folder, Options(Limits(edges=100, keys=100, bars=50)))
     note = browser.text("#timeline-note")
     assert "200 attempts are drawn as" in note
@@ -513,7 +518,6 @@ def test_what_is_left_out_is_said(browser: Browser, tmp_path: Path) -> None:
     assert browser.errors() == []
 
 
-@pytest.mark.long
 def test_the_verdict_has_the_numbers_of_the_command_line(
     browser: Browser, tmp_path: Path, strata
 ) -> None:

@@ -29,6 +29,8 @@ from tests.support.eventful import record_eventful
 from tests.support.finalised import differences, finalised_differences, plain
 from tests.support.synthetic import T0, Process, life, new_run, small_run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -44,7 +46,7 @@ def copy(eventful: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "keys_per_bucket",
-    [pytest.param(1 << 18, marks=pytest.mark.long), 40, pytest.param(9, marks=pytest.mark.long)],
+    [1 << 18, 40, 9],
 )
 def test_finalised_tables_are_equal(eventful: Path, copy: Path, keys_per_bucket: int) -> None:
     """Row for row, in whatever buckets they were computed; the answers are the same, too."""
@@ -249,7 +251,6 @@ def test_a_failure_while_deriving_leaves_the_segments(
     assert open_run(folder)._stored == STORED
 
 
-@pytest.mark.long
 def test_parquet_without_derived_tables_is_finalised(copy: Path, eventful: Path) -> None:
     """A run that was only compacted reads as before, and gets derived tables later."""
     compact(copy)

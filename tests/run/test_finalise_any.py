@@ -38,6 +38,7 @@ def test_buckets_change_no_table(run: AnyRun, keys_per_bucket: int) -> None:
     assert_equal(run, keys_per_bucket)
 
 
+@pytest.mark.release
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @settings(SLOW, max_examples=15)

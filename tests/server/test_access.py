@@ -48,8 +48,8 @@ def addresses() -> list[str]:
     made = []
     for pattern, *_ in routes(cast("Any", None)):
         address = pattern.replace("/runs/([^/]+)", f"/runs/{NAME}")
-        address = re.sub(r"/tables/\(.*", "/tables/tasks.csv", address)
-        address = re.sub(r"/assets/\(.*", "/assets/serve.css", address).replace("\\", "")
+        address = address.replace("/tables/([a-z_]+)", "/tables/tasks")
+        address = re.sub(r"\(([^|)]*)[^)]*\)", r"\1", address).replace("\\", "")
         assert re.fullmatch(pattern, address), pattern
         made.append(address)
     return made

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.conftest import wait_until
 from tests.support.bundles import copies, small_bundle
 
 
@@ -52,7 +53,7 @@ def test_a_server_of_bundles(tmp_path: Path) -> None:
         assert "cannot be read as a bundle" in listed
         assert copies(temporary) == []
         place = "/runs/small.strata.zip"
-        assert b"2 tasks" in get(place)
+        wait_until(lambda: b"2 tasks" in get(place), what="the page")
         assert b"<!doctype html>" in get(f"{place}/page")
         assert b"a-1" in get(f"{place}/story?key=a-1")
         assert b"b-1" in get(f"{place}/sql", {"query": "select key from tasks where key = 'b-1'"})

@@ -107,6 +107,7 @@ def download(server: Server, connection: socket.socket) -> None:
     assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.release
 @pytest.mark.long
 def test_a_client_that_does_not_read_is_disconnected(
     server: Server, connect: Callable[[], socket.socket]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import html
 import http.client
 import io
 import json
@@ -15,6 +17,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -22,9 +25,18 @@ from urllib.parse import quote, urlencode
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client
+from tornado.httpclient import AsyncHTTPClient
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application
 
 import dask_strata
 from dask_strata import Run, open_run
+from dask_strata.report.page.page import make_page
+from dask_strata.server.handlers import routes
+from dask_strata.server.page import ServerContext, make_templates
+from dask_strata.server.pages import run_page
+from dask_strata.server.run_cache import RunCache
 from tests.conftest import wait_until
 
 #: Runs a script, or reverses a line, unless the page shows it as text.
@@ -66,6 +78,14 @@ class Server:
     def ask(self, run: str, query: str) -> Answer:
         """Send a query in SQL."""
         return self.get(f"/runs/{run}/sql", urlencode({"query": query}).encode())
+
+
+def policy_of(page: Answer) -> dict[str, set[str]]:
+    """Return the content security policy in a page, as sources by directive."""
+    found = re.search(r'Content-Security-Policy" content="([^"]*)"', page.text)
+    assert found
+    parts = (part.split() for part in html.unescape(found[1]).split(";"))
+    return {name: set(sources) for name, *sources in parts}
 
 
 def fail(message: str) -> None:
@@ -130,7 +150,13 @@ def test_the_list_has_each_run(server: Server, runs: list[Run]) -> None:
     assert "<img" not in page.text
     assert "&lt;img" in page.text
     assert "\\u202e" in page.text
-    assert server.get("/?part=rows").text.strip().startswith("<tr>")
+    part = server.get("/?part=list")
+    assert part.text.strip().startswith('<div id="list"')
+    mark = re.findall(r'data-mark="(\w+)"', part.text)[0]
+    assert (server.get(f"/?part=list&mark={mark}").status, server.get("/?mark=x").status) == (
+        204,
+        200,
+    )
 
 
 def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
@@ -138,7 +164,7 @@ def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
     first, second = (run.path.name for run in runs)
     key = quote(f"abs-{HOSTILE}-3")
     paths = [
-        f"/runs/{first}",
+        f"/runs/{first}/tables",
         f"/runs/{first}/story?key={key}",
         f"/runs/{first}/story?key=fails",
         f"/runs/{first}/sql",
@@ -150,17 +176,29 @@ def test_every_page_of_a_run(server: Server, runs: list[Run]) -> None:
         assert "<img" not in page.text
         assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert "unsafe" not in page.headers["Content-Security-Policy"]
-    assert "21 tasks" in server.get(paths[0]).text
     assert "ValueError" in server.get(paths[2]).text
     compared = server.get(paths[4]).text
     assert "B takes" in compared
     assert "With one run a side, noise is not known." in compared
     state = json.loads(server.get(f"/runs/{first}/state").text)
     assert state["state"] == "complete"
-    page = server.get(f"/runs/{first}/page")
-    assert page.status == 200
-    assert page.headers["Content-Security-Policy"] == "frame-ancestors 'self'"
-    assert "Content-Security-Policy" in page.text, "its own policy"
+    alone = server.get(f"/runs/{first}/page")
+    page = server.get(f"/runs/{first}")
+    for each in (alone, page):
+        assert each.status == 200
+        assert each.headers["Content-Security-Policy"] == "frame-ancestors 'self'"
+        assert "<img" not in each.text
+        assert "21 tasks" in each.text
+    assert policy_of(page).keys() == policy_of(alone).keys() | {"connect-src"}
+    assert policy_of(page)["connect-src"] == {"'self'"}
+    for name, sources in policy_of(alone).items():
+        widened = name in {"script-src", "style-src", "form-action"}
+        own = sources - {"'none'"} if widened else sources
+        assert policy_of(page)[name] == (own | {"'self'"} if widened else own)
+    assert policy_of(page)["default-src"] == {"'none'"}
+    assert 'id="strata-bar"' in page.text
+    assert "strata-bar" not in alone.text
+    assert "<iframe" not in page.text
 
 
 def test_a_query_is_answered(server: Server, runs: list[Run]) -> None:
@@ -310,7 +348,8 @@ def test_a_live_run_updates(serve: Callable[..., Server], tmp_path: Path) -> Non
 
             first = wait_until(lambda: "1 task" in state()["headline"] and state())
             assert first["state"] == "recording"
-            assert 'data-live="yes"' in server.get(f"/runs/{name}").text
+            page = f"/runs/{name}"
+            wait_until(lambda: 'data-live="yes"' in server.get(page).text, what="the page")
             client.gather(client.map(abs, range(-5, -1)))
             wait_until(lambda: "5 tasks" in state()["headline"], what="more tasks")
             assert state()["mark"] != first["mark"]
@@ -348,3 +387,41 @@ def test_it_ends_on_ctrl_c(folder: Path, serve: Callable[..., Server]) -> None:
     server = serve(folder)
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(30) == 0
+
+
+def test_a_page_that_takes_long_is_announced(
+    folder: Path, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that reloads itself is there meanwhile, then that of the run; it is made once."""
+    monkeypatch.setattr(run_page, "_PATIENCE_SECONDS", 0)
+    made: list[str] = []
+
+    def make(run: Run) -> str:
+        made.append(run.path.name)
+        return make_page(run)
+
+    monkeypatch.setattr(run_page, "make_page", make)
+    name = runs[0].path.name
+    listening = bind_sockets(0, "127.0.0.1")
+    port = listening[0].getsockname()[1]
+
+    async def answers() -> list[str]:
+        with ThreadPoolExecutor(2) as threads:
+            context = ServerContext(
+                RunCache(folder), frozenset(), None, "c", *[threads] * 3, None, make_templates()
+            )
+            server = HTTPServer(Application(routes(context)))
+            server.add_sockets(listening)
+            client, found = AsyncHTTPClient(), []
+            while not found or "strata-bar" not in found[-1]:
+                answer = await client.fetch(f"http://127.0.0.1:{port}/runs/{quote(name)}")
+                found.append(answer.body.decode())
+                await asyncio.sleep(0.05)
+            server.stop()
+            await server.close_all_connections()
+            return found
+
+    found = asyncio.run(asyncio.wait_for(answers(), 120))
+    assert 'http-equiv="refresh"' in found[0]
+    assert "21 tasks" in found[-1]
+    assert made == [name]

@@ -108,6 +108,7 @@ def test_memory_and_bytes(server: Server) -> None:
     assert server.ask(NAME, "select count(*) from tasks").status == 200
 
 
+@pytest.mark.release
 def test_slow_queries_do_not_delay_pages(folder: Path, serve: Callable[..., Server]) -> None:
     """While queries run and wait, pages are answered, too many have an answer, and all end."""
     server = serve(folder, "--sql-seconds", "20")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from dask_strata.errors import InterruptedQueryError, NotARunError, StrataError
 from dask_strata.store.copies.place import is_url, local_path
 from dask_strata.store.manifest import find_runs
 from dask_strata.store.summaries.files import list_files
+from dask_strata.store.summaries.notes import readable_notes
 from dask_strata.store.summaries.typed_json import from_json
 from dask_strata.store.zipped.copy import is_bundle
 from dask_strata.store.zipped.files import bundle_files
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 #: Columns of the list, each with whether it has numbers.
 COLUMNS = {
+    "number": True,
     "run": False,
     "name": False,
     "outcome": False,
@@ -35,20 +38,38 @@ COLUMNS = {
     "tasks": True,
     "errors": True,
     "size_bytes": True,
+    "tags": False,
     "problem": False,
 }
 
-#: Columns of a row that a finished run's place has as JSON.
-_IN_JSON = (
-    "name",
-    "state",
+#: Further columns, which a terminal shows on demand.
+MORE = {
+    "state": False,
+    "user": False,
+    "git_commit": False,
+    "cause": False,
+    "insight": False,
+    "insight_seconds": True,
+    "note": False,
+}
+
+#: The most important columns first, where there is no space for all.
+IMPORTANT = (
+    "number",
+    "run",
+    "problem",
     "outcome",
-    "start",
     "duration_seconds",
     "tasks",
     "errors",
+    "name",
+    "start",
+    "tags",
     "size_bytes",
 )
+
+#: Columns of a row that a finished run's place has as JSON.
+_IN_JSON = (*(field.name for field in fields(RunRow)), "size_bytes")
 
 
 def list_runs(runs: str | Path) -> pa.Table:
@@ -62,7 +83,8 @@ def list_runs(runs: str | Path) -> pa.Table:
     Returns
     -------
     pa.Table
-        A run that cannot be read has the reason in the column ``problem``.
+        The oldest run is first; the column ``number`` is 1 for the newest. A run that cannot be
+        read has the reason in the column ``problem``.
     """
     return table_of(list_rows(runs))
 
@@ -75,11 +97,13 @@ def list_rows(runs: str | Path) -> list[dict[str, Any]]:
     runs : str or Path
         The place.
     """
-    if not is_url(runs):
-        return [list_run(path) for path in find_runs(local_path(runs))]
-    from dask_strata.store.copies.remote_runs import RemoteRuns
+    if is_url(runs):
+        from dask_strata.store.copies.remote_runs import RemoteRuns
 
-    return remote_rows(RemoteRuns(str(runs)))
+        rows = remote_rows(RemoteRuns(str(runs)))
+    else:
+        rows = [list_run(path) for path in find_runs(local_path(runs))]
+    return [{"number": n, **row} for n, row in zip(range(len(rows), 0, -1), rows, strict=True)]
 
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -94,6 +118,7 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
     schema = pa.schema(
         [
+            ("number", pa.int64()),
             ("run", pa.string()),
             ("name", pa.string()),
             ("state", pa.string()),
@@ -103,10 +128,18 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
             ("tasks", pa.int64()),
             ("errors", pa.int64()),
             ("size_bytes", pa.int64()),
+            ("tags", pa.string()),
+            ("user", pa.string()),
+            ("git_commit", pa.string()),
+            ("cause", pa.string()),
+            ("insight", pa.string()),
+            ("insight_seconds", pa.float64()),
+            ("note", pa.string()),
             ("problem", pa.string()),
         ]
     )
-    return pa.Table.from_pylist(list(rows), schema=schema)
+    listed = [{**row, "tags": ", ".join(row["tags"]) if row.get("tags") else None} for row in rows]
+    return pa.Table.from_pylist(listed, schema=schema)
 
 
 def remote_rows(runs: RemoteRuns) -> list[dict[str, Any]]:
@@ -157,7 +190,7 @@ def _from_json(text: bytes) -> dict[str, Any] | None:
         row = from_json(RunRow, {name: found[name] for name in _IN_JSON if name != "size_bytes"})
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
-    return {**vars(row), "size_bytes": size} if row.state in ENDED else None
+    return {**vars(row), "note": None, "size_bytes": size} if row.state in ENDED else None
 
 
 def list_run(path: Path) -> dict[str, Any]:
@@ -183,7 +216,13 @@ def list_run(path: Path) -> dict[str, Any]:
         except InterruptedQueryError:  # Ctrl-C ends the list, not only this row
             raise
         except StrataError as error:
-            return row | {"problem": error.message}
+            return row | {"problem": error.message} | _noted((), path)
         if path.is_dir():
             row["size_bytes"] = list_files(path).size_bytes  # the summary may be stored now
-    return row | vars(found)
+    return row | vars(found) | _noted(found.tags, path)
+
+
+def _noted(tags: tuple[str, ...], path: Path) -> dict[str, Any]:
+    """Return the tags of a recording with those that were added later, and the note."""
+    notes = readable_notes(path)
+    return {"tags": tuple(dict.fromkeys([*tags, *notes.tags])), "note": notes.note or None}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dask_strata.errors import UsageError
+from dask_strata.errors import UsageError, suggestion
 from dask_strata.run.clients import find_client
 from dask_strata.run.derived import definitions
 from dask_strata.run.table_view import as_type
@@ -16,9 +16,12 @@ from dask_strata.schema import TABLES
 from dask_strata.store.arrow import arrow_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dask_strata.run import Run
 
-#: Columns of the table on a terminal; the other formats have all columns.
+#: Columns of the table on a terminal; the other formats have all columns. Where there is no space
+#: for all, the first ones of `IMPORTANT` are kept.
 BRIEF = (
     "key",
     "state",
@@ -44,6 +47,21 @@ BRIEF_ERRED = (
     "exception",
 )
 
+#: The most important columns first.
+IMPORTANT = ("key", "exception", "compute_seconds", "state", "worker", "nbytes", "n_attempts")
+
+#: Dask's states of a task, and other words for them that screens have.
+STATES = (
+    "released",
+    "waiting",
+    "no-worker",
+    "queued",
+    "processing",
+    "memory",
+    "erred",
+    "forgotten",
+)
+_ALSO = {"failed": "erred", "error": "erred", "no worker": "no-worker"}
 
 #: Most values that an error message lists.
 _HINTS = 10
@@ -78,7 +96,7 @@ def select_tasks(  # noqa: PLR0913
     state: str | None = None,
     sort: str | None = None,
     limit: int = 0,
-    brief: bool = False,
+    columns: Sequence[str] = (),
 ) -> Selection:
     """Return selected rows of the table ``tasks``.
 
@@ -91,14 +109,14 @@ def select_tasks(  # noqa: PLR0913
     span : str, optional
         Select tasks of the spans of this name, and of the spans within them.
     client : str, optional
-        Select tasks that this client submitted or requested: its id, the begin of its id, or the
+        Select tasks that this client submitted or requested: its id, the start of its id, or the
         name of its script.
     sort : str, optional
         Column to sort by, largest first; smallest first if the name begins with ``-``.
     limit : int, optional
         Most rows to return; 0 for all.
-    brief : bool, optional
-        Return only the columns in `BRIEF`, or in `BRIEF_ERRED` if tasks that failed are selected.
+    columns : sequence of str, optional
+        Columns to return; all by default.
 
     Returns
     -------
@@ -113,7 +131,10 @@ def select_tasks(  # noqa: PLR0913
     selected, values = _selected(run, prefix, span, worker, client, state)
     counts = f"select count(*) as n, count(*) filter (finished_before) as before {selected}"
     [found] = run.rows(counts, *values)
-    columns = list(BRIEF_ERRED if state == "erred" else BRIEF) if brief else schema.names
+    columns = columns or schema.names
+    for name in columns:
+        if name not in schema.names:
+            raise _no_column(name, schema.names)
     query = f"select {', '.join(map(_quoted, columns))} {selected} order by {_order(sort, schema)}"
     if limit:
         query += f" limit {int(limit)}"
@@ -200,9 +221,11 @@ def _selected(  # noqa: PLR0913, PLR0917
         values.append(find_client(run, client))
     if worker is not None:
         worker = _address(run, worker)
+    state = None if state is None else state_named(state)
     for column, wanted in (("prefix", prefix), ("worker", worker), ("state", state)):
         if wanted is not None:
-            _require(run, column, wanted, where, values)
+            if column != "state":
+                _require(run, column, wanted, where, values)
             where.append(f"{column} = ?")
             values.append(wanted)
     if span is not None:
@@ -213,6 +236,26 @@ def _selected(  # noqa: PLR0913, PLR0917
         where.append("(span = ? or starts_with(span, ?))")
         values += [span, f"{span} / "]
     return f"from tasks where {' and '.join(where)}", values
+
+
+def state_named(name: str) -> str:
+    """Return Dask's state of a name, in any case.
+
+    Raises
+    ------
+    UsageError
+        There is no such state.
+
+    >>> state_named("Memory"), state_named("failed")
+    ('memory', 'erred')
+    """
+    wanted = name.lower()
+    wanted = _ALSO.get(wanted, wanted)
+    if wanted not in STATES:
+        raise UsageError(
+            f"No state {name}.", hint=f"{suggestion(wanted, STATES)}There are: {', '.join(STATES)}"
+        )
+    return wanted
 
 
 def _quoted(column: str) -> str:
@@ -303,8 +346,13 @@ def ordered(table: pa.Table, sort: str) -> pa.Table:
 
 def _unknown(column: str, wanted: str, thing: str, known: list[str]) -> UsageError:
     some = ", ".join(known[:_HINTS]) + (", …" if len(known) > _HINTS else "")
-    return UsageError(f"No {thing} has the {column} {wanted}.", hint=f"There are: {some or 'none'}")
+    similar = suggestion(wanted, known)
+    return UsageError(
+        f"No {thing} has the {column} {wanted}.", hint=f"{similar}There are: {some or 'none'}"
+    )
 
 
 def _no_column(column: str, columns: list[str]) -> UsageError:
-    return UsageError(f"No column {column}.", hint=f"There are: {', '.join(columns)}")
+    return UsageError(
+        f"No column {column}.", hint=f"{suggestion(column, columns)}There are: {', '.join(columns)}"
+    )

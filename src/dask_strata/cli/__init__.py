@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from dask_strata.cli.commands import VERBS
 from dask_strata.cli.errors import report_errors, run_command
 from dask_strata.cli.without_pandas import avoid_pandas
+from dask_strata.errors import UsageError, suggestion
 from dask_strata.report.progress import working
 from dask_strata.store.finalise.progress import show_with
 
@@ -23,6 +25,16 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         verb = VERBS.get(cmd_name)
         return None if verb is None else verb.load()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            raise UsageError(
+                f"No such command: {args[0]}",
+                hint=f"{suggestion(args[0], VERBS)}List commands with: dask-strata --help",
+            )
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -42,7 +54,13 @@ def cli(debug: bool) -> None:  # noqa: FBT001
     \b
     Example:
       dask-strata record pipeline.py
-      dask-strata show runs/2026-…
+      dask-strata show latest
+
+    RUN is a path, a URL, latest, a number of `dask-strata list`, the start of an id, or a part of
+    a name. Completion in bash (zsh and fish likewise), for ~/.bashrc:
+
+    \b
+      eval "$(_DASK_STRATA_COMPLETE=bash_source dask-strata)"
     """
 
 
@@ -50,4 +68,8 @@ def main() -> None:
     """Run the command line."""
     avoid_pandas(sys.argv[1:])
     show_with(working)
+    if "_DASK_STRATA_COMPLETE" in os.environ:
+        from dask_strata.cli.bash import register
+
+        register()
     run_command(cli, "dask-strata")

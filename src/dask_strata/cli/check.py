@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.check import WHOLE, check
+from dask_strata.cli.run_names import run_argument
 from dask_strata.report.check import check_json, print_check
 from dask_strata.report.rows import print_json
 from dask_strata.report.terminal.table import console
@@ -12,7 +13,7 @@ from dask_strata.run import open_run
 
 
 @click.command("check")
-@click.argument("run")
+@run_argument
 @click.option("-v", "--verbose", is_flag=True, help="Also list complete parts.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True

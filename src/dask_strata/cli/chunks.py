@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from dask_strata.analysis.chunks.chunks import (
     BRIEF,
+    IMPORTANT,
     fileset_to_run_again,
     read_report,
     select_chunks,
     summarize_chunks,
 )
+from dask_strata.cli.run_names import run_argument
+from dask_strata.cli.table_options import table_options
 from dask_strata.report.chunks import print_chunks
 from dask_strata.report.rows import FORMATS, write_json, write_rows
+from dask_strata.report.terminal.columns import TableView
 from dask_strata.report.terminal.table import console
 from dask_strata.report.words import count, visible
 from dask_strata.run import open_run
@@ -24,7 +29,7 @@ _KEYS = 3
 
 
 @click.command("chunks")
-@click.argument("run")
+@run_argument
 @click.option("--dataset", help="Only chunks of this dataset.")
 @click.option("--state", help="Only chunks in this state: done, retried, failed, skipped, …")
 @click.option(
@@ -53,6 +58,7 @@ _KEYS = 3
     metavar="FILE.json",
     help="Compare the record with coffea's own report: bytesread, entries, chunks.",
 )
+@table_options("chunks")
 def command(  # noqa: PLR0913, PLR0917
     run: str,
     dataset: str | None,
@@ -63,6 +69,7 @@ def command(  # noqa: PLR0913, PLR0917
     output: Path | None,
     rerun: Path | None,
     coffea_report: Path | None,
+    view: TableView,
 ) -> None:
     """Show the chunks of data by dataset, file and worker, with slow and failed chunks.
 
@@ -77,8 +84,9 @@ def command(  # noqa: PLR0913, PLR0917
     """
     opened = open_run(run)
     report = None if coffea_report is None else read_report(coffea_report)
-    as_rows = not (sort is None and limit is None and form is None and output is None)
+    as_rows = (sort, limit, form, output, view) != (None, None, None, None, TableView())
     if as_rows:
+        by_sort = () if sort is None else (sort.removeprefix("-"),)
         table = select_chunks(opened, dataset=dataset, state=state, sort=sort)
         total = len(table)
         brief = form in (None, "table") and output is None
@@ -86,7 +94,13 @@ def command(  # noqa: PLR0913, PLR0917
         table = table.slice(0, limit) if limit else table
         left = total - len(table)
         note = f"{left:,} more; --limit 0 shows all" if left else f"{total:,} chunks"
-        write_rows(table.select(list(BRIEF)) if brief else table, form or "table", output, note)
+        if brief and not view.has_all:
+            usual = list(dict.fromkeys([*BRIEF, *by_sort]))
+            others = tuple(name for name in table.column_names if name not in usual)
+            view = replace(view, others=others)
+            table = table.select(usual)
+        view = replace(view, important=(*IMPORTANT[:1], *by_sort, *IMPORTANT))
+        write_rows(table, form or "table", output, note, view)
     if as_rows and rerun is None and report is None:
         return
     chunks = summarize_chunks(opened, dataset=dataset, state=state, report=report)

@@ -66,6 +66,12 @@ def _report() -> click.Command:
     return command
 
 
+def _open() -> click.Command:
+    from dask_strata.cli.open import command
+
+    return command
+
+
 def _compare() -> click.Command:
     from dask_strata.cli.compare import command
 
@@ -174,6 +180,12 @@ def _compact() -> click.Command:
     return command
 
 
+def _tag() -> click.Command:
+    from dask_strata.cli.tag import command
+
+    return command
+
+
 def _upload() -> click.Command:
     from dask_strata.cli.upload import command
 
@@ -200,6 +212,7 @@ VERBS: dict[str, Verb] = {
     "list": Verb("list the runs in a folder", _list),
     "show": Verb("summary of a run: tasks, times, errors, insights", _show),
     "report": Verb("write one HTML page: verdict, timeline, tables", _report),
+    "open": Verb("open the page of a run in the browser", _open),
     "compare": Verb("what differs between runs, and what of it is more than noise", _compare),
     "map": Verb("the metadata map: number of rows by step and layer", _map),
     "tasks": Verb("tasks, one row each", _tasks),
@@ -220,6 +233,7 @@ VERBS: dict[str, Verb] = {
     "serve": Verb("show the runs of a folder in a browser", _serve),
     "check": Verb("check whether the record is complete", _check),
     "compact": Verb("convert the record to Parquet", _compact),
+    "tag": Verb("add tags and a note to a run, beside its record", _tag),
     "upload": Verb("upload a run to a URL such as s3://bucket/runs", _upload),
     "export": Verb("write a run in the format of another tool", _export),
     "import": Verb(

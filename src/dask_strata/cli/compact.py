@@ -8,6 +8,7 @@ import click
 
 from dask_strata.analysis.overview.stored import store_summary
 from dask_strata.cli.local import require_folder
+from dask_strata.cli.run_names import run_argument
 from dask_strata.report.progress import working
 from dask_strata.report.words import count, size, visible
 from dask_strata.run.finalise import finalise
@@ -16,7 +17,7 @@ from dask_strata.store.finalise.spool import KEYS_PER_BUCKET
 
 
 @click.command("compact")
-@click.argument("run")
+@run_argument
 @click.option(
     "--scheduler",
     "address",

@@ -10,6 +10,7 @@ import click
 
 from dask_strata.analysis.compare import compare
 from dask_strata.analysis.compare.gate import HOLDS, parse_limit
+from dask_strata.cli.run_names import RunName, find_run
 from dask_strata.errors import NotJudgedError, StrataError, UsageError
 from dask_strata.report.comparison import FORMATS, print_comparison, write_comparison
 from dask_strata.report.progress import working
@@ -53,7 +54,7 @@ class _WithGroups(click.Command):
 
 
 @click.command("compare", cls=_WithGroups)
-@click.argument("runs", nargs=-1)
+@click.argument("runs", nargs=-1, shell_complete=RunName().shell_complete)
 @click.option("--group", "unused", metavar="NAME RUN …", help="A group of runs; give two or more.")
 @click.option(
     "--by", multiple=True, metavar="FACT", help="Make groups by a fact: git-commit, tag, name, …"
@@ -114,8 +115,8 @@ def command(  # noqa: PLR0913, PLR0917
         raise UsageError("--group and --by exclude each other.", hint="Omit one of them.")
     with _judging(fail_if), working("reading runs") as step:
         found = compare(
-            *runs,
-            groups=groups or None,
+            *map(find_run, runs),
+            groups={name: [*map(find_run, members)] for name, members in groups.items()} or None,
             by=by[0] if by else None,
             expect=expect,
             exclude_spoiled=exclude_spoiled,

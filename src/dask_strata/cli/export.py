@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from dask_strata.errors import UsageError
+from dask_strata.cli.run_names import run_argument
+from dask_strata.errors import UsageError, suggestion
 from dask_strata.export.export import Exported, export
 from dask_strata.export.registry import exporter, exporters, names
 from dask_strata.report.progress import rows_of
@@ -38,8 +39,14 @@ class _Formats(click.Command):
 
 
 @click.command("export", cls=_Formats)
-@click.argument("run")
-@click.option("--to", metavar="FORMAT", required=True, help="The format, see below.")
+@run_argument
+@click.option(
+    "--to",
+    metavar="FORMAT",
+    required=True,
+    help="The format, see below.",
+    shell_complete=lambda *given: [name for name in names() if name.startswith(given[-1])],
+)
 @click.option(
     "-o",
     "--output",
@@ -91,7 +98,10 @@ def command(  # noqa: PLR0913, PLR0917
       dask-strata export RUN --to ro-crate -o crate/ --no-hosts
     """
     if to not in names():
-        raise UsageError(f"There is no format {to!r}.", hint=f"Choose one of: {', '.join(names())}")
+        raise UsageError(
+            f"There is no format {to!r}.",
+            hint=f"{suggestion(to, names())}Choose one of: {', '.join(names())}",
+        )
     opened = open_run(run, align=not no_align, client=client)
     name = opened.path.resolve().name
     target = output or f"{name}{exporter(to).output(options)[0] or f'-{to}'}"

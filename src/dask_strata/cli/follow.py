@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from dask_strata.cli.run_names import run_argument
 from dask_strata.errors import UsageError
 from dask_strata.run import open_run
 from dask_strata.stream.follow import follow
@@ -25,7 +26,7 @@ def _positions(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 @click.command("follow")
-@click.argument("run")
+@run_argument
 @click.option("--table", "tables", multiple=True, help="Only this table.  [default: recorded ones]")
 @click.option(
     "--from",

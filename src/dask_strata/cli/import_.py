@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from dask_strata.analysis.overview.stored import store_summary
 from dask_strata.brokers.address import parse_address
 from dask_strata.cli.local import require_folder
+from dask_strata.cli.run_names import RunName
 from dask_strata.errors import InterruptedQueryError, StrataError, UsageError
 from dask_strata.importers.mofka.importer import ImportedRun, find_files, import_files
 from dask_strata.importers.registry import add_files
@@ -27,6 +28,7 @@ _SHOWN = 20
 @click.argument("places", metavar="PATH|URL...", nargs=-1, required=True)
 @click.option(
     "--into",
+    type=RunName(),
     metavar="RUN",
     help="Add Darshan logs or profiles (files or folders) to this run.",
 )

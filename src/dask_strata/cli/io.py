@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,14 +10,17 @@ import click
 from dask_strata.analysis.io import BY, require_logs, select_io, summarize_io
 from dask_strata.analysis.tasks import ordered
 from dask_strata.analysis.timeline.traffic import moved
+from dask_strata.cli.run_names import run_argument
+from dask_strata.cli.table_options import table_options
 from dask_strata.report.io import print_io
 from dask_strata.report.rows import FORMATS, write_rows
+from dask_strata.report.terminal.columns import TableView
 from dask_strata.report.terminal.table import console
 from dask_strata.run import open_run
 
 
 @click.command("io")
-@click.argument("run")
+@run_argument
 @click.option("--by", type=click.Choice(BY), help="Show rows, one per task, prefix, …; see below.")
 @click.option(
     "--sort",
@@ -30,6 +34,7 @@ from dask_strata.run import open_run
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Show rows in this format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write rows to this file.")
+@table_options()
 def command(  # noqa: PLR0913, PLR0917
     run: str,
     by: str | None,
@@ -37,6 +42,7 @@ def command(  # noqa: PLR0913, PLR0917
     limit: int | None,
     form: str | None,
     output: Path | None,
+    view: TableView,
 ) -> None:
     """Show the bytes of all Darshan logs, and those that tasks read and wrote, with insights.
 
@@ -53,7 +59,14 @@ def command(  # noqa: PLR0913, PLR0917
     """
     opened = open_run(run)
     require_logs(opened)
-    if by is None and sort is None and limit is None and form is None and output is None:
+    if (
+        by is None
+        and sort is None
+        and limit is None
+        and form is None
+        and output is None
+        and view == TableView()
+    ):
         io = summarize_io(opened)
         if io is not None:
             print_io(io, moved(opened), run, console())
@@ -68,4 +81,6 @@ def command(  # noqa: PLR0913, PLR0917
     table = table.slice(0, limit) if limit else table
     left = total - len(table)
     note = f"{left:,} more; --limit 0 shows all" if left else f"{total:,} rows, one per {by}"
-    write_rows(table, form or "table", output, note)
+    by_sort = () if sort is None else (sort.removeprefix("-"),)
+    view = replace(view, important=(table.column_names[0], *by_sort))
+    write_rows(table, form or "table", output, note, view)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.lineage import trace
+from dask_strata.cli.completion import complete_key
+from dask_strata.cli.run_names import run_argument
 from dask_strata.report.lineage import print_trace, trace_json
 from dask_strata.report.rows import print_json
 from dask_strata.report.terminal.table import console
@@ -15,8 +17,8 @@ _ROWS = 20
 
 
 @click.command("lineage")
-@click.argument("run")
-@click.argument("subject", metavar="KEY|FILE")
+@run_argument
+@click.argument("subject", metavar="KEY|FILE", shell_complete=complete_key)
 @click.option(
     "--key-type", help="Type of the key (str, tuple, int, …), where two keys have the same text."
 )

@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from dask_strata.analysis.logs import entries_of, wanted
+from dask_strata.cli.completion import complete_key
+from dask_strata.cli.run_names import run_argument
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.report.logs.follow import follow as follow_logs
 from dask_strata.report.logs.lines import entry_lines, note_of
@@ -17,12 +19,12 @@ from dask_strata.run import open_run
 
 
 @click.command("logs")
-@click.argument("run")
+@run_argument
 @click.option(
     "--worker",
     help="Only of this worker: its name or address, the id of a process, or a role as scheduler.",
 )
-@click.option("--key", help="Only of this task.")
+@click.option("--key", shell_complete=complete_key, help="Only of this task.")
 @click.option(
     "--key-type", help="Type of the key (str, tuple, int, …), where two keys have the same text."
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.map import metadata_map
+from dask_strata.cli.run_names import run_argument
 from dask_strata.report.map import map_json, print_map
 from dask_strata.report.rows import print_json
 from dask_strata.report.terminal.table import console
@@ -12,7 +13,7 @@ from dask_strata.run import open_run
 
 
 @click.command("map")
-@click.argument("run")
+@run_argument
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
 )

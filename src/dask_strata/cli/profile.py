@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ import click
 
 from dask_strata.analysis.profile import KINDS, profile_source, select_profile
 from dask_strata.analysis.stacks import STACK_KINDS, StackFilter, select_functions, stacks
+from dask_strata.cli.completion import complete_prefix, complete_worker
+from dask_strata.cli.run_names import run_argument
+from dask_strata.cli.table_options import table_options
 from dask_strata.config import VERSION
 from dask_strata.errors import UsageError
 from dask_strata.report.flame.files import STACK_FORMATS, write_stacks
 from dask_strata.report.rows import FORMATS, write_rows
+from dask_strata.report.terminal.columns import TableView
 from dask_strata.run import open_run
 
 #: Options of one source only, by their names.
@@ -21,8 +26,20 @@ _OF_YAPPI, _OF_DASK = ("process", "waiting"), ("prefix", "worker", "begin", "end
 _OPTION = {"begin": "--from", "end": "--to", "event_loops": "--event-loops"}
 
 
+#: The most important columns after the first, in either profile.
+_IMPORTANT = (
+    "own_seconds",
+    "own_share",
+    "total_seconds",
+    "total_share",
+    "n_calls",
+    "module",
+    "owner",
+)
+
+
 @click.command("profile")
-@click.argument("run")
+@run_argument
 @click.option(
     "--source",
     type=click.Choice(["yappi", "dask"]),
@@ -35,8 +52,14 @@ _OPTION = {"begin": "--from", "end": "--to", "event_loops": "--event-loops"}
     show_default=True,
     help="Kind of rows. thread: of Yappi only; prefix, worker, time: of Dask only.",
 )
-@click.option("--prefix", help="Dask: only of tasks of this prefix.")
-@click.option("--worker", help="Dask: only of this worker, by address or name.")
+@click.option(
+    "--prefix", shell_complete=complete_prefix, help="Dask: only of tasks of this prefix."
+)
+@click.option(
+    "--worker",
+    shell_complete=complete_worker,
+    help="Dask: only of this worker, by address or name.",
+)
 @click.option("--from", "begin", type=float, help="Dask: from this second of the recording on.")
 @click.option("--to", "end", type=float, help="Dask: up to this second of the recording.")
 @click.option("--event-loops", is_flag=True, help="Dask: of event loops instead of tasks.")
@@ -59,11 +82,13 @@ _OPTION = {"begin": "--from", "end": "--to", "event_loops": "--event-loops"}
     help="collapsed (for flamegraph.pl and others) and speedscope: Dask's stacks, all of them.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
+@table_options()
 def command(
     run: str,
     source: str | None,
     form: str,
     output: Path | None,
+    view: TableView,
     **options: Any,
 ) -> None:
     """Show a profile: time in functions and coroutines, and the owners of their code.
@@ -107,7 +132,10 @@ def command(
     note = f"{left:,} more; --limit 0 shows all" if left else f"{shown.total:,} rows"
     if source == "dask":
         note += "; Dask's samples: shares are exact, seconds are an estimate"
-    write_rows(shown.rows, form, output, note)
+    by_sort = () if (named := options["sort"]) is None else (named.removeprefix("-"),)
+    first = shown.rows.column_names[0]
+    view = replace(view, important=(first, *by_sort, *_IMPORTANT))
+    write_rows(shown.rows, form, output, note, view)
 
 
 def _source(source: str, options: dict[str, Any]) -> str:

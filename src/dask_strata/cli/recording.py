@@ -82,6 +82,13 @@ def record_command(
             "above.",
             soft_wrap=True,
         )
+        if not quiet:
+            err.print(
+                "Dask without a client runs in the script's own threads or processes. Start a "
+                'cluster in the script, below if __name__ == "__main__": so that its workers do '
+                "not run the script again: from distributed import Client; client = Client()",
+                soft_wrap=True,
+            )
     for folder in outcome.runs:
         url = f"{absolute(chosen.runs)}/{folder.name}" if is_url(chosen.runs) else None
         with _kept_if_interrupted(None if url is None else folder, err):

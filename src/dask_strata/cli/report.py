@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from dask_strata.cli.run_names import run_argument
 from dask_strata.report.page.page import write_page
 from dask_strata.report.words import size, visible
 from dask_strata.run import open_run
 
 
 @click.command("report")
-@click.argument("run")
+@run_argument
 @click.option(
     "-o",
     "--output",

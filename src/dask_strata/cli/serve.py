@@ -10,6 +10,7 @@ from urllib.parse import quote
 import click
 from click.core import ParameterSource
 
+from dask_strata.cli.run_names import runs_argument
 from dask_strata.errors import NotARunError, UsageError
 from dask_strata.report.words import count
 from dask_strata.store.copies.place import is_url, local_path
@@ -22,7 +23,7 @@ _TOKEN_BYTES = 24
 
 
 @click.command("serve")
-@click.argument("runs", default="runs")
+@runs_argument
 @click.option("--port", type=click.IntRange(0, 65535), default=8788, show_default=True)
 @click.option(
     "--host",
@@ -72,9 +73,9 @@ def command(  # noqa: PLR0913
     sql_seconds: float,
     open_seconds: float,
 ) -> None:
-    """Show the runs in a folder (by default: runs) in a browser, also while they are recorded.
+    """Show the runs in a folder in a browser, also while they are recorded.
 
-    RUNS can be a URL.
+    RUNS can be a URL; by default it is the setting `runs`, or the folder runs.
 
     The server is read-only. By default only this machine can reach it, and only a browser that
     opens the printed address, or a script that sends the header `Authorization: token TOKEN`, can

@@ -6,6 +6,7 @@ import click
 
 from dask_strata.analysis.overview.stored import summary_of
 from dask_strata.analysis.overview.stuck import stuck_of
+from dask_strata.cli.run_names import run_argument
 from dask_strata.errors import UsageError
 from dask_strata.report.follow import follow as follow_run
 from dask_strata.report.rows import print_json
@@ -15,13 +16,13 @@ from dask_strata.run import open_run
 
 
 @click.command("show")
-@click.argument("run")
+@run_argument
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
-    "--client", help="Only tasks of this client: its id, the begin of its id, or its script."
+    "--client", help="Only tasks of this client: its id, the start of its id, or its script."
 )
 @click.option("--follow", is_flag=True, help="Update until the recording ends.")
 def command(run: str, form: str, as_json: bool, client: str | None, follow: bool) -> None:  # noqa: FBT001

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.story import story as story_of
+from dask_strata.cli.completion import complete_key
+from dask_strata.cli.run_names import run_argument
 from dask_strata.report.rows import print_json
 from dask_strata.report.story import print_story, story_json
 from dask_strata.report.terminal.table import console
@@ -12,8 +14,8 @@ from dask_strata.run import open_run
 
 
 @click.command("story")
-@click.argument("run")
-@click.argument("key")
+@run_argument
+@click.argument("key", shell_complete=complete_key)
 @click.option(
     "--key-type", help="Type of the key (str, tuple, int, …), where two keys have the same text."
 )

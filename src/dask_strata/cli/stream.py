@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import click
 
+from dask_strata.cli.run_names import run_argument
 from dask_strata.errors import UsageError
 from dask_strata.report.words import count, visible
 from dask_strata.run import open_run
@@ -35,7 +36,7 @@ def _report(text: str) -> None:
 
 
 @click.command("stream")
-@click.argument("run")
+@run_argument
 @click.argument("url")
 @click.option("--again", is_flag=True, help="Send rows that are in the stream once more.")
 @click.option("--background", is_flag=True, hidden=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dask_strata.analysis.why import why
+from dask_strata.cli.run_names import run_argument
 from dask_strata.report.rows import print_json
 from dask_strata.report.terminal.table import console
 from dask_strata.report.why import print_why, why_json
@@ -12,7 +13,7 @@ from dask_strata.run import open_run
 
 
 @click.command("why")
-@click.argument("run")
+@run_argument
 @click.argument("worker", required=False)
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True

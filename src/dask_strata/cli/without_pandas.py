@@ -13,8 +13,8 @@ from importlib.machinery import ModuleSpec
 
 #: Commands that run no code of users, and make no data frames.
 READERS = frozenset({
-    "check", "chunks", "compare", "follow", "io", "jobs", "lineage", "list", "logs", "map", "query",
-    "report", "show", "story", "stream", "tables", "tasks", "why",
+    "check", "chunks", "compare", "follow", "io", "jobs", "lineage", "list", "logs", "map", "open",
+    "query", "report", "show", "story", "stream", "tables", "tag", "tasks", "why",
 })  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from dask_strata.analysis.chunks.chunks import Chunks, Share
 from dask_strata.analysis.chunks.file_reads import Advice, Reading
+from dask_strata.report.terminal.text_table import print_fitted
 from dask_strata.report.words import count, duration, number, rate, size, visible
 
 if TYPE_CHECKING:
@@ -47,15 +48,15 @@ def print_chunks(chunks: Chunks, path: str, out: Console) -> None:
         ("worker", chunks.by_worker),
     ):
         out.print()
-        out.print(_shares(title, shares))
+        print_fitted(_shares(title, shares), out, (title, "chunks", "not done"))
         _more(out, len(shares))
     if chunks.slowest:
         out.print()
-        out.print(_slowest(chunks.slowest))
+        print_fitted(_slowest(chunks.slowest), out)
     _print_troubled(chunks, out)
     if chunks.reading:
         out.print()
-        out.print(_reading(chunks.reading))
+        print_fitted(_reading(chunks.reading), out)
         _more(out, len(chunks.reading))
     _print_compared(chunks, out)
     if chunks.advice:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from dask_strata.analysis.io import CERTAIN, SMALL_BYTES, Compared, FileIo, Io, PrefixIo
 from dask_strata.analysis.timeline.traffic import Moved
+from dask_strata.report.terminal.text_table import print_fitted
 from dask_strata.report.words import count, duration, percent, size, visible
 
 #: Most rows of a table, prefixes in a sentence, and storms.
@@ -147,13 +148,13 @@ def print_io(io: Io, moved: Moved, path: str, out: Console) -> None:
             out.print(Text(f"  {line}"), soft_wrap=True)
     if io.totals:
         out.print()
-        out.print(_totals(io))
+        print_fitted(_totals(io), out, ("bytes of", "read", "written", "why"))
     if io.prefixes:
         out.print()
-        out.print(_prefixes(io.prefixes))
+        print_fitted(_prefixes(io.prefixes), out)
     if io.files:
         out.print()
-        out.print(_files(io.files))
+        print_fitted(_files(io.files), out, ("files", "tasks", "read", "written", "reads", "again"))
         more = len(io.files) - _ROWS
         if more > 0:
             out.print(Text(f"  and {count(more, 'file')} more: --by file", style="dim"))

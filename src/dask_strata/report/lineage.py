@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console  # noqa: TC002  rich is loaded anyway
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_strata.analysis.lineage import FileUse, Related, RelatedTask, Trace
+from dask_strata.report.terminal.text_table import print_texts
 from dask_strata.report.words import count, size, visible
 
 #: Most results in a sentence.
@@ -76,11 +76,11 @@ def _print_side(title: str, side: Related, out: Console, done: str) -> None:
         more = f" and {n - _RESULTS:,} more" if n > _RESULTS else ""
         out.print(Text(f"  requested by a client: {keys}{more}"), soft_wrap=True)
     if side.files:
-        out.print(_file_table(side.files))
+        _print_files(side.files, out)
     if side.left_out_files:
         out.print(Text(f"  {_left_out(side.left_out_files, 'file or range')}", style="dim"))
     if side.tasks and done:
-        out.print(_task_table(side.tasks))
+        _print_tasks(side.tasks, out)
     if side.left_out_tasks:
         out.print(Text(f"  {_left_out(side.left_out_tasks, 'task')}", style="dim"))
 
@@ -88,15 +88,6 @@ def _print_side(title: str, side: Related, out: Console, done: str) -> None:
 def _left_out(n: int, thing: str) -> str:
     things = thing if n == 1 else {"task": "tasks"}.get(thing, "files or ranges")
     return f"{n:,} more {things}: --limit 0 without --depth shows all"
-
-
-def _table(columns: Iterable[tuple[str, bool]]) -> RichTable:
-    table = RichTable(box=None, pad_edge=False, header_style="bold")
-    for name, is_number in columns:
-        table.add_column(
-            name, justify="right" if is_number else "left", overflow="fold", no_wrap=name == "key"
-        )
-    return table
 
 
 def part_of(use: FileUse | dict[str, Any]) -> str:
@@ -118,51 +109,53 @@ def evidence_of(use: FileUse | dict[str, Any]) -> str:
     return ", ".join(found)
 
 
-def _file_table(files: tuple[FileUse, ...]) -> RichTable:
-    table = _table(
-        (
-            ("  file", False), ("part", False), ("events", True), ("bytes", True), ("mode", False),
-            ("known by", False), ("steps", True), ("key", False), ("worker", False),
-            ("host", False), ("pid", True),
-        )
-    )  # fmt: skip
-    for use in files:
-        table.add_row(
-            Text(f"  {visible(use.uri)}"),
-            Text(part_of(use)),
+def _print_files(files: tuple[FileUse, ...], out: Console) -> None:
+    columns = {
+        "file": False, "part": False, "events": True, "bytes": True, "mode": False,
+        "known by": False, "steps": True, "key": False, "worker": False, "host": False,
+        "pid": True,
+    }  # fmt: skip
+    rows = [
+        [
+            visible(use.uri),
+            part_of(use),
             "–" if use.events is None else f"{use.events:,}",
             size(use.read_bytes if use.read_bytes is not None else use.nbytes),
-            Text(visible(use.mode)),
+            visible(use.mode),
             evidence_of(use),
             f"{use.steps}",
-            Text(visible(use.key)),
+            visible(use.key),
             *_place(use),
-        )
-    return table
+        ]
+        for use in files
+    ]
+    important = ("file", "key", "bytes", "mode", "known by", "part", "worker", "steps")
+    print_texts(columns, rows, out, important, indent=2)
 
 
-def _task_table(tasks: tuple[RelatedTask, ...]) -> RichTable:
-    table = _table(
-        (
-            ("  steps", True), ("key", False), ("prefix", False), ("state", False),
-            ("result", True), ("worker", False), ("host", False), ("pid", True),
-        )
-    )  # fmt: skip
-    for task in tasks:
-        table.add_row(
+def _print_tasks(tasks: tuple[RelatedTask, ...], out: Console) -> None:
+    columns = {
+        "steps": True, "key": False, "prefix": False, "state": False,
+        "result": True, "worker": False, "host": False, "pid": True,
+    }  # fmt: skip
+    rows = [
+        [
             f"{task.steps}",
-            Text(visible(task.key)),
-            Text(visible(task.prefix or "–")),
-            Text(visible(task.state or "–")),
+            visible(task.key),
+            visible(task.prefix or "–"),
+            visible(task.state or "–"),
             size(task.nbytes),
             *_place(task),
-        )
-    return table
+        ]
+        for task in tasks
+    ]
+    important = ("steps", "key", "state", "result", "worker", "prefix")
+    print_texts(columns, rows, out, important, indent=2)
 
 
-def _place(row: FileUse | RelatedTask) -> tuple[Text, Text, str]:
+def _place(row: FileUse | RelatedTask) -> tuple[str, str, str]:
     pid = "–" if row.pid is None else f"{row.pid}"
-    return Text(visible(row.worker or "–")), Text(visible(row.host or "–")), pid
+    return visible(row.worker or "–"), visible(row.host or "–"), pid
 
 
 def trace_json(trace: Trace) -> str:

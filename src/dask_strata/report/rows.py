@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +16,23 @@ import pyarrow as pa
 
 from dask_strata.errors import StrataError, UsageError
 from dask_strata.report.formats import CSV, JSON, OF_ROWS, PARQUET, TABLE, register, write
-from dask_strata.report.terminal.table import cell, print_table
+from dask_strata.report.terminal.columns import TableView, cell, require_columns
+from dask_strata.report.terminal.table import print_table
 from dask_strata.report.words import escape_in_json, spreadsheet_text, visible
 from dask_strata.run.table_view import microseconds
 from dask_strata.store.parquet_writer import write_parquet
 
+#: Kinds of columns with numbers.
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
-def write_rows(table: pa.Table, form: str, output: Path | None, note: str = "") -> None:
+
+def write_rows(
+    table: pa.Table,
+    form: str,
+    output: Path | None,
+    note: str = "",
+    view: TableView = TableView(),  # noqa: B008  it cannot be changed
+) -> None:
     """Write rows to a file or standard output.
 
     Parameters
@@ -32,17 +45,22 @@ def write_rows(table: pa.Table, form: str, output: Path | None, note: str = "") 
         The file; None for standard output.
     note : str, optional
         A line below the table, where it is written to standard output.
+    view : TableView, optional
+        How the user wants to see the table.
 
     Raises
     ------
     UsageError
-        The format is Parquet and there is no file.
+        The format is Parquet and there is no file, or a wanted column does not exist.
     StrataError
         The file cannot be written.
     """
+    if view.columns:
+        require_columns(view.columns, table.column_names)
+        table = table.select(list(view.columns))
     try:
         if output is None:
-            _to_stdout(table, form, note)
+            _to_stdout(table, form, note, view)
         else:
             write(table, form, output)
     except OSError as error:
@@ -77,9 +95,9 @@ def write_json(value: Any, path: Path) -> None:
         raise StrataError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
-def _to_stdout(table: pa.Table, form: str, note: str) -> None:
+def _to_stdout(table: pa.Table, form: str, note: str, view: TableView) -> None:
     if form == "table":
-        print_rows(table, note)
+        print_rows(table, note, view)
     elif form == "parquet":
         raise UsageError("Parquet is not for a terminal.", hint="Give a file: -o FILE.parquet")
     elif form == "csv":
@@ -89,16 +107,28 @@ def _to_stdout(table: pa.Table, form: str, note: str) -> None:
         print_json(_json(table))
 
 
-def print_rows(table: pa.Table, note: str = "") -> None:
+def print_rows(
+    table: pa.Table,
+    note: str = "",
+    view: TableView = TableView(),  # noqa: B008  it cannot be changed
+) -> None:
     """Print rows as a table, with control characters spelled out, and a note below it.
 
     Without rows, only the note is printed, if there is one.
     """
+    unique = _unique_names(table)
     columns = {
-        field.name: pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        for field in _unique_names(table).schema
+        field.name: any(is_kind(field.type) for is_kind in _NUMBERS) for field in unique.schema
     }
-    print_table(columns, [[cell(v) for v in row.values()] for row in plain_rows(table)], note)
+    print_table(columns, _rows_of(unique), note, replace(view, columns=()))
+
+
+def _rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as dicts of plain values and times."""
+    return [
+        {n: v if isinstance(v, datetime) else _plain(v) for n, v in row.items()}
+        for row in microseconds(table).to_pylist()
+    ]
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -128,9 +158,21 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN is not JSON
         return None
+    if isinstance(value, Decimal):
+        return _number(value)
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     return str(value)
+
+
+def _number(value: Decimal) -> int | float | str:
+    """Return a decimal as a number; as a text if a number would have other digits.
+
+    DuckDB has decimals for sums of integers and for literals such as 0.1.
+    """
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
 
 
 def _json(table: pa.Table) -> str:

@@ -20,6 +20,7 @@ from dask_strata.analysis.summary import Analysed, InputOutput, Summary
 from dask_strata.report.io import io_lines, moved_sentence
 from dask_strata.report.profile import profile_lines
 from dask_strata.report.terminal.stuck import print_stuck, stuck_json
+from dask_strata.report.terminal.text_table import print_texts
 from dask_strata.report.words import count, duration, number, percent, size, visible
 
 if TYPE_CHECKING:
@@ -148,9 +149,9 @@ def print_summary(s: Summary, out: Console, stuck: Stuck | None = None) -> None:
         out.print()
         _print_insights(s, out)
         _print_time(s, out)
-        out.print(_prefix_table(s.prefixes))
+        _print_prefixes(s.prefixes, out)
         if s.spans:
-            out.print(_span_table(s.spans))
+            _print_spans(s.spans, out)
     if s.memory is not None and s.memory.above:
         _print_wrapped(out, "memory", Text(visible(s.memory.sentence)))
     if s.scaling is not None:
@@ -396,43 +397,50 @@ def _client_option(s: Summary) -> str:
     return f" --client {visible(shlex.quote(s.selected_client))}" if s.selected_client else ""
 
 
-def _prefix_table(prefixes: Sequence[PrefixUse]) -> RichTable:
-    table = RichTable(box=None, pad_edge=False, header_style="bold")
-    table.add_column("tasks", overflow="ellipsis", no_wrap=True, max_width=28)
-    for name in ("number", "failed", "compute", "median", "max", "results"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for p in prefixes[:_PREFIXES]:
-        table.add_row(
-            Text(f"  {visible(p.prefix)}"),
+def _print_prefixes(prefixes: Sequence[PrefixUse], out: Console) -> None:
+    columns = {
+        "tasks": False, "number": True, "failed": True, "compute": True, "median": True,
+        "max": True, "results": True,
+    }  # fmt: skip
+    rows = [
+        [
+            visible(p.prefix),
             f"{p.n_tasks:,}",
-            "–" if p.n_erred is None else f"{p.n_erred:,}" if p.n_erred else "",
+            _failures(p.n_erred),
             duration(p.compute_seconds),
             duration(p.median_seconds),
             duration(p.max_seconds),
             size(p.nbytes),
-        )
-    return table
+        ]
+        for p in prefixes[:_PREFIXES]
+    ]
+    important = ("tasks", "number", "compute", "failed", "max", "results")
+    print_texts(columns, rows, out, important, indent=2)
 
 
-def _span_table(spans: Sequence[SpanUse]) -> RichTable:
-    """Return the table of the first spans; a span contains those that are indented below it."""
-    table = RichTable(box=None, pad_edge=False, header_style="bold")
-    table.add_column("spans", overflow="ellipsis", no_wrap=True, max_width=28)
-    for name in ("tasks", "failed", "compute", "wall time"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _print_spans(spans: Sequence[SpanUse], out: Console) -> None:
+    """Print the first spans; a span contains those that are indented below it."""
+    columns = {"spans": False, "tasks": True, "failed": True, "compute": True, "wall time": True}
+    rows = []
     for s in spans[:_SPANS]:
         tag = s.name.rpartition(" / ")[2] if s.depth else s.name
-        table.add_row(
-            Text(f"  {'  ' * min(s.depth, _DEEPEST)}{visible(tag)}"),
-            f"{s.n_tasks:,}",
-            "–" if s.n_erred is None else f"{s.n_erred:,}" if s.n_erred else "",
-            duration(s.compute_seconds),
-            duration(s.wall_seconds),
+        rows.append(
+            [
+                f"{'  ' * min(s.depth, _DEEPEST)}{visible(tag)}",
+                f"{s.n_tasks:,}",
+                _failures(s.n_erred),
+                duration(s.compute_seconds),
+                duration(s.wall_seconds),
+            ]
         )
+    print_texts(columns, rows, out, indent=2)
     if len(spans) > _SPANS:
-        table.caption = f"{count(len(spans) - _SPANS, 'more span')}: tasks RUN --by span"
-        table.caption_justify = "left"
-    return table
+        more = f"{count(len(spans) - _SPANS, 'more span')}: tasks RUN --by span"
+        out.print(Text(more, style="dim"), soft_wrap=True)
+
+
+def _failures(number_: int | None) -> str:
+    return "–" if number_ is None else f"{number_:,}" if number_ else ""
 
 
 def summary_json(s: Summary, stuck: Stuck | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dask_strata import config, schema
 from dask_strata.config import SETTINGS
-from dask_strata.errors import UsageError
+from dask_strata.errors import UsageError, suggestion
 from dask_strata.schema import TABLES, Table
 
 #: Section of the documentation about Parquet, with its examples.
@@ -36,7 +36,10 @@ def schema_text(name: str | None = None) -> str:
         lines = [f"{t.name:<{width}}  one row per {t.row}" for t in TABLES.values()]
         return "\n".join([*lines, "", "Columns of a table: dask-strata tables TABLE"])
     if name not in TABLES:
-        raise UsageError(f"There is no table {name}.", hint=f"There are: {', '.join(TABLES)}")
+        raise UsageError(
+            f"There is no table {name}.",
+            hint=f"{suggestion(name, TABLES)}There are: {', '.join(TABLES)}",
+        )
     table = TABLES[name]
     rows = column_rows(table)
     widths = [max(len(row[i]) for row in rows) for i in range(2)]

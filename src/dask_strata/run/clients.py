@@ -69,7 +69,7 @@ def find_client(run: Run, text: str) -> str:
     run : Run
         The run.
     text : str
-        Its id, the begin of its id, or the name of its script.
+        Its id, the start of its id, or the name of its script.
 
     Raises
     ------

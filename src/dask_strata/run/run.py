@@ -108,7 +108,7 @@ class Run:
         Whether times are aligned to the scheduler's clock.
     client : str, optional
         Show only tasks that this client submitted or requested, and their rows: the id of the
-        client, the begin of its id, or the name of its script.
+        client, the start of its id, or the name of its script.
 
     Attributes
     ----------

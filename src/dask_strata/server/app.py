@@ -108,6 +108,7 @@ def serve(
         with (
             ThreadPoolExecutor(_THREADS, "dask-strata-serve") as threads,
             ThreadPoolExecutor(1, "dask-strata-list") as list_threads,
+            ThreadPoolExecutor(1, "dask-strata-short") as short_threads,
         ):
             context = ServerContext(
                 runs=runs,
@@ -116,6 +117,7 @@ def serve(
                 cookie=f"dask_strata_{_port(sockets)}",
                 threads=threads,
                 list_threads=list_threads,
+                short_threads=short_threads,
                 sql=sql,
                 templates=make_templates(),
             )
@@ -132,6 +134,7 @@ def serve(
                 body_timeout=_REQUEST_SECONDS,
             )
             server.add_sockets(sockets)
+            list_threads.submit(runs.rows)  # before somebody opens it
             started()
             await stop.wait()
             server.stop()

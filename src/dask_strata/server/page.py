@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 import jinja2
 from tornado.iostream import StreamClosedError
@@ -28,6 +29,7 @@ from dask_strata.errors import (
 from dask_strata.report import words
 from dask_strata.report.story import file_lines
 from dask_strata.server.access import Token, host_of, is_foreign
+from dask_strata.server.hints import browser_hint
 from dask_strata.server.run_cache import RunCache
 from dask_strata.server.sql import BusyError, SqlProcesses
 
@@ -37,6 +39,9 @@ logger = logging.getLogger("dask_strata")
 
 #: Length of the longest query and address, in characters.
 LONGEST = 20_000
+
+#: Length of the longest address of a query that a page offers as a link.
+LONGEST_LINK = 8_000
 
 #: Seconds in which a client must receive each MiB of a response.
 _SEND_SECONDS = 30
@@ -85,10 +90,14 @@ class ServerContext:
         Threads that process requests about runs.
     list_threads : ThreadPoolExecutor
         Threads for the list of runs, so that it does not wait for requests about runs.
+    short_threads : ThreadPoolExecutor
+        Threads for short work, such as looking up a run, so that it waits for neither.
     sql : SqlProcesses
         Processes that answer users' queries.
     templates : jinja2.Environment
         Templates of the pages.
+    making : dict of str to Future
+        Pages of runs that are being made, by the name of the run.
     """
 
     runs: RunCache
@@ -97,8 +106,26 @@ class ServerContext:
     cookie: str
     threads: ThreadPoolExecutor
     list_threads: ThreadPoolExecutor
+    short_threads: ThreadPoolExecutor
     sql: SqlProcesses
     templates: jinja2.Environment
+    making: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
+
+
+def quoted(name: str) -> str:
+    r"""Return the name of a run, quoted for an address.
+
+    Bytes of a file name that are no UTF-8 are quoted as they are, see `Page.decode_argument`.
+
+    Examples
+    --------
+    >>> quoted("a/b ü"), quoted("caf\udce9"), quoted("\ud800")
+    ('a%2Fb%20%C3%BC', 'caf%E9', '%3F')
+    """
+    try:
+        return quote(name, safe="", errors="surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate, which is in no file name
+        return quote(name, safe="", errors="replace")
 
 
 def make_templates() -> jinja2.Environment:
@@ -114,7 +141,9 @@ def make_templates() -> jinja2.Environment:
         "duration": words.duration,
         "size": words.size,
         "visible": words.visible,
-        "query": urlencode,
+        "lines": partial(words.visible, keep_lines=True),
+        "query": partial(urlencode, errors="replace"),
+        "urlencode": quoted,
     }
     made.globals |= {"file_lines": file_lines}
     return made
@@ -135,6 +164,15 @@ class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
         self.set_header("Referrer-Policy", "same-origin")
         self.set_header("Cache-Control", "no-store")
         self.clear_header("Server")
+
+    def decode_argument(self, value: bytes, name: str | None = None) -> str:
+        """Return an argument, or a part of the path, as a text.
+
+        A file name, and so a part of the path, may contain bytes that are no UTF-8.
+        """
+        if name is None:
+            return value.decode("utf-8", "surrogateescape")
+        return str(super().decode_argument(value, name))
 
     def prepare(self) -> None:
         """Refuse requests of other sites, with a too long address, or without the token.
@@ -227,6 +265,10 @@ class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
         """Return the result of a function that runs in a thread for the list of runs."""
         return await self._in(self.context.list_threads, function, *args)
 
+    async def in_short_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Return the result of a function that takes little time and runs in a thread."""
+        return await self._in(self.context.short_threads, function, *args)
+
     async def _in(self, threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, function, *args)
 
@@ -234,7 +276,7 @@ class Page(RequestHandler):  # type: ignore[misc]  # Tornado has no types here
         """Respond with an error page: full text of a StrataError, no details of other errors."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         if isinstance(error, StrataError):
-            self.refuse(status_of(error), error.message, error.hint)
+            self.refuse(status_of(error), error.message, browser_hint(error))
             return
         status = HTTPStatus(status_code)
         texts = {

@@ -7,8 +7,9 @@ is never used as a path.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,12 +20,16 @@ from dask_strata.store.copies.place import is_url, local_path, shown
 from dask_strata.store.copies.remote_runs import RemoteRuns
 from dask_strata.store.manifest import find_runs
 from dask_strata.store.reader import fingerprint
+from dask_strata.store.summaries.notes import notes_mark
 
 T = TypeVar("T")
 
 #: Number of runs that are kept open, and of pages that are kept.
 _OPEN = 4
 _PAGES = 8
+
+#: Seconds for which a list reads rows that it does not have yet.
+_ROWS_SECONDS = 4
 
 
 class RunCache:
@@ -43,7 +48,7 @@ class RunCache:
         self._lock = threading.Lock()
         self._open: OrderedDict[str, Run] = OrderedDict()
         self._rows: dict[Path, tuple[Any, dict[str, Any]]] = {}
-        self._pages: OrderedDict[tuple[str, str], tuple[Any, str]] = OrderedDict()
+        self._pages: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
     def count(self) -> int:
         """Return the number of runs."""
@@ -52,20 +57,37 @@ class RunCache:
         return sum(1 for _ in find_runs(self._local))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each run, the newest first; only changed runs are read again."""
+        """Return a row for each run, the newest first; only changed runs are read again.
+
+        Rows of new and changed runs are read or computed for some seconds, the newest first.
+        Further runs have the column ``pending`` until a later call.
+        """
         if self._remote is not None:
             return remote_rows(self._remote)[::-1]
         found = []
-        for path in find_runs(self._local):
-            current = fingerprint(path)
+        end = time.monotonic() + _ROWS_SECONDS
+        n_read = 0
+        for path in reversed([*find_runs(self._local)]):
+            current = fingerprint(path), notes_mark(path)
             with self._lock:
                 cached = self._rows.get(path)
             if cached is None or cached[0] != current:
+                if n_read and time.monotonic() > end:
+                    found.append({"run": path.name, "problem": None, "pending": True})
+                    continue
                 cached = current, list_run(path)
+                n_read += 1
                 with self._lock:
                     self._rows[path] = cached
             found.append(cached[1])
-        return found[::-1]
+        return found
+
+    def paths(self, names: Sequence[str]) -> list[Path]:
+        """Return the paths of runs, see `path`."""
+        if self._remote is not None:
+            return [self.path(name) for name in names]
+        known = {path.name: path for path in find_runs(self._local)}
+        return [known[name] if name in known else self.path(name) for name in names]
 
     def folder_of(self, name: str) -> tuple[Path, Run | None]:
         """Return the folder of a run, and the run that keeps it: a bundle has a temporary one.
@@ -123,15 +145,13 @@ class RunCache:
         run.refresh()
         return run
 
-    def page(self, name: str, kind: str, make: Callable[[Run], str]) -> str:
-        """Return a page of a run; make it again only if the record has changed.
+    def page(self, name: str, make: Callable[[Run], str]) -> tuple[str, str]:
+        """Return the page of a run and its mark; make it again only if the record has changed.
 
         Parameters
         ----------
         name : str
             Name of the run's folder.
-        kind : str
-            Name of the kind of page, by which it is kept.
         make : callable
             Returns the page of a run.
 
@@ -140,17 +160,21 @@ class RunCache:
         NotARunError
             The folder has no run of this name; it may have been removed.
         """
-        current = fingerprint(self.path(name))
+        current = self.mark(name)
+        cached = self.present_page(name)
+        if cached is None or cached[1] != current:
+            cached = make(self.run(name)), current
         with self._lock:
-            cached = self._pages.get((name, kind))
-        if cached is None or cached[0] != current:
-            cached = current, make(self.run(name))
-        with self._lock:
-            self._pages[name, kind] = cached
-            self._pages.move_to_end((name, kind))
+            self._pages[name] = cached
+            self._pages.move_to_end(name)
             while len(self._pages) > _PAGES:
                 self._pages.popitem(last=False)
-        return cached[1]
+        return cached
+
+    def present_page(self, name: str) -> tuple[str, str] | None:
+        """Return the page of a run as it was made last, and its mark; None if it is not kept."""
+        with self._lock:
+            return self._pages.get(name)
 
     def mark(self, name: str) -> str:
         """Return a text that changes whenever the record of a run changes."""

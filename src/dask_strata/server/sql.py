@@ -58,7 +58,9 @@ class SqlProcesses:
         self._unused: dict[_Child, tuple[Path, asyncio.TimerHandle]] = {}
         self._children: set[_Child] = set()
 
-    async def answer(self, folder: Path, query: str) -> dict[str, Any]:
+    async def answer(
+        self, folder: Path, query: str, form: str | None = None, file: Path | None = None
+    ) -> dict[str, Any]:
         """Return ``columns``, ``rows`` and, where there are more rows, ``more``.
 
         If the caller is cancelled, the query ends.
@@ -69,6 +71,10 @@ class SqlProcesses:
             Folder of the run.
         query : str
             The query, in SQL.
+        form : str, optional
+            Name of a format: the rows are written to a file then.
+        file : Path, optional
+            The file, in a folder of the server's own.
 
         Raises
         ------
@@ -90,7 +96,10 @@ class SqlProcesses:
         finally:
             self._waiting -= 1
         try:
-            return await self._answer(folder, query)
+            request = {"folder": _absolute(folder), "query": query, "seconds": self._seconds}
+            if file is not None:
+                request |= {"form": form, "file": str(file)}
+            return await self._answer(folder, request)
         finally:
             self._slots.release()
 
@@ -102,11 +111,11 @@ class SqlProcesses:
             child.kill()
         await asyncio.gather(*(child.removed for child in self._children))
 
-    async def _answer(self, folder: Path, query: str) -> dict[str, Any]:
+    async def _answer(self, folder: Path, request: dict[str, Any]) -> dict[str, Any]:
         child = self._take(folder) or await self._start()
         keep = False
         try:
-            answer = await self._ask(child.process, folder, query)
+            answer = await self._ask(child.process, request)
             keep = not answer["last"]
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             raise QueryError(
@@ -124,16 +133,15 @@ class SqlProcesses:
             raise QueryError(message, hint=hint)
         return answer
 
-    async def _ask(self, process: Process, folder: Path, query: str) -> dict[str, Any]:
+    async def _ask(self, process: Process, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer of a process; opening the run and the query have a time limit each."""
-        request = {"folder": _absolute(folder), "query": query, "seconds": self._seconds}
         try:
             answer = await asyncio.wait_for(_exchange(process, request), self._open_seconds)
         except asyncio.TimeoutError:
             raise QueryError(
                 f"SQL: opening the run took more than {self._open_seconds:g} s; the query did "
                 "not start.",
-                hint="Start the server with a larger --open-seconds, or use dask-strata query.",
+                hint="Whoever starts the server can raise this limit with --open-seconds.",
             ) from None
         if "opened" not in answer:  # the run cannot be opened
             return answer

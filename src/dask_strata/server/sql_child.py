@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from dask_strata.errors import QueryError, StrataError
-from dask_strata.report.rows import plain_rows
+from dask_strata.report.rows import plain_rows, write_rows
 from dask_strata.run import Run, open_run
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ _KEPT_BYTES = 256 << 20
 
 #: Number of processors that a query may use.
 _PROCESSORS = 4
+
+#: Number of rows, and bytes, of an answer that is written to a file.
+FILE_ROWS = 1_000_000
+FILE_BYTES = 256 << 20
 
 _TOO_LARGE = (
     f"SQL: the answer is larger than {ANSWER_BYTES >> 20} MiB: select fewer or shorter values."
@@ -102,10 +106,11 @@ class Queries:
         Parameters
         ----------
         request : dict
-            ``folder`` of the run, ``query`` in SQL, and its time limit in ``seconds``.
+            ``folder`` of the run, ``query`` in SQL, and its time limit in ``seconds``; ``form``
+            and ``file``, if the answer is a file.
         """
         try:
-            found = self._rows(Path(request["folder"]), request["query"], request["seconds"])
+            found = self._rows(request)
         except StrataError as error:
             found = {"error": [error.message, error.hint]}
         except MemoryError:
@@ -122,7 +127,9 @@ class Queries:
             else psutil.Process().memory_info().rss - (self._idle_bytes)
         )
 
-    def _rows(self, folder: Path, query: str, seconds: float) -> dict[str, Any]:
+    def _rows(self, request: dict[str, Any]) -> dict[str, Any]:
+        folder, seconds = Path(request["folder"]), request["seconds"]
+        file = request.get("file")
         if self._run is None or self._run.path != folder:
             self._run, self._idle_bytes = open_run(folder), None
             self._run.sql_memory_limit = f"{MEMORY_BYTES - _UNCOUNTED_BYTES}B"
@@ -144,9 +151,10 @@ class Queries:
 
         run.sql_limits = start
         try:
-            table = run.sql(query, limit=ROWS + 1).to_arrow()
+            most = ROWS if file is None else FILE_ROWS
+            table = run.sql(request["query"], limit=most + 1).to_arrow()
             with self._limits(seconds):
-                return answer_of(table)
+                return answer_of(table) if file is None else _written(table, request["form"], file)
         except QueryError as error:
             if late.is_set():
                 raise QueryError(f"SQL: the query took more than {seconds:g} s.") from error
@@ -226,6 +234,36 @@ def answer_of(table: pa.Table) -> dict[str, Any]:
     if not rows and (len(table) or size > ANSWER_BYTES):
         raise QueryError(_TOO_LARGE)
     return {"columns": columns, "rows": rows, "more": more, "error": None}
+
+
+def _written(table: pa.Table, form: str, file: str) -> dict[str, Any]:
+    """Write rows to a file, and return the number of rows.
+
+    Raises
+    ------
+    QueryError
+        The file would exceed a limit.
+    """
+    too_large = QueryError(
+        f"SQL: the result has more than {FILE_ROWS:,} rows or {FILE_BYTES >> 20} MiB: select fewer."
+    )
+    if len(table) > FILE_ROWS:
+        raise too_large
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (FILE_BYTES, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    )
+    try:
+        write_rows(table, form, Path(file))
+    except StrataError:
+        if Path(file).exists() and Path(file).stat().st_size >= FILE_BYTES:
+            raise too_large from None
+        raise
+    finally:
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (before, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        )
+    return {"columns": table.column_names, "rows": [], "more": "", "n": len(table), "error": None}
 
 
 if __name__ == "__main__":

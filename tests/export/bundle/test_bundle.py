@@ -32,6 +32,8 @@ from tests.support.bundles import copies, small_bundle
 from tests.support.finalised import differences
 from tests.support.synthetic import Process, life, new_run, small_run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -82,7 +84,6 @@ def answer(*arguments: object, status: int | None = 0) -> str:
     return done.output
 
 
-@pytest.mark.long
 def test_every_table_is_equal(eventful_runs: Path, temporary: Path) -> None:
     """In content, order and schema, and so are the summary and the page."""
     folder = dask_strata.open_run(eventful_runs / "eventful")
@@ -208,6 +209,7 @@ def test_a_list_has_bundles_beside_folders(eventful_runs: Path, temporary: Path)
     """Their rows are equal, and nothing is copied for a finalised run."""
     rows = json.loads(answer("list", eventful_runs, "--format", "json"))
     folder, bundle = rows
+    assert (folder.pop("number"), bundle.pop("number")) == (2, 1)
     assert (folder.pop("run"), bundle.pop("run")) == ("eventful", "eventful.strata.zip")
     assert bundle.pop("size_bytes") == (eventful_runs / "eventful.strata.zip").stat().st_size
     folder.pop("size_bytes")
@@ -275,7 +277,6 @@ def test_a_dask_dataframe_outlives_its_run(small: Path, temporary: Path) -> None
     assert copies(temporary) == []
 
 
-@pytest.mark.long
 def test_what_a_killed_process_leaves_is_removed(small: Path, temporary: Path) -> None:
     """By the next one that opens a bundle; the copy of a living process stays."""
     code = "import dask_strata, sys, time; run = dask_strata.open_run(sys.argv[1]); print('open'); "
@@ -296,7 +297,6 @@ def test_what_a_killed_process_leaves_is_removed(small: Path, temporary: Path) -
     assert len(run.tasks) == 2
 
 
-@pytest.mark.long
 def test_a_process_removes_its_copies_at_its_end(small: Path, temporary: Path) -> None:
     """Also a command that fails."""
     for query, status in (("from tasks", 0), ("select nothing", 1)):
@@ -338,7 +338,6 @@ def test_a_run_that_is_recorded(tmp_path: Path) -> None:
     assert len(run.tasks) == 2
 
 
-@pytest.mark.long
 def test_better_definitions_go_to_the_cache(tmp_path: Path, cache: Path) -> None:
     """As for a folder that cannot be written."""
     run = small_run(tmp_path / "old")

@@ -21,6 +21,8 @@ from tests.support.coupler_runs import (
     received,
 )
 
+pytestmark = pytest.mark.long
+
 
 def test_rows_that_cannot_be_understood_are_kept_aside(folder: Path, tmp_path: Path) -> None:
     """Invalid rows: exit status 1, one line on the screen, their bytes, `set_aside`, check."""

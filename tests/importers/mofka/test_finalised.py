@@ -33,6 +33,8 @@ from tests.support.shared_fixtures import shared_fixture
 if TYPE_CHECKING:
     import pandas as pd
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def imported(folder: Path) -> Path:
@@ -47,7 +49,7 @@ def copied(run: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("keys_per_bucket", "align"),
-    [(1 << 18, True), (1, True), pytest.param(1, False, marks=pytest.mark.long)],
+    [(1 << 18, True), (1, True), (1, False)],
 )
 def test_finalised_tables_are_equal(imported: Path, keys_per_bucket: int, *, align: bool) -> None:
     """Row for row; times of workers are shifted where they were before, or not at all."""
@@ -73,7 +75,6 @@ def by_value(frame: pd.DataFrame) -> list[tuple[object, ...]]:
     return sorted(frame.astype(str).itertuples(index=False, name=None))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("fixture", ["PMDA/D2024-04-19_19:01:00_R1_W8", "wfmeta_dask_test_data"])
 def test_finalised_tables_of_real_files_are_equal(fixture: str, tmp_path: Path) -> None:
     """Small folders of the coupler's files, in small buckets."""
@@ -81,7 +82,6 @@ def test_finalised_tables_of_real_files_are_equal(fixture: str, tmp_path: Path) 
 
 
 @pytest.mark.release
-@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("fixture", "keys_per_bucket"),
@@ -107,8 +107,7 @@ def assert_equal(files: Path, tmp_path: Path, keys_per_bucket: int) -> None:
     assert open_run(now).check().findings == open_run(then).check().findings
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("keys_per_bucket", [pytest.param(1 << 18, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize("keys_per_bucket", [1 << 18, 3])
 def test_transitions_are_stored_in_the_order_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_per_bucket: int
 ) -> None:
@@ -156,7 +155,6 @@ def test_the_import_finalises_and_commands_read_it(folder: Path, tmp_path: Path)
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_additions_count_before_and_after_they_are_merged(imported: Path, tmp_path: Path) -> None:
     """An addition makes the stored tables outdated: answers have its rows, compact merges it."""
     run = copied(imported)
@@ -178,7 +176,6 @@ def test_additions_count_before_and_after_they_are_merged(imported: Path, tmp_pa
     assert open_run(run).check().findings == open_run(imported).check().findings
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("table", ["tasks", "scheduler_transitions", "keys"])
 def test_a_harmed_file_of_a_finalised_run_is_reported(imported: Path, table: str) -> None:
     """It costs its own table, or nothing if that is derived."""
@@ -244,9 +241,8 @@ def many(tmp_path: Path) -> Path:
     return write(tmp_path / "many", example_files() | {"scheduler_transition": rows})
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("moment", [pytest.param("keys", marks=pytest.mark.long), "tasks"])
+@pytest.mark.parametrize("moment", ["keys", "tasks"])
 def test_an_interrupt_while_finalising_leaves_the_run(
     many: Path, tmp_path: Path, number: int, moment: str
 ) -> None:

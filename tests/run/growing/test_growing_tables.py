@@ -24,6 +24,8 @@ from tests.support.eventful import record_eventful
 from tests.support.growing import Replay, contents, differences
 from tests.support.synthetic import SECOND, T0, Process, life, new_run
 
+pytestmark = pytest.mark.long
+
 WORKER = "tcp://w:1"
 
 
@@ -55,7 +57,6 @@ def in_memory(folder: Path, from_bytes: Callable[[int], None]) -> Run:
     return open_run(folder)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "n_looks"),
     [(1, 3), *(pytest.param(n, 6, marks=pytest.mark.release) for n in (2, 3, 4))],
@@ -81,7 +82,6 @@ def test_tables_are_those_of_all_rows(
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_tables_that_were_not_looked_at_meanwhile(
     eventful: Path, tmp_path: Path, from_bytes: Callable[[int], None]
 ) -> None:
@@ -223,7 +223,6 @@ def test_a_snapshot_that_disappears_is_not_missed(
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_old_snapshots_are_removed(
     tmp_path: Path, from_bytes: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
@@ -270,7 +269,6 @@ def test_tables_by_key_have_a_key(tmp_path: Path, from_bytes: Callable[[int], No
             assert "_key" in run.arrow(f"from {name} limit 0").column_names, name
 
 
-@pytest.mark.long
 def test_times_of_another_clock_stay_aligned(
     tmp_path: Path, from_bytes: Callable[[int], None]
 ) -> None:

@@ -25,6 +25,8 @@ from dask_strata.store import limits
 from dask_strata.store.zipped import directory
 from tests.support.bundles import copies, members_of, small_bundle, zip_of
 
+pytestmark = pytest.mark.long
+
 Members = list[tuple[zipfile.ZipInfo | str, bytes]]
 
 
@@ -172,7 +174,6 @@ def test_what_is_no_zip_file(bundle: bytes, tmp_path: Path) -> None:
     assert "it has no run.json" in refusal(tmp_path, zip_of([("x", b"")]))
 
 
-@pytest.mark.long
 def test_directories_that_are_too_large(bundle: bytes, tmp_path: Path) -> None:
     """A number of members, and a size, that no run has are refused before any entry is read."""
     end = len(bundle) - 22
@@ -189,7 +190,6 @@ def test_directories_that_are_too_large(bundle: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_many_members_in_64_bits(bundle: bytes, tmp_path: Path) -> None:
     """More members than 16 bits can count are read; the fields for 64 bits have to be right."""
     many: Members = [(f"parquet/{n}", b"") for n in range(66_000)]
@@ -323,7 +323,6 @@ MEANS: list[Callable[[bytes, list[tuple[float, int]]], bytes]] = [
 ]
 
 
-@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(means=st.sampled_from(MEANS), places=PLACES)
 def test_any_damage_is_a_sentence(

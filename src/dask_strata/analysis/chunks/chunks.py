@@ -43,6 +43,9 @@ BRIEF = (
     "key",
 )
 
+#: The most important columns first, where there is no space for all.
+IMPORTANT = ("uri", "state", "seconds", "first", "last", "worker", "read_bytes")
+
 #: States of chunks whose result is complete.
 DONE = ("done", "retried")
 

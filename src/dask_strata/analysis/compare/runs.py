@@ -13,11 +13,13 @@ from pathlib import Path
 from dask_strata.analysis.diagnosis.rules.machine.cpu_starvation import BY_OTHERS
 from dask_strata.analysis.overview.comparable import Comparable
 from dask_strata.analysis.overview.stored import compared
+from dask_strata.analysis.overview.tags import with_tags
 from dask_strata.analysis.summary import Summary
 from dask_strata.analysis.words import count, duration, size
 from dask_strata.errors import NothingToCompareError, UnfinishedRunError, UsageError
 from dask_strata.run import Run, open_run
 from dask_strata.store.manifest import MANIFEST, find_runs
+from dask_strata.store.summaries.notes import readable_notes
 
 #: Text for a fact that a run does not have on record.
 UNKNOWN = "unknown"
@@ -199,7 +201,8 @@ def observe(run: Run | str | Path, progress: Callable[[str], None] = lambda _: N
             f"{opened.location} has no execution of a task on record: there is nothing to compare.",
             hint=f"dask-strata check {opened.location}",
         )
-    return ComparedRun(opened.path.name, summary, values)
+    facts = with_tags(values.facts, readable_notes(opened.path).tags)
+    return ComparedRun(opened.path.name, summary, replace(values, facts=facts))
 
 
 def make_groups(

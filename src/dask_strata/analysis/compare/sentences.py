@@ -160,7 +160,7 @@ def makespan_sentence(first: Group, second: Group, makespan: Effect, split: Spli
     seconds = split.difference_seconds
     if not seconds:
         return f"{second.name} takes as long as {first.name}."
-    word = "longer" if seconds >= 0 else "shorter"
+    word = "longer" if seconds >= 0 else "less"
     ratio = "" if makespan.ratio is None else f" ({makespan.ratio:.2f}×{_interval(makespan)})"
     takes = f"{second.name} takes {duration(abs(seconds))} {word} than {first.name}{ratio}"
     parts = parts_sentence(split)
@@ -186,8 +186,7 @@ def parts_sentence(split: Split) -> str:
     texts = [f"{duration(abs(part.difference_seconds))} {doing(part)}" for part in shown]
     rest = total - sum(part.difference_seconds for part in shown)
     if shown and abs(rest) > _LEAST_PART * abs(total):
-        longer = "longer" if rest > 0 else "shorter"
-        against = f"but {duration(abs(rest))} {longer}"
+        against = f"but {duration(abs(rest))} {'longer' if rest > 0 else 'less'}"
         texts.append(f"{duration(abs(rest)) if rest * total > 0 else against} elsewhere")
     return ", ".join(texts)
 

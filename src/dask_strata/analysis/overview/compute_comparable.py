@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import PurePath
@@ -21,6 +20,7 @@ from dask_strata.analysis.overview.comparable import (
     Sample,
     SizeSums,
 )
+from dask_strata.analysis.overview.tags import recorded_tags, tag_facts
 from dask_strata.schema import LEFT_OUT
 
 if TYPE_CHECKING:
@@ -105,11 +105,6 @@ _OF_PROCESSES = """
            and not regexp_matches(j.name, '(_ID|ID|PID|PORT|ADDRESS|TMPDIR|NODELIST|HOSTFILE|PWD)$')
            and not regexp_matches(j.name, 'DASK_STRATA|(SLURM|PBS|SGE|LSB|OMPI|PMI|PMIX)_'))
     group by 1 order by 1
-"""
-
-_TAGS = """
-    select distinct c.value from config c join processes p using (process)
-    where c.name = 'dask_strata.tags' and p.role in ('scheduler', 'client') and c.value <> '[]'
 """
 
 _HOSTS = "select string_agg(distinct host, ', ' order by host) as hosts from workers"
@@ -215,7 +210,7 @@ def _facts(run: Run) -> dict[str, str | None]:
         "hosts": None if _PSEUDONYM.search(hosts or "") else hosts,
         **_named(run, _OF_PROCESSES),
     }
-    return {**facts, **_tags(run)}
+    return {**facts, **tag_facts(recorded_tags(run))}
 
 
 def _arguments(argv: str | None) -> str | None:
@@ -224,20 +219,6 @@ def _arguments(argv: str | None) -> str | None:
         return None if argv is None else " ".join(map(str, json.loads(argv)[1:]))
     except (ValueError, TypeError):
         return None
-
-
-def _tags(run: Run) -> dict[str, str]:
-    """Return the tags of a run: words as ``tag``, pairs as ``tag.NAME``."""
-    tags: dict[str, str] = {}
-    for row in run.rows(_TAGS):
-        with suppress(ValueError, TypeError):
-            for text in json.loads(row["value"]):
-                name, equals, value = str(text).partition("=")
-                key = f"tag.{name}" if equals else "tag"
-                new = value if equals else name
-                known = tags.get(key)
-                tags[key] = new if known is None or new in known.split(", ") else f"{known}, {new}"
-    return tags
 
 
 def _parts(run: Run, path: CriticalPath) -> tuple[PathPart, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -120,9 +121,12 @@ def row_of(folder: Path, files: RunFiles) -> RunRow:
         The run cannot be read.
     """
     run = open_run(folder)
-    row = compute_row(run)
-    _store(run, files)
-    return row
+    found = _computed(run, files) if _may_store(run, files) else None
+    if found is None:
+        return compute_row(run)
+    with suppress(OSError, ValueError):  # a later reader computes it
+        write_summary(files, *found)
+    return from_json(RunRow, found[1][PART])
 
 
 def compared(run: Run) -> tuple[Summary, Comparable]:
@@ -246,8 +250,8 @@ def _store(
     values: Comparable | None = None,
 ) -> bool:
     """Store the summary of a run, unless it may change without a change of the files."""
-    if files.folder != run.path or not os.access(run.path / PARQUET, os.W_OK):
-        return False  # a bundle is only read
+    if not _may_store(run, files):
+        return False
     try:
         found = _computed(run, files, summary, path, values)
         if found is None:
@@ -258,6 +262,11 @@ def _store(
     except (OSError, ValueError, StrataError):
         return False  # a later reader computes it
     return True
+
+
+def _may_store(run: Run, files: RunFiles) -> bool:
+    """Return whether a summary can be written; a bundle is only read."""
+    return files.folder == run.path and os.access(run.path / PARQUET, os.W_OK)
 
 
 def _computed(
@@ -280,7 +289,7 @@ def _computed(
         path = critical_path(run) if path is None else path
         found = summarize(run, path) if summary is None else summary
         parts: dict[str, Any] = {
-            PART: compute_row(run),
+            PART: compute_row(run, found.insights),
             _SUMMARY: replace(found, path=""),  # where the folder was is nobody's business later
             _COMPARE: compute_comparable(run, path) if values is None else values,
         }

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-from markupsafe import Markup, escape
 
 from dask_strata.analysis.compare.compare import Comparison
 from dask_strata.analysis.compare.effects import MEASURES, VERDICTS
@@ -33,7 +30,6 @@ from dask_strata.report.comparison.lines import (
 )
 from dask_strata.report.page.colors import colors_apart
 from dask_strata.report.page.templates import asset, environment
-from dask_strata.report.words import visible
 from dask_strata.run import open_run
 
 #: Most rows of the split, and most measures that are drawn.
@@ -146,17 +142,11 @@ def _answers(found: Comparison, judged: Sequence[Judgement]) -> dict[str, Any]:
         "spoiled_line": spoiled_line,
         "doing": doing,
         "value": amount,
-        "code": _code,
         "most_parts": _PARTS,
         "strips": list(_strips(found.groups)) if found.variability else [],
         "pairs": list(_pairs(found)),
         "colors_of": colors_apart,
     }
-
-
-def _code(text: str) -> Markup:
-    """Return a text as HTML, with the names in backticks as code."""
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(visible(text)))))  # noqa: S704
 
 
 def _strips(groups: Sequence[Group]) -> Iterator[Strip]:

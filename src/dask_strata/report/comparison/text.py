@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_strata.analysis.compare.compare import Comparison, Contrast
@@ -26,6 +25,7 @@ from dask_strata.report.comparison.lines import (
     spread_rows,
     variability_lines,
 )
+from dask_strata.report.terminal.text_table import print_texts
 from dask_strata.report.words import visible
 
 if TYPE_CHECKING:
@@ -67,20 +67,14 @@ def print_text(found: Comparison, judged: Sequence[Judgement], out: Console) -> 
 
 def _print_contrast(contrast: Contrast, out: Console) -> None:
     out.print(Text(visible(contrast.sentence), style="bold"))
-    table = RichTable(box=None, pad_edge=False, header_style="bold")
-    names = [COLUMNS[0], contrast.first.name, contrast.second.name, *COLUMNS[3:]]
-    for i, name in enumerate(names):
-        table.add_column(
-            Text(visible(name)),
-            justify="right" if 0 < i < len(names) - 1 else "left",
-            overflow="fold",
-        )
+    first, second = (visible(group.name) for group in (contrast.first, contrast.second))
+    names = [COLUMNS[0], first, second, *COLUMNS[3:]]
+    columns = {name: 0 < i < len(names) - 1 for i, name in enumerate(names)}
+    rows: list[list[str | Text]] = []
     for effect in first_rows(contrast):
-        style = _VERDICT_STYLES.get(effect.verdict, "")
-        row = [Text(visible(text)) for text in cells(effect)]
-        row[-1].stylize(style)
-        table.add_row(*row)
-    out.print(table)
+        *texts, verdict = [visible(text) for text in cells(effect)]
+        rows.append([*texts, Text(verdict, _VERDICT_STYLES.get(effect.verdict, ""))])
+    print_texts(columns, rows, out, (COLUMNS[0], first, second, "verdict"))
     if line := not_seen_line(contrast):
         out.print(Text(visible(line)))
 
@@ -92,11 +86,8 @@ def _print_variability(found: Variability, n: int, out: Console, *, whole: bool)
         out.print(Text(visible(f"  {line}")))
     if not whole:
         return
-    table = RichTable(box=None, pad_edge=False, header_style="bold")
-    for i, name in enumerate(SPREAD_COLUMNS):
-        table.add_column(name, justify="right" if i else "left", overflow="fold")
-    for row in spread_rows(found, SPREADS):
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    out.print(table)
+    columns = {name: i > 0 for i, name in enumerate(SPREAD_COLUMNS)}
+    rows = [[visible(cell) for cell in row] for row in spread_rows(found, SPREADS)]
+    print_texts(columns, rows, out, ("measure", "median", "middle half"))
     if line := slowest_line(found):
         out.print(Text(visible(line)))

@@ -78,6 +78,28 @@ def color_of(prefix: str) -> str:
     return _PALETTE[int(digest[:8], 16) % len(_PALETTE)]
 
 
+#: Patterns of bars: solid, and kinds of stripes (`STRIPES` in `drawing.js`).
+_PATTERNS = 6
+
+
+def patterns(prefixes: Iterable[str]) -> list[int]:
+    """Return a pattern for each prefix, such that prefixes of similar colours differ in it.
+
+    >>> patterns(["inc", "dec", "sum", "inc2"])
+    [0, 0, 0, 0]
+    """
+    used: dict[int, list[int]] = {}
+    found = []
+    for prefix in prefixes:
+        at = _PALETTE.index(color_of(prefix))
+        same = used.get(at, [])
+        near = [p for place in (at - 1, at + 1) for p in used.get(place, [])]
+        pattern = min(range(_PATTERNS), key=lambda p: (same.count(p), near.count(p)))
+        used.setdefault(at, []).append(pattern)
+        found.append(pattern)
+    return found
+
+
 def colors_apart(prefixes: Iterable[str]) -> dict[str, str]:
     """Return colours of prefixes, each its own: that of `color_of`, or the next one that is free.
 

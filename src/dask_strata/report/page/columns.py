@@ -26,6 +26,9 @@ Ints = npt.NDArray[np.integer[Any]]
 _TOKEN = re.compile("[0-9a-f]{32}")
 _TOKEN_BYTES = 16
 
+#: Fewest bytes of a token.
+_SHORTEST = 3
+
 #: Bytes above which the columns are compressed at zlib's usual level: the highest takes ten times
 #: as long, for a few percent of the size.
 _LARGE = 8 << 20
@@ -35,6 +38,30 @@ _BLOCK = 1 << 16
 
 #: Placeholder of a token in a text, and separator of texts.
 _MARK, _END = "\x01", "\x00"
+
+
+def few_digits(values: Ints, digits: int, coarsest: int = 1 << 62) -> Ints:
+    """Return integers of 0 or more rounded to binary digits: their lowest bytes compress well.
+
+    Parameters
+    ----------
+    values : array of int
+        The integers.
+    digits : int
+        Digits that are kept.
+    coarsest : int, optional
+        A power of two: multiples of it are kept in any case.
+
+    Examples
+    --------
+    >>> few_digits(np.array([0, 2047, 1_000_001]), 11).tolist()
+    [0, 2047, 999936]
+    """
+    known = np.maximum(values, 1).astype(np.float64)
+    unit = np.exp2(np.maximum(np.floor(np.log2(known)) + 1 - digits, 0)).astype(np.int64)
+    unit = np.minimum(unit, coarsest)
+    rounded: Ints = (values + unit // 2) // unit * unit
+    return rounded
 
 
 class Container:
@@ -72,7 +99,7 @@ class Container:
             name, np.ascontiguousarray(planes).tobytes(), n=len(values), width=width, delta=delta
         )
 
-    def texts(self, name: str, values: Iterable[str]) -> None:
+    def texts(self, name: str, values: Iterable[str], *, most: int | None = None) -> int:
         """Add a column of texts; their tokens are stored in a column of their own, each once.
 
         Parameters
@@ -81,6 +108,14 @@ class Container:
             Name of the column.
         values : iterable of str
             The texts.
+        most : int, optional
+            Most bytes of all tokens: if they need more, only their beginnings are stored, of at
+            least 3 bytes each.
+
+        Returns
+        -------
+        int
+            Bytes of each token that are stored.
         """
         rest = iter(values)
         parts: list[bytes] = []
@@ -96,21 +131,53 @@ class Container:
             parts.append(_TOKEN.sub(_MARK, text).encode("utf-8", "replace"))
             n += len(block)
         self._add(name, _END.encode().join(parts), n=n)
-        self._add_tokens(name, b"".join(tokens))
+        return self._add_tokens(name, b"".join(tokens), most)
 
-    def _add_tokens(self, name: str, tokens: bytes) -> None:
+    def _add_tokens(self, name: str, tokens: bytes, most: int | None) -> int:
         n = len(tokens) // _TOKEN_BYTES
         column = pa.Array.from_buffers(
             pa.binary(_TOKEN_BYTES), n, [None, pa.py_buffer(tokens)]
         ).dictionary_encode()
         n = len(column.dictionary)
         each = column.dictionary.buffers()[1].to_pybytes()[: n * _TOKEN_BYTES] if n else b""
-        self._add(f"{name}.tokens", each, n=n)
+        size = _TOKEN_BYTES
+        if most is not None and len(each) > most:
+            size = max(_SHORTEST, most // n)
+            begins = np.frombuffer(each, np.uint8).reshape(n, _TOKEN_BYTES)[:, :size]
+            each = np.ascontiguousarray(begins).tobytes()
+        self._add(f"{name}.tokens", each, n=n, size=size)
         self.ints(f"{name}.used", column.indices.to_numpy(), delta=True)
+        return size
 
     def _add(self, name: str, data: bytes, **facts: Any) -> None:
         self._columns.append({"name": name, "bytes": len(data), **facts})
         self._bytes.append(data)
+
+    def cost(self, name: str | None = None) -> int:
+        """Return about how many characters of `text` the columns need, or one of them.
+
+        Parameters
+        ----------
+        name : str, optional
+            Name of the column.
+        """
+        deflated = (
+            len(zlib.compress(data))
+            for column, data in zip(self._columns, self._bytes, strict=True)
+            if name in (None, column["name"])
+        )
+        return sum(deflated) * 4 // 3
+
+    def drop(self, name: str) -> None:
+        """Remove a column.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+        """
+        at = [column["name"] for column in self._columns].index(name)
+        del self._columns[at], self._bytes[at]
 
     def deflated(self) -> bytes:
         """Return the header and the columns, deflated."""

@@ -15,12 +15,18 @@ from dask_strata.analysis.diagnosis import Insight
 from dask_strata.analysis.timeline.series import Series
 from dask_strata.analysis.timeline.timeline import OUTCOMES, PHASES, Timeline
 from dask_strata.report.page import colors
-from dask_strata.report.page.columns import Container, Ints
+from dask_strata.report.page.columns import Container, Ints, few_digits
 from dask_strata.report.story import file_line
 from dask_strata.report.words import visible
 
 #: Resolution of times in the page, in ns.
 _US = 1000
+
+#: Binary digits of lengths and sizes of bars: more than the three decimal digits that are shown.
+_DIGITS = 12
+
+#: Coarsest unit of lengths in large runs, in µs.
+_COARSEST = 64
 
 #: Keys that are searched for invisible characters at a time.
 _BLOCK = 1 << 16
@@ -46,6 +52,13 @@ class Limits:
         Most exceptions, and most ends of workers, in the timeline.
     files : int
         Most files of single tasks.
+    tokens : int
+        Most bytes of the hashes in keys; beyond that they are shortened.
+    exact : int
+        Attempts above which lengths of bars are rounded, by at most 32 µs.
+    text : int
+        Characters of the timeline's data beyond which runs of more attempts than this lack some
+        sizes and times of single tasks.
     """
 
     bars: int = 2_000_000
@@ -54,6 +67,9 @@ class Limits:
     path: int = 20_000
     exceptions: int = 2_000
     files: int = 50_000
+    tokens: int = 3_500_000
+    exact: int = 200_000
+    text: int = 11_500_000
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,7 @@ class PageData:
     notes: tuple[str, ...]
 
 
-def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits) -> PageData:
+def page_data(drawn: Timeline, path: CriticalPath, stops: Series, limits: Limits) -> PageData:
     """Return the data of the page's script.
 
     Parameters
@@ -86,8 +102,8 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         The timeline.
     path : CriticalPath
         The critical path.
-    moved : Series
-        Memory and file traffic over time.
+    stops : Series
+        Stopped processes over time.
     limits : Limits
         Limits above which data are left out.
     """
@@ -104,7 +120,12 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
     names: list[str] = []
     with_keys = whole and n <= limits.keys and drawn.keys is not None
     if with_keys and drawn.keys is not None:
-        keys.texts("key", _visible(drawn.keys["key"]))
+        size = keys.texts("key", _visible(drawn.keys["key"]), most=limits.tokens)
+        if size < 16:  # noqa: PLR2004  bytes of a whole one
+            notes.append(
+                f"Keys have the first {2 * size} of the 32 digits of their hashes, because all "
+                f"would need more than {limits.tokens / 1e6:.1f} MB."
+            )
         names, types = _types(drawn.keys["key_type"])
         keys.ints("type", types)
         of_task, files = drawn.files
@@ -125,9 +146,20 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
     segments = path.segments[-limits.path :]
     if len(segments) < len(path.segments):
         notes.append(f"Only the last {limits.path:,} segments of the critical path are drawn.")
+    texts = keys.text(), edges.text()
+    made = _bars(bars, drawn, where, limits.exact)
+    absent = _add_sizes(made, bars, limits, sum(map(len, texts)))
+    if absent:
+        notes.append(
+            f"Of single tasks, {', '.join(_SIZES[name] for name in absent)} are left out, because "
+            f"the page would have more than {limits.text / 1e6:.1f} MB of data."
+        )
     facts = {
+        "absent": absent,
         "origin_ms": drawn.origin / 1e6,
         "span": drawn.span // _US,
+        "first": _first_submission(drawn, path),
+        "patterns": colors.patterns(drawn.prefixes),
         "rows": [
             [
                 visible(row.worker),
@@ -146,7 +178,7 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         "causes": list(colors.CAUSES.items()),
         "types": names,
         "path": _path(segments, drawn.origin),
-        "series": {"step": moved.step_seconds * 1e6, **_rounded(moved)},
+        "series": {"step": stops.step_seconds * 1e6, **_rounded(stops)},
         "exceptions": {
             str(where[index]): visible(text[:_EXCEPTION])
             for index, text in list(drawn.exceptions.items())[: limits.exceptions]
@@ -158,7 +190,7 @@ def page_data(drawn: Timeline, path: CriticalPath, moved: Series, limits: Limits
         "keys": with_keys,
         "edges": with_edges,
     }
-    return PageData(_bars(bars, drawn, where), keys.text(), edges.text(), facts, tuple(notes))
+    return PageData(made.text(), *texts, facts, tuple(notes))
 
 
 def intervals_of(insight: Insight, origin: int) -> str:
@@ -184,6 +216,13 @@ def intervals_of(insight: Insight, origin: int) -> str:
     )
 
 
+def _first_submission(drawn: Timeline, path: CriticalPath) -> int:
+    """Return when work began, in µs: the critical path's start, or that of the first bar."""
+    starts = [int(drawn.bars.start.min())] if len(drawn.bars) else [0]
+    starts += [path.segments[0].start - drawn.origin] if path.segments else []
+    return max(min(starts) // _US, 0)
+
+
 def _visible(texts: pa.ChunkedArray) -> Iterator[str]:
     """Yield texts as `visible` returns them; most blocks have no character that it replaces."""
     for at in range(0, len(texts), _BLOCK):
@@ -201,11 +240,8 @@ def _types(kinds: pa.ChunkedArray) -> tuple[list[str], Ints]:
     return names, places[encoded.indices.to_numpy()]
 
 
-def _rounded(moved: Series) -> dict[str, list[int | None]]:
-    return {
-        name: [None if v is None else round(v) for v in values]
-        for name, values in moved.values.items()
-    }
+def _rounded(stops: Series) -> dict[str, list[int]]:
+    return {name: [round(v) for v in values] for name, values in stops.values.items()}
 
 
 def _path(segments: tuple[Any, ...], origin: int) -> list[list[int]]:
@@ -243,9 +279,38 @@ def _merged(drawn: Timeline, most: int) -> tuple[dict[str, Ints], Ints]:
     return columns, where
 
 
-def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
+#: Sizes and times of bars that a large page may leave out, the most useful first.
+_SIZES = {
+    "nbytes": "sizes of results",
+    "cpu": "CPU times",
+    "read_bytes": "bytes read",
+    "other_cpu": "CPU times of other threads",
+}
+
+
+def _add_sizes(made: Container, bars: dict[str, Ints], limits: Limits, others: int) -> list[str]:
+    """Add the columns of sizes and times, and return the names of those without room."""
+    large = len(bars["row"]) > limits.exact
+    room = limits.text - others - made.cost() if large else 0
+    absent = []
+    for name in _SIZES:
+        value = bars[name].astype(np.int64)
+        known = few_digits(np.maximum(value, 0), _DIGITS) + 1
+        made.ints(name, np.where(value < 0, 0, known))
+        cost = made.cost(name) if large else 0
+        if cost > room:
+            made.drop(name)
+            absent.append(name)
+        else:
+            room -= cost
+    return absent
+
+
+def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints, most_exact: int) -> Container:
     made = Container()
     row, start, stop = columns["row"], columns["start"], columns["stop"]
+    if len(row) > most_exact:
+        stop = start + few_digits(stop - start, _DIGITS, _COARSEST)
     made.ints("row", np.bincount(row, minlength=len(drawn.rows)).astype(np.int64))
     # Gaps are smaller numbers than starts: a bar starts soon after the end of the previous one.
     before = np.concatenate([[0], stop[:-1]]) if len(stop) else stop
@@ -257,8 +322,6 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
     optional = [*(["client"] if of_clients else []), *(["span"] if of_spans else [])]
     for name in ("prefix", "outcome", "ran", *optional):
         made.ints(name, columns[name])
-    for name in ("nbytes", "read_bytes", "cpu", "other_cpu"):
-        made.ints(name, columns[name].astype(np.int64) + 1)
     made.ints("task", columns["task"], delta=True)
     parts = drawn.parts
     bar = where[parts.bar]
@@ -266,4 +329,4 @@ def _bars(columns: dict[str, Ints], drawn: Timeline, where: Ints) -> str:
     made.ints("part.kind", parts.kind)
     made.ints("part.before", (columns["start"][bar] - parts.start // _US) if len(bar) else bar)
     made.ints("part.length", (parts.stop - parts.start) // _US)
-    return made.text()
+    return made

@@ -28,12 +28,16 @@ from dask_strata.analysis.stacks import flame_graphs
 from dask_strata.analysis.story import Story, story
 from dask_strata.analysis.summary import Summary, summarize
 from dask_strata.analysis.timeline import traffic
+from dask_strata.analysis.timeline.resources import resources
 from dask_strata.analysis.timeline.series import series
 from dask_strata.analysis.timeline.stragglers import stragglers
 from dask_strata.analysis.timeline.timeline import timeline
 from dask_strata.errors import StrataError, UnknownTaskError
+from dask_strata.report.page.charts import charts
 from dask_strata.report.page.data import Limits, intervals_of, page_data
 from dask_strata.report.page.log import log_lines
+from dask_strata.report.page.names import worker_names
+from dask_strata.report.page.resources import resource_data
 from dask_strata.report.page.templates import asset, environment
 from dask_strata.report.terminal.stuck import heading
 from dask_strata.report.words import count, visible
@@ -47,9 +51,21 @@ SCRIPTS = (
     "model.js",
     "numbers.js",
     "drawing.js",
+    "events.js",
     "strips.js",
+    "resources.js",
     "timeline.js",
     "task.js",
+    "links.js",
+    "svg_context.js",
+    "pictures.js",
+    "csv.js",
+    "shapes.js",
+    "durations.js",
+    "heat_map.js",
+    "layers.js",
+    "graph.js",
+    "charts.js",
     "main.js",
 )
 
@@ -112,6 +128,10 @@ def _pieces(run: Run, options: Options) -> Iterator[str]:
     data = page_data(drawn, path, series(run, drawn.origin, drawn.span), limits)
     answers["intervals"] = partial(intervals_of, origin=drawn.origin)
     answers["log"] = log_lines(run, drawn.origin, drawn.span)
+    answers["worker_names"] = names = worker_names(run)
+    answers |= charts(run, drawn, names)
+    answers["resources"] = used = resource_data(resources(run, drawn))
+    data.facts["resources"] = used.facts
     del drawn
     stream = (
         environment()

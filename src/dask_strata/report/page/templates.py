@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup, escape
 
 from dask_strata.analysis.breakdown import MEANINGS, PREFIX_KINDS
 from dask_strata.analysis.critical_path.walk import CAUSES, Segment
@@ -62,6 +65,15 @@ def occupant_text(segment: Segment) -> str:
     return f"{occupant.kind} {occupant.name or ''}".strip() + where
 
 
+def code(text: str) -> Markup:
+    """Return a text as HTML, with the names in backticks as code.
+
+    >>> code("`a<b` is slow")
+    Markup('<code>a&lt;b</code> is slow')
+    """
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(visible(text)))))  # noqa: S704
+
+
 @cache
 def environment() -> Environment:
     """Return the Jinja environment: it escapes all values and rejects undefined names."""
@@ -75,6 +87,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
+        "code": code,
         "count": count,
         "duration": duration,
         "number": number,

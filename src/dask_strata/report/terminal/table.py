@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
-from dask_strata.report.words import number, visible
+from dask_strata.report.terminal.columns import (
+    GAP,
+    TableView,
+    cell,
+    exact,
+    fit,
+    hidden_columns,
+    human,
+    is_sentence,
+    require_columns,
+    shortened,
+)
+from dask_strata.report.words import visible
 
 #: Width of the output without a terminal: lines that another program reads must not be wrapped.
 _UNLIMITED = 100_000
-
-#: Columns that users copy into the next command: their values are not wrapped.
-_UNWRAPPED = ("key", "run")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -28,74 +36,100 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
-def print_table(columns: Mapping[str, bool], rows: Sequence[Sequence[str]], note: str = "") -> None:
+def print_table(
+    columns: Mapping[str, bool],
+    rows: Sequence[Mapping[str, Any]],
+    note: str = "",
+    view: TableView = TableView(),  # noqa: B008  it cannot be changed
+) -> None:
     """Print a table, and a note below it.
 
-    Without rows, only the note is printed, if there is one.
+    On a terminal, columns are chosen for its width; any other output has exact values between tabs,
+    and the note is on standard error. Without rows, only the note is printed, if there is one.
 
     Parameters
     ----------
     columns : mapping of str to bool
         Names of the columns, and whether they have numbers.
-    rows : sequence of sequence of str
-        The cells, each as `cell` returns it.
+    rows : sequence of mapping
+        Plain values by the name of the column.
     note : str, optional
         The note.
+    view : TableView, optional
+        How the user wants to see the table.
+
+    Raises
+    ------
+    UsageError
+        A wanted column does not exist.
     """
+    require_columns(view.columns, columns)
+    columns = {name: columns[name] for name in view.columns or columns}
     out = console()
+    if not out.is_terminal:
+        _print_tabs(columns, rows, out)
+        if note:
+            console(stderr=True).print(Text(visible(note, keep_lines=True)))
+        return
+    hidden = ""
     if rows or not note:
-        widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
-        if sum(widths) + 2 * len(widths) <= out.width:
-            _print_lines(columns, rows, widths, out)
-        else:
-            _print_wrapped(columns, rows, out)
-    if note:
-        out.print(Text(visible(note, keep_lines=True), style="dim"))
+        without_space = _print_fitted(columns, rows, out, view)
+        hidden = hidden_columns(without_space, () if view.has_all else view.others)
+    if note:  # the terminal wraps it: a command in it can be copied
+        out.print(Text(visible(note, keep_lines=True), style="dim"), soft_wrap=True)
+    if hidden:
+        out.print(Text(visible(hidden), style="dim"))
 
 
-def _print_lines(
-    columns: Mapping[str, bool], rows: Sequence[Sequence[str]], widths: Sequence[int], out: Console
+def _print_tabs(
+    columns: Mapping[str, bool], rows: Sequence[Mapping[str, Any]], out: Console
 ) -> None:
-    """Print a table that fits into the width: rich would take a second for 2,000 rows."""
-    to_right = list(columns.values())
-
-    def line(cells: Sequence[str]) -> str:
-        padded = []
-        for text, width, is_number in zip(cells, widths, to_right, strict=True):
-            space = " " * (width - cell_len(text))
-            padded.append(space + text if is_number else text + space)
-        return "  ".join(padded)
-
-    out.print(Text(line(list(columns)), style="bold"), no_wrap=True, overflow="ignore", crop=False)
-    out.file.write("".join(f"{line(row)}\n" for row in rows))
+    """Print exact values between tabs, which no value contains: they are escaped."""
+    out.file.write("\t".join(map(cell, columns)) + "\n")
+    out.file.writelines("\t".join(exact(row[n]) for n in columns) + "\n" for row in rows)
 
 
-def _print_wrapped(
-    columns: Mapping[str, bool], rows: Sequence[Sequence[str]], out: Console
-) -> None:
-    shown = RichTable(box=None, pad_edge=False, header_style="bold")
-    for name, is_number in columns.items():
-        shown.add_column(
-            Text(name),
-            justify="right" if is_number else "left",
-            overflow="fold",
-            no_wrap=name in _UNWRAPPED,
-        )
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    out.print(shown)
+def _most_important(
+    columns: Mapping[str, bool], rows: Sequence[Mapping[str, Any]], view: TableView
+) -> list[str]:
+    """Return the columns in the order of their importance; those without any value are last."""
+    order = dict.fromkeys([*(n for n in view.important if n in columns), *columns])
+    filled = {name: any(row[name] is not None for row in rows) for name in order}
+    return sorted(order, key=lambda name: not filled[name])
 
 
-def cell(value: Any) -> str:
-    r"""Return a plain value as the text of a cell, with control characters spelled out.
+def _print_fitted(
+    columns: Mapping[str, bool],
+    rows: Sequence[Mapping[str, Any]],
+    out: Console,
+    view: TableView,
+) -> Sequence[str]:
+    """Print the columns for which there is space; return the names of the others."""
+    shown = (lambda _, value: exact(value)) if view.raw else human
+    cells = {n: [shown(n, row[n]) or "–" for row in rows] for n in columns}
+    natural = {n: max(map(cell_len, [cell(n), *texts])) for n, texts in cells.items()}
+    widths: Mapping[str, int] = natural
+    hidden: Sequence[str] = ()
+    if not view.wide:
+        whole = {n: columns[n] or any(isinstance(r[n], datetime) for r in rows) for n in columns}
+        found = fit(whole, natural, out.width, _most_important(columns, rows, view))
+        widths, hidden = found.widths, found.hidden
 
-    >>> cell(3), cell(0.25), cell("a\tb")
-    ('3', '0.25', 'a\\tb')
-    """
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return number(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value}"
-    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    def padded(name: str, text: str) -> str:
+        text = shortened(text, widths[name], sentence=is_sentence(name))
+        space = " " * (widths[name] - cell_len(text))
+        return space + text if columns[name] else text + space
+
+    def line(texts: Sequence[str]) -> str:
+        return (" " * GAP).join(map(padded, widths, texts)).rstrip()
+
+    out.print(
+        Text(line([cell(n) for n in widths]), style="bold"),
+        no_wrap=True,
+        overflow="ignore",
+        crop=False,
+    )
+    # rich would take a second for 2,000 rows.
+    by_row = zip(*(cells[n] for n in widths), strict=True)
+    out.file.write("".join(f"{line(texts)}\n" for texts in by_row))
+    return hidden

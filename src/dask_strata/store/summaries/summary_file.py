@@ -21,7 +21,7 @@ from dask_strata.store.summaries.files import SUMMARY, RunFiles
 
 #: Version of the format. Another version of dask-strata may compute other answers, so that its
 #: number counts as well.
-_FORMAT = 2
+_FORMAT = 3
 
 #: Files whose checksums are always compared: they decide about the meaning of the others.
 _ALWAYS = (MANIFEST, f"{PARQUET}/{INDEX}")

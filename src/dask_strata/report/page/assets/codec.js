@@ -60,10 +60,11 @@ function texts(columns, name) {
   }
   if (n) { ends[n] = data.length + 1; marks[n] = seen; }
   const hex = Array.from({ length: 256 }, (_, b) => b.toString(16).padStart(2, "0"));
+  const { size } = columns.get(`${name}.tokens`);
   const token = (place) => {
     let text = "";
-    for (let i = 16 * place; i < 16 * place + 16; i++) text += hex[tokens[i]];
-    return text;
+    for (let i = size * place; i < size * place + size; i++) text += hex[tokens[i]];
+    return size < 16 ? `${text}…` : text;
   };
   return (i) => {
     let mark = marks[i];

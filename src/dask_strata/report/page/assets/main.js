@@ -19,8 +19,9 @@ function sortable(table) {
 async function begin() {
   document.querySelectorAll("table.sortable").forEach(sortable);
   const $ = (id) => document.getElementById(id);
-  const m = await readModel();
+  const resources = unpack("resources-data"), m = await readModel();
   $("timeline-app").hidden = m.n === 0;
+  m.events = eventsOf(m);
   const filters = { prefix: $("f-prefix"), worker: $("f-worker"), client: $("f-client"), span: $("f-span"), state: $("f-state") };
   const option = (select, value, text) => select.append(element("option", text, { value }));
   for (const [name] of [...m.facts.prefixes].sort()) option(filters.prefix, name, name);
@@ -38,7 +39,9 @@ async function begin() {
     timeline.redraw();
     if (i >= 0 && quiet) $("status").textContent = describe(m, i).slice(0, 3).join(", ");
   };
-  const timeline = makeTimeline(m, choose);
+  const panel = makeResources(m, readResources(m, await resources));
+  const timeline = makeTimeline(m, choose, panel);
+  if (m.facts.resources.workers.length > 1) filters.worker.addEventListener("change", () => panel.follow(filters.worker.value));
   const filter = () => {
     const values = Object.fromEntries(Object.entries(filters).map(([name, select]) => [name, select.value]));
     const count = showOnly(m, values);
@@ -51,14 +54,20 @@ async function begin() {
     Object.values(filters).forEach((select) => { select.value = ""; });
     $("search").value = "";
     $("found").hidden = true;
+    panel.choose(0);
     choose(-1);
     timeline.mark([]);
     filter();
   });
   legend(m, $("legend"));
+  makeLinks(m, filters, timeline, choose, filter, panel);
+  makePictures(timeline, $);
+  document.querySelectorAll("main table.sortable").forEach(downloadable);
   timeline.draw();
   document.body.dataset.firstDrawing = Math.round(performance.now());
   await readKeys(m);
+  const graph = await drawCharts(m);
+  timeline.links.restore();
   find(m, $, (task) => { const bar = m.barsOf(task).at(-1); choose(bar); timeline.reveal(bar); });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-filter]");
@@ -75,40 +84,39 @@ async function begin() {
       $("timeline").scrollIntoView();
     });
   }
-  globalThis.strata = { model: m, timeline, choose };
+  globalThis.strata = { model: m, timeline, choose, panel, csv: csvOf, graph };
   document.body.dataset.ready = "yes";
 }
 
 function find(m, $, choose) {
   const box = $("search"), found = $("found");
   box.disabled = !m.key;
+  const close = (event) => { if (event.key === "Escape") { found.hidden = true; box.focus(); } };
+  box.addEventListener("keydown", close);
+  found.addEventListener("keydown", close);
+  document.addEventListener("pointerdown", (event) => { if (!event.target.closest("#found, #search")) found.hidden = true; });
   box.addEventListener("input", () => {
     found.replaceChildren();
     found.hidden = box.value === "";
     if (found.hidden) return;
-    const { found: tasks, count } = search(m, box.value, 20);
+    const { found: tasks, count, exact } = search(m, box.value, 20);
     found.append(element("p", `${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"} found`, { className: "note" }));
     for (const task of tasks) {
       const button = element("button", m.key(task), { type: "button", className: "link" });
-      button.addEventListener("click", () => choose(task));
+      button.addEventListener("click", () => { choose(task); found.hidden = true; });
       found.append(button);
     }
-    if (count === 1) choose(tasks[0]);
+    if (count === 1 || exact === 1) choose(tasks[0]);
   });
 }
 
 function legend(m, list) {
   const used = new Set(m.partKind);
-  const entries = m.facts.prefixes.slice(0, 24).concat(m.facts.phases.filter((_, i) => used.has(i)));
+  const entries = m.facts.prefixes.slice(0, 24).map(([name, color], i) => [name, color, m.facts.patterns[i]]).concat(m.facts.phases.filter((_, i) => used.has(i)));
   if (m.outcome.includes(1)) entries.push(["failed", "#000000"]);
-  for (const [name, color] of entries) {
-    const item = element("li"), mark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    mark.setAttribute("class", "swatch");
-    mark.setAttribute("viewBox", "0 0 10 10");
-    const fill = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    for (const [attribute, value] of [["width", 10], ["height", 10], ["fill", color]]) fill.setAttribute(attribute, value);
-    mark.append(fill);
-    item.append(mark, " ", element("bdi", name));
+  for (const [name, color, pattern = 0] of entries) {
+    const item = element("li");
+    item.append(swatch(color, pattern), " ", element("bdi", name));
     list.append(item);
   }
   if (m.facts.prefixes.length > 24) list.append(element("li", `and ${m.facts.prefixes.length - 24} more prefixes`));

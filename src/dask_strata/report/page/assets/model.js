@@ -24,13 +24,16 @@ async function readModel() {
       reach[i] = far = Math.max(far, at);
     }
   }
+  // Sizes are decoded at their first use.
+  const sizes = (name) => (m.sizes[name] ??= facts.absent.includes(name) ? new Float64Array(n) : ints(c, name));
   const m = {
     facts, n, first, start, stop, reach,
     prefix: ints(c, "prefix", Uint16Array), outcome: ints(c, "outcome", Uint8Array),
     client: facts.clients.length ? ints(c, "client", Uint32Array) : null,
     span: facts.spans.length ? ints(c, "span", Uint16Array) : null,
-    ran: ints(c, "ran", Uint8Array), nbytes: ints(c, "nbytes"), read: ints(c, "read_bytes"),
-    cpu: ints(c, "cpu"), otherCpu: ints(c, "other_cpu"),
+    ran: ints(c, "ran", Uint8Array), sizes: {},
+    get nbytes() { return sizes("nbytes"); }, get read() { return sizes("read_bytes"); },
+    get cpu() { return sizes("cpu"); }, get otherCpu() { return sizes("other_cpu"); },
     task: ints(c, "task", Uint32Array),
     partBar: ints(c, "part.bar", Uint32Array), partKind: ints(c, "part.kind", Uint8Array),
     partStart: ints(c, "part.before"), partStop: ints(c, "part.length"),
@@ -39,6 +42,8 @@ async function readModel() {
     shown: new Uint8Array(n).fill(1), mark: new Uint8Array(n),
     chosen: -1, key: null, keyType: null, filesOf: null, needs: null,
   };
+  m.color = new Uint32Array(n);
+  for (let i = 0; i < n; i++) m.color[i] = m.outcome[i] === 1 ? ERRED : m.colors[m.prefix[i]];
   const partsOf = new Uint32Array(n);
   for (let p = 0; p < m.partBar.length; p++) {
     const bar = m.partBar[p];
@@ -61,6 +66,7 @@ async function readKeys(m) {
   const c = await unpack("keys-data");
   const type = ints(c, "type", Uint8Array);
   m.key = texts(c, "key");
+  m.tokenSize = c.get("key.tokens").size;
   m.keyType = (task) => m.facts.types[type[task]];
   m.barsOf = barsByTask(m, c.get("key").n);
   const firstFile = firstsOf(ints(c, "file.count", Uint32Array)), file = texts(c, "file");

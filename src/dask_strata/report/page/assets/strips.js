@@ -1,15 +1,14 @@
-// Strips above the timeline, on its time axis: times, critical path, memory, files and stopped processes.
+// Strips above the timeline, on its time axis: times, critical path, events and stopped processes.
 
 const STRIPS = [
-  { name: "memory", stack: [["unmanaged", "#8fa3b8"], ["managed", "#20A585"], ["spilled", "#ffa500"]], spell: sizeText },
-  { name: "files", lines: [["read", "#3b7dd8"], ["written", "#d64545"]], spell: rateText },
   { name: "stopped", lines: [["collecting", "#e8590c"], ["blocked", "#6f42c1"]], spell: (v) => `${v} % of a process` },
 ];
 
 function drawStrips(m, view, canvas) {
   const width = canvas.parentElement.clientWidth, inner = width - GUTTER;
   const strips = STRIPS.filter((s) => [...(s.stack || []), ...(s.lines || [])].some(([name]) => m.facts.series[name]));
-  const pathHeight = m.facts.path.length ? 20 : 0, height = 22 + pathHeight + strips.length * 56;
+  const pathHeight = m.facts.path.length ? 20 : 0, eventHeight = m.events.length ? 30 : 0;
+  const top = 22 + pathHeight + eventHeight, height = top + strips.length * 56;
   const g = prepared(canvas, width, height), colors = theme(), scale = inner / (view.b - view.a);
   const x = (t) => GUTTER + (t - view.a) * scale;
   g.fillStyle = colors.dim;
@@ -30,19 +29,28 @@ function drawStrips(m, view, canvas) {
     g.fillRect(a, 20, Math.max(b - a, 0.5), pathHeight - 4);
     drawnTo = Math.max(a + 0.25, drawnTo);
   }
-  strips.forEach((strip, n) => drawStrip(g, m, strip, x, 22 + pathHeight + n * 56, 50, view, colors));
+  drawEvents(g, m, view, x, 22 + pathHeight, colors);
+  strips.forEach((strip, n) => drawStrip(g, m, strip, x, top + n * 56, 50, view, colors));
   g.restore();
   g.textAlign = "left";
   g.fillStyle = colors.fg;
   g.fillText("time", 0, 8);
   if (pathHeight) g.fillText("critical path", 0, 28);
+  if (eventHeight) g.fillText("events", 0, 28 + pathHeight);
   strips.forEach((strip, n) => {
-    const y = 22 + pathHeight + n * 56;
+    const y = top + n * 56;
     g.fillStyle = colors.fg;
     g.fillText(strip.name, 0, y + 10);
     g.fillStyle = colors.dim;
     g.fillText(`up to ${strip.spell(highest(m, strip))}`, 0, y + 26);
-    g.fillText([...(strip.stack || []), ...(strip.lines || [])].map(([name]) => name).join(", "), 0, y + 42, GUTTER - 8);
+    let at = 0;
+    for (const [name, color] of [...(strip.stack || []), ...(strip.lines || [])]) {
+      g.fillStyle = color;
+      g.fillRect(at, y + 41, 10, 3);
+      g.fillStyle = colors.dim;
+      g.fillText(name, at + 13, y + 42);
+      at += g.measureText(name).width + 20;
+    }
   });
 }
 

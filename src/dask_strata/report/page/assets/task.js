@@ -15,6 +15,7 @@ function phasesOf(m, i) {
 
 function factsOf(m, i) {
   const [worker, name, thread, host, pid] = m.facts.rows[m.rowOf(i)];
+  const unknown = (column, words) => (m.facts.absent.includes(column) ? "left out of a large page" : words);
   const facts = [
     ["prefix", m.facts.prefixes[m.prefix[i]][0]],
     ...(m.client ? [["client", m.facts.clients[m.client[i]] || "not on record"]] : []),
@@ -26,10 +27,10 @@ function factsOf(m, i) {
     ["thread", thread || "not on record"],
     ["started", `${spell(m.start[i])} into the run`],
     ["phases", phasesOf(m, i)],
-    ["CPU", m.cpu[i] > 0 ? spell(m.cpu[i] - 1) : "not on record"],
-    ["CPU of other threads", m.otherCpu[i] > 0 ? spell(m.otherCpu[i] - 1) : "not known"],
-    ["result", m.nbytes[i] > 0 ? sizeText(m.nbytes[i] - 1) : "not on record"],
-    ["read", m.read[i] > 0 ? sizeText(m.read[i] - 1) : "not on record"],
+    ["CPU", m.cpu[i] > 0 ? spell(m.cpu[i] - 1) : unknown("cpu", "not on record")],
+    ["CPU of other threads", m.otherCpu[i] > 0 ? spell(m.otherCpu[i] - 1) : unknown("other_cpu", "not known")],
+    ["result", m.nbytes[i] > 0 ? sizeText(m.nbytes[i] - 1) : unknown("nbytes", "not on record")],
+    ["read", m.read[i] > 0 ? sizeText(m.read[i] - 1) : unknown("read_bytes", "not on record")],
   ];
   if (m.needs) facts.push(["inputs", m.needs(m.task[i]).length], ["needed by", m.neededBy(m.task[i]).length]);
   const exception = m.facts.exceptions[i];
@@ -84,7 +85,11 @@ function showTask(m, i, choose) {
   if (m.barsOf && m.barsOf(m.task[i]).length > 1) panel.append(element("p", `One of ${m.barsOf(m.task[i]).length} attempts at this task.`));
   if (m.filesOf && m.filesOf(m.task[i]).length) panel.append(filesOf(m, m.task[i]));
   if (m.needs) panel.append(neighbours(m, "Depends on", m.needs(m.task[i]), choose), neighbours(m, "Needed by", m.neededBy(m.task[i]), choose));
-  if (m.key) {
+  if (m.key && m.key(m.task[i]).includes("…") && m.tokenSize < 16) {
+    const line = element("p", "Its whole key: ");
+    line.append(element("code", `dask-strata query ${document.body.dataset.run} ${quoted(`select key from tasks where starts_with(key, '${m.key(m.task[i]).split("…")[0].replaceAll("'", "''")}')`)}`));
+    panel.append(line);
+  } else if (m.key) {
     const line = element("p", "All events: ");
     line.append(element("code", `dask-strata story ${document.body.dataset.run} ${quoted(m.key(m.task[i]))}`));
     panel.append(line);
@@ -116,12 +121,17 @@ function markLineage(m, i) {
   m.mark[i] = 1;
 }
 
+// Keys with a text in them, the whole ones first; `exact` is the number of those.
 function search(m, text, most) {
-  const found = [];
+  const same = [], found = [];
   let count = 0;
-  const wanted = text.toLowerCase(), tasks = m.task.reduce((a, b) => Math.max(a, b), -1) + 1;
+  const whole = text.toLowerCase(), short = 2 * m.tokenSize;
+  const wanted = short < 32 ? whole.replace(/[0-9a-f]{32}/g, (token) => `${token.slice(0, short)}…`) : whole, tasks = m.task.reduce((a, b) => Math.max(a, b), -1) + 1;
   for (let task = 0; task < tasks; task++) {
-    if (m.key(task).toLowerCase().includes(wanted)) { count++; if (found.length < most) found.push(task); }
+    const key = m.key(task).toLowerCase();
+    if (!key.includes(wanted)) continue;
+    count++;
+    if (key === wanted) same.push(task); else if (found.length < most) found.push(task);
   }
-  return { found, count };
+  return { found: [...same, ...found].slice(0, most), count, exact: same.length };
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dask_strata.analysis.diagnosis.claims import Finding
 from dask_strata.analysis.diagnosis.evidence import Evidence
 from dask_strata.analysis.diagnosis.file_uses import CALL_SECONDS
-from dask_strata.analysis.words import number, size
+from dask_strata.analysis.words import size
 
 #: Least number of calls a second, and largest bytes a call. What a call to storage that is far away
 #: costs beyond its CPU time is in the samples.
@@ -55,7 +55,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
                 f"small-{verb}s",
                 f"small {verb}s: `{use.prefix}` {'read' if verb == 'read' else 'wrote'} "
                 f"{size(total)} in {n_calls:,} calls, {size(total / n_calls)} each",
-                f"{number(rate)} calls a second in the tasks on the critical path",
+                f"{rate:,.0f} calls a second in the tasks on the critical path",
                 _ADVICE[verb],
                 f"tasks RUN --prefix {use.prefix} --sort compute_seconds",
                 claims=claims,

@@ -92,7 +92,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             "look at the logs and the memory of the workers that ran it; "
             "distributed.scheduler.allowed-failures is the number of workers that it may end"
             if killed
-            else "see its traceback and inputs: story RUN KEY",
+            else "see its traceback and inputs",
             f"story RUN {shlex.quote(failure.example)}",
             grave=True,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,18 +79,18 @@ def _loop(evidence: Evidence) -> tuple[dict[str, Any], dict[int, float], list[An
         return None
     starts = [row["began"] or row["time"] for row in best]
     every = sorted(row["began"] or row["time"] for row in evidence.client.submissions)
+    alone = sorted(
+        (evidence.segments[index].start, index, seconds * evidence.idle_shares[index])
+        for index, seconds, _ in evidence.runner_seconds()
+        if evidence.idle_shares[index] >= LEAST_IDLE
+    )
     claims: dict[int, float] = {}
     n_waited = 0
     for start in starts:
         after = bisect_right(every, start)
         stop = every[after] if after < len(every) else evidence.window[1]
-        of_one = {
-            index: seconds * evidence.idle_shares[index]
-            for index, seconds, _ in evidence.runner_seconds()
-            if start <= evidence.segments[index].start < stop
-            and evidence.idle_shares[index] >= LEAST_IDLE
-        }
+        of_one = alone[bisect_left(alone, (start,)) : bisect_left(alone, (stop,))]
         n_waited += bool(of_one)
-        claims |= of_one
+        claims |= {index: seconds for _, index, seconds in of_one}
     # Without waits between them, the tasks of a loop of submissions run at the same time.
     return (best[0], claims, best) if n_waited > len(best) / 2 else None

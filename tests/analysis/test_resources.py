@@ -10,20 +10,20 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dask_strata
-from dask_strata import Run, open_run
-from dask_strata.analysis.timeline.series import STEPS, Series, series
+from dask_strata import open_run
+from dask_strata.analysis.timeline.resources import BINS, resources
+from dask_strata.analysis.timeline.timeline import timeline
 from tests.conftest import rows, wait_until
 from tests.support.synthetic import SECOND, T0, Process, new_run
 
 MIB = 2**20
 
 
-def whole(run: Run) -> Series:
-    """Return the series from the first to the last sample of any worker."""
-    [bounds] = rows(
-        run, "select min(epoch_ns(time)) as a, max(epoch_ns(time)) as b from worker_samples"
-    )
-    return series(run, bounds["a"], bounds["b"] - bounds["a"])
+def managed(path: Path) -> list[float]:
+    """Return the results in memory of all workers, by bin, where they are known."""
+    run = open_run(path)
+    found = resources(run, timeline(run)).values["managed"][0]
+    return found[~np.isnan(found)].round(3).tolist()
 
 
 def held_by_workers(dask_scheduler: Any) -> int:
@@ -63,9 +63,12 @@ def test_memory_of_a_removed_worker_ends_with_it(tmp_path: Path) -> None:
         assert one == 10 * MIB
         wait_until(lambda: sampled(run, 1, one), what="samples of one worker")
         del held
-    managed = [n for n in whole(open_run(run.path)).values["managed"] if n is not None]
-    assert set(managed[managed.index(both) :]) == {both, one}
-    assert managed[-1] == one
+    found = managed(run.path)
+    # The mean of a bin is between those of its samples where a worker leaves in it.
+    rest = found[found.index(both) :]
+    assert rest[: rest.count(both)] == [both] * rest.count(both)
+    assert rest[-rest.count(one) :] == [one] * rest.count(one)
+    assert len(rest) - rest.count(both) - rest.count(one) <= 2
 
 
 @pytest.mark.parametrize("back_at", [8, None], ids=["comes back", "stays away"])
@@ -99,10 +102,68 @@ def test_a_worker_counts_from_its_sample_to_its_removal(
         ],
     )
     scheduler.end()
-    managed = series(open_run(tmp_path / "run"), T0, 10 * SECOND).values["managed"]
-    per_second = STEPS // 10
+    per_second = BINS // 10
     away = [1] * ((back_at + 1 if back_at else 10) - 4) * per_second
     expected = [1] * per_second + [3] * 3 * per_second + away
     if back_at:
         expected += [5] * per_second
-    assert list(managed) == [*expected, expected[-1]]
+    assert managed(tmp_path / "run") == expected
+
+
+def test_servers_that_share_a_process_or_a_host_count_once(tmp_path: Path) -> None:
+    """CPU of a shared process counts once for all workers, as does the network of a host."""
+    folder = new_run(tmp_path / "run")
+    Process(folder, "scheduler-1").end()
+    for n, pid in enumerate((7, 7, 8)):
+        address = f"tcp://{n}:1"
+        worker = Process(folder, f"worker-{n}", address=address, nthreads=1, pid=pid)
+        worker.write(
+            "process_samples",
+            [{"time": T0 + t * SECOND, "cpu_seconds": float(t)} for t in range(10)],
+        )
+        worker.write(
+            "worker_samples",
+            [
+                {
+                    "time": T0 + t * SECOND,
+                    "worker": address,
+                    "seen_by": "worker",
+                    "net_read_bytes_per_second": 100.0 * (n + 1),
+                    "rss_bytes": 10,
+                }
+                for t in range(10)
+            ],
+        )
+        worker.end()
+    run = open_run(folder)
+    values = resources(run, timeline(run)).values
+    assert values["cpu"][:, 100] == pytest.approx([2, 1, 1, 1, np.nan], nan_ok=True)
+    assert values["received"][:, 100] == pytest.approx([200, 100, 200, 300, np.nan], nan_ok=True)
+    assert values["rss"][:, 100] == pytest.approx([30, 10, 10, 10, np.nan], nan_ok=True)
+
+
+def test_workers_beyond_the_most_count_only_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of the largest memory have lines of their own; all count in the sum."""
+    monkeypatch.setattr("dask_strata.analysis.timeline.resources.WORKERS", 2)
+    folder = new_run(tmp_path / "run")
+    scheduler = Process(folder, "scheduler-1")
+    addresses = [f"tcp://{n}:1" for n in range(5)]
+    scheduler.write(
+        "worker_events", [{"time": T0, "action": "add", "worker": a} for a in addresses]
+    )
+    scheduler.write(
+        "worker_samples",
+        [
+            {"time": T0 + t * SECOND, "worker": a, "seen_by": "scheduler", "rss_bytes": size}
+            for t in range(10)
+            for a, size in zip(addresses, (5, 40, 7, 30, 6), strict=True)
+        ],
+    )
+    scheduler.end()
+    run = open_run(folder)
+    found = resources(run, timeline(run))
+    assert [worker for worker, _ in found.names] == [addresses[1], addresses[3]]
+    assert found.n_left_out == 3
+    assert found.values["rss"][:3, 100].tolist() == [88, 40, 30]

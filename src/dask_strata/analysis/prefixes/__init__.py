@@ -1,0 +1,1 @@
+"""Prefixes: how long their tasks computed, and when."""

@@ -1,0 +1,1 @@
+"""Tests of the package's own metadata and of its release."""
