@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import secrets
 import signal
@@ -74,11 +75,19 @@ def _gathers_facts() -> bool:
     )
 
 
-def wait_for_facts(client: Any) -> None:
-    """Wait until the workers' recorders have gathered their facts.
+def _read_sources() -> None:
+    for module in list(sys.modules.values()):
+        if (file := getattr(module, "__file__", None)) and file.endswith(".py"):
+            linecache.getlines(file)
 
-    Meanwhile the bytes of a task are unknown in the kernel's counts of its process.
+
+def wait_for_own_reads(client: Any) -> None:
+    """Wait until the workers have read the files that the recorders and Dask's profiler read.
+
+    While these are read, the bytes of a task are unknown in the kernel's counts of its process.
+    The profiler reads the source file of each function that it sees for the first time.
     """
+    client.run(_read_sources)
     wait_until(lambda: not any(client.run(_gathers_facts).values()), what="the workers' facts")
 
 

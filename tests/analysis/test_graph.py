@@ -107,11 +107,40 @@ def test_nodes_have_the_tasks_of_the_plan(plan: Plan, run: Run) -> None:
     groups = Counter(group for _, group in {(t.prefix, t.group) for t in plan.tasks})
     assert all(groups[n.name] for n in drawn.nodes if n.kind == "group")
     few = {g for g, n in Counter(t.group for t in plan.tasks).items() if 1 < n <= Limits.tasks}
-    with_tasks = {drawn.nodes[n.parent].name for n in drawn.nodes if n.kind == "task"}  # type: ignore[index]
-    assert {ancestors(drawn, i, "group") for i, n in enumerate(drawn.nodes) if n.kind == "task"} - {
-        None
-    } <= few
-    assert len(with_tasks) > 3
+    shown = defaultdict(set)
+    for node in drawn.nodes:
+        if node.kind == "task":
+            shown[drawn.nodes[node.parent].name].add(node.name)  # type: ignore[index]
+    complete = {g: {t.key for t in plan.tasks if t.group == g} for g in few}
+    assert {g: keys for g, keys in shown.items() if g in few} == {
+        g: keys for g, keys in complete.items() if g in shown
+    }
+    assert len(shown) > 3
+
+
+def test_a_large_group_has_its_failed_and_longest_tasks(tmp_path: Path) -> None:
+    """The others share a node; numbers of the parts and of their edges add up to those of all."""
+    made = planned(27, n_tasks=400, n_prefixes=3)
+    drawn = graph(open_run(write(tmp_path / "r", made)))
+    ranked = sorted(made.tasks, key=lambda t: (not t.erred, t.start - t.stop))
+    large = {
+        group: tasks
+        for group in {t.group for t in ranked}
+        if len(tasks := [t for t in ranked if t.group == group]) > Limits.tasks
+    }
+    nodes = {n.name: i for i, n in enumerate(drawn.nodes) if n.kind in ("group", "prefix")}
+    assert any(t.erred for tasks in large.values() for t in tasks)
+    for group, tasks in large.items():
+        assert sum(t.erred for t in tasks) < Limits.tasks - 1
+        # A prefix of one group has no node for it.
+        place = nodes.get(group, nodes[tasks[0].prefix])
+        parts = [n for n in drawn.nodes if n.parent == place]
+        assert [n.name for n in parts[:-1]] == [t.key for t in tasks[: Limits.tasks - 1]]
+        others = tasks[Limits.tasks - 1 :]
+        assert (parts[-1].kind, parts[-1].name) == ("others", f"{len(others)} other tasks")
+        assert parts[-1].n_tasks == len(others)
+    assert any("longest have a node each" in note for note in drawn.notes)
+    assert drawn_sums(drawn, "prefix") == sums(made, "prefix")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from distributed import Client, LocalCluster
 import dask_strata
 from dask_strata import Run
 from dask_strata.cli.lineage import command as lineage_command
-from tests.conftest import wait_for_facts
+from tests.conftest import wait_for_own_reads
 
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -86,7 +86,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         Client(cluster) as client,
         dask_strata.record(folder / "runs", client=client) as run,
     ):
-        wait_for_facts(client)
+        wait_for_own_reads(client)
         parts = [client.submit(load, str(p), key=f"load-{n}") for n, p in enumerate(inputs)]
         total = client.submit(add, parts, key="add")
         saved = client.submit(save, total, str(out), key="save").result()

@@ -36,7 +36,7 @@ from dask_strata.store.sinks import FileSink
 from dask_strata.store.summaries import summary_file
 from dask_strata.store.summaries.files import list_files
 from dask_strata.store.summaries.typed_json import to_json
-from tests.conftest import wait_for_facts
+from tests.conftest import wait_for_own_reads
 from tests.support.cases import few
 from tests.support.synthetic import T0, Process, life, new_run, small_run
 
@@ -71,7 +71,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for future in [*failed, deadly]:
             future.exception()
         client.wait_for_workers(2)
-        wait_for_facts(client)  # a segment without a header could be that of a living process
+        wait_for_own_reads(client)  # a segment without a header could be that of a living process
     compact(run.path)
     return run.path
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,12 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    """Stop a process, and wait until all of its threads are stopped: a signal returns before."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
 
 
 class RedisServer:
@@ -93,6 +100,11 @@ class RedisServer:
         """Send a signal."""
         assert self.process is not None
         self.process.send_signal(number)
+
+    def stop(self) -> None:
+        """Stop it, until the signal SIGCONT."""
+        assert self.process is not None
+        stop(self.process)
 
     def kill(self) -> None:
         """Kill it, and wait for its end."""

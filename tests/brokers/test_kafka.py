@@ -17,7 +17,7 @@ from dask_strata.brokers.broker import Gap, Message, Payload, Unreadable
 from dask_strata.brokers.kafka_parts import PART_BYTES, Joiner, parts
 from dask_strata.brokers.registry import open_sink, open_source
 from dask_strata.errors import BrokerError, UsageError
-from tests.brokers.servers import KafkaCluster
+from tests.brokers.servers import KafkaCluster, stop
 from tests.conftest import wait_until
 from tests.support.streams import seen_once, simple_messages
 
@@ -104,7 +104,7 @@ def test_a_stopped_broker(kafka_cluster: KafkaCluster) -> None:
     url = f"{kafka_cluster.url}/stopped?delivery.timeout.ms=2000&socket.timeout.ms=1500"
     sink = open_sink(url, "r")
     sink.send(rows(0, 100))
-    kafka_cluster.process.send_signal(signal.SIGSTOP)
+    stop(kafka_cluster.process)
     started = time.monotonic()
     with pytest.raises(BrokerError, match="kafka://"):
         sink.send(rows(100, 200))
@@ -169,7 +169,7 @@ def test_rows_are_sent_through_faults(kafka_cluster: KafkaCluster) -> None:
     for _ in range(3):
         before = sent
         wait_until(lambda n=before: sent > n + 500, what="rows")
-        kafka_cluster.process.send_signal(signal.SIGSTOP)
+        stop(kafka_cluster.process)
         time.sleep(4)
         kafka_cluster.process.send_signal(signal.SIGCONT)
     before = sent

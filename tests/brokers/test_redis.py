@@ -96,7 +96,7 @@ def test_a_stopped_server(redis_server: RedisServer, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "_SECONDS", 0.5)
     sink = open_sink(redis_server.url, "r")
     sink.send(rows(0, 100))
-    redis_server.signal(signal.SIGSTOP)
+    redis_server.stop()
     started = time.monotonic()
     for _ in range(2):
         with pytest.raises(BrokerError, match="redis://127"):
@@ -318,7 +318,7 @@ def test_rows_are_sent_once_through_faults(
 
 
 def _stop(server: RedisServer) -> None:
-    server.signal(signal.SIGSTOP)
+    server.stop()
     time.sleep(3)
     server.signal(signal.SIGCONT)
 

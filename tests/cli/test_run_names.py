@@ -168,6 +168,7 @@ def test_completion(complete: Callable[[str], list[str]]) -> None:
     assert complete("dask-strata tasks latest --state er") == ["erred"]
     assert complete("dask-strata tasks latest --sort compute_") == ["compute_seconds"]
     assert complete("dask-strata tasks latest --columns key,stat") == ["key,state"]
+    assert complete("dask-strata list --columns run,insight_") == ["run,insight_seconds"]
     assert complete("dask-strata story latest b") == ["b-1"]
     assert complete("dask-strata tables graph_task") == ["graph_tasks"]
 

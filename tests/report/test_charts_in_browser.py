@@ -255,7 +255,7 @@ def rounded(edges: dict[tuple[str, str], list[int]]) -> dict[tuple[str, str], li
 
 
 def test_the_graph_has_the_edges_of_the_plan_at_each_level(page: Browser, plan: Plan) -> None:
-    """By prefix, with one prefix as groups, and with one group as tasks; and back."""
+    """By prefix, with one prefix as groups, with a small or large group as tasks; and back."""
     name = {task.key: task.prefix for task in plan.tasks}
     assert rounded(edges_of(page)) == rounded(true_edges(plan, name))
     press(page, "p4", "+")
@@ -270,6 +270,18 @@ def test_the_graph_has_the_edges_of_the_plan_at_each_level(page: Browser, plan: 
     press(page, group, "-")
     name = {task.key: task.prefix for task in plan.tasks}
     assert rounded(edges_of(page)) == rounded(true_edges(plan, name))
+    # A prefix of one large group: its failed and longest tasks, and a node for the others.
+    press(page, "p0", "+")
+    own = sorted(
+        (task for task in plan.tasks if task.prefix == "p0"),
+        key=lambda t: (not t.erred, t.start - t.stop),
+    )
+    others = {task.key: f"{len(own) - 23} other tasks" for task in own[23:]}
+    assert len(others) > 1
+    shown = name | {task.key: task.key for task in own} | others
+    assert rounded(edges_of(page)) == rounded(true_edges(plan, shown))
+    press(page, f"{len(own) - 23} other tasks", Keys.ENTER)
+    assert f"{len(others)} other tasks" in page.text("#graph-node h3")
     press(page, "p4", "+")
     page.js("document.getElementById('graph-collapse').click()")
     assert rounded(edges_of(page)) == rounded(true_edges(plan, name))

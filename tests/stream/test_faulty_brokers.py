@@ -14,7 +14,7 @@ from dask_strata import follow
 from dask_strata.brokers.registry import open_source
 from dask_strata.store.manifest import Manifest
 from dask_strata.stream.sender import send
-from tests.brokers.servers import KafkaCluster, RedisServer
+from tests.brokers.servers import KafkaCluster, RedisServer, stop
 from tests.conftest import wait_until
 from tests.support.following import Followed
 from tests.support.streams import seen_once
@@ -83,7 +83,7 @@ def test_redis_is_absent_stopped_killed_and_back(tmp_path: Path) -> None:
         wait_until(lambda: run.notes)  # absent
         server.start()
         wait_until(lambda: len(run.notes) == 2)
-        server.signal(signal.SIGSTOP)
+        server.stop()
         began = time.monotonic()
         run.write(50)
         assert time.monotonic() - began < 5  # the recording does not notice
@@ -114,7 +114,7 @@ def test_kafka_is_stopped_and_goes_on(tmp_path: Path) -> None:
     try:
         run.write(50)
         time.sleep(1)
-        cluster.process.send_signal(signal.SIGSTOP)
+        stop(cluster.process)
         run.write(50)
         time.sleep(3)
         cluster.process.send_signal(signal.SIGCONT)

@@ -6,7 +6,7 @@ its values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import click
@@ -47,15 +47,21 @@ def complete_table(_: click.Context, __: click.Parameter, incomplete: str) -> li
     return [name for name in TABLES if name.startswith(incomplete)]
 
 
-def complete_columns(table: str) -> Complete:
-    """Return a completion of column names of a table, also of the last of a list with commas."""
+def complete_columns(of: str | Iterable[str]) -> Complete:
+    """Return a completion of column names, also of the last of a list with commas.
+
+    Parameters
+    ----------
+    of : str or iterable of str
+        The table that has the columns, or their names.
+    """
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
         from dask_strata.schema import TABLES
 
         before, comma, last = incomplete.rpartition(",")
         sign = "-" if last.startswith("-") else ""
-        names = [column.name for column in TABLES[table].columns]
+        names = [column.name for column in TABLES[of].columns] if isinstance(of, str) else of
         return [
             f"{before}{comma}{sign}{name}" for name in names if name.startswith(last.lstrip("-"))
         ]

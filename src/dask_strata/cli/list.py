@@ -29,7 +29,7 @@ _FORMAT = click.Choice([output_format.name for output_format in OF_ROWS])
 @runs_argument
 @click.option("--format", "form", type=_FORMAT, default="table", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
-@table_options()
+@table_options((*COLUMNS, *MORE))
 def command(runs: str, form: str, output: Path | None, view: TableView) -> None:
     """List the runs in a folder, with outcome, start, duration, tasks and size.
 

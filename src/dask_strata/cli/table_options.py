@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -19,15 +19,15 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def table_options(table: str | None = None) -> Callable[[_Command], _Command]:
+def table_options(completed: str | Sequence[str] = ()) -> Callable[[_Command], _Command]:
     """Return a decorator that adds the options for tables, which a command gets as its ``view``.
 
     Parameters
     ----------
-    table : str, optional
-        Name of the table whose columns are offered for completion.
+    completed : str or sequence of str, optional
+        The table whose columns are offered for completion, or their names.
     """
-    complete = None if table is None else complete_columns(table)
+    complete = complete_columns(completed)
 
     def add(command: _Command) -> _Command:
         @click.option("--raw", is_flag=True, help="Exact numbers, in seconds and bytes.")

@@ -1,4 +1,4 @@
-"""The graph of a run by prefix, each with its groups, and small groups with their tasks."""
+"""The graph of a run by prefix, each with its groups, and these with their tasks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Graph:
     Attributes
     ----------
     nodes : tuple of GraphNode
-        Prefixes, their groups, and tasks of small groups; parents come before their children.
+        Prefixes, their groups, and their tasks; parents come before their children.
     edges : GraphEdges
         Dependencies between nodes that have no children.
     n_tasks, n_edges : int

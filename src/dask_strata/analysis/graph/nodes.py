@@ -1,4 +1,4 @@
-"""The nodes of a graph: prefixes, their groups, and tasks of small groups, within limits."""
+"""The nodes of a graph: prefixes, their groups, and their tasks, within limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Limits:
     groups : int
         Most groups of a prefix, those with the most tasks; another node has the others.
     tasks : int
-        Most tasks of a group that has a node for each.
+        Most tasks of a group, those that failed and the longest; another node has the others.
     nodes : int
         Nodes above which no further tasks or groups have one.
     edges : int
@@ -62,7 +62,7 @@ class GraphNode:
     Attributes
     ----------
     kind : str
-        prefix, group, task, or others: several prefixes or groups.
+        prefix, group, task, or others: several prefixes, groups or tasks.
     name : str
         Its name; for a task its key.
     parent : int or None
@@ -143,10 +143,15 @@ def node_tree(tasks: Tasks, limits: Limits, *, finest: str = "task") -> NodeTree
         notes.append(f"{merged_groups:,} groups with the fewest tasks of their prefix are merged.")
     if unlisted:
         notes.append(f"Groups of {unlisted:,} prefixes are left out above {limits.nodes:,} nodes.")
+    if made.n_merged:
+        notes.append(
+            f"Of {count(made.n_merged, 'group')} with more than {limits.tasks} tasks, those that "
+            "failed and the longest have a node each, the others share one."
+        )
     if made.n_unlisted:
         notes.append(
-            f"{count(made.n_unlisted, 'group')} cannot be expanded into tasks: a group is expanded "
-            f"up to {limits.tasks} tasks, the graph up to {limits.nodes:,} nodes."
+            f"{count(made.n_unlisted, 'group')} cannot be expanded into tasks: the graph has at "
+            f"most {limits.nodes:,} nodes."
         )
     return NodeTree(made.nodes, made.node_of, notes)
 
@@ -160,6 +165,8 @@ class _Builder:
         self.node_of = np.zeros(len(tasks.ids), np.int64)
         #: Groups whose tasks have no node.
         self.n_unlisted = 0
+        #: Groups of which some tasks share a node.
+        self.n_merged = 0
 
     def add(self, kind: str, name: str, parent: int | None, own: Array) -> int:
         """Add a node of some tasks, by their index, and return its place."""
@@ -183,15 +190,27 @@ class _Builder:
         return place
 
     def add_tasks(self, parents: list[tuple[int, Array]], limits: Limits) -> None:
-        """Add a node for each task of small parents, the smallest first, while there is room."""
+        """Add nodes for the tasks of parents, the smallest first, while there is room."""
         for place, own in sorted(parents, key=lambda each: (len(each[1]), each[0])):
             if len(own) == 1:
                 continue
-            if len(own) > limits.tasks or len(self.nodes) + len(own) > limits.nodes:
+            if len(self.nodes) + min(len(own), limits.tasks) > limits.nodes:
                 self.n_unlisted += 1
                 continue
-            for one in own.tolist():
+            shown, others = self._most_notable(own, limits.tasks)
+            for one in shown.tolist():
                 self.add("task", "", place, np.array([one]))
+            if len(others):
+                self.n_merged += 1
+                self.add("others", f"{len(others):,} other tasks", place, others)
+
+    def _most_notable(self, own: Array, most: int) -> tuple[Array, Array]:
+        """Return the tasks that have a node each, and the others, which share one."""
+        if len(own) <= most:
+            return own, own[:0]
+        t = self._tasks
+        ranked = own[np.lexsort((own, -t.seconds[own], t.erred[own] == 0))]
+        return ranked[: most - 1], ranked[most - 1 :]
 
 
 def _parts(

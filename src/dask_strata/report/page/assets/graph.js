@@ -1,4 +1,4 @@
-// The graph: nodes are prefixes; a prefix can be replaced by its groups, a small group by its tasks.
+// The graph: nodes are prefixes; a prefix can be replaced by its groups, a group by its tasks.
 
 const NODE = { width: 168, height: 40, gapX: 116, gapY: 14 };
 const MOST_LABELS = 60;  // edges up to which each has its label
