@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,7 +15,11 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
+from dask_strata import open_run
+from dask_strata.analysis.map import metadata_map
+from dask_strata.report.map import print_map
 from dask_strata.run.finalise import finalise
 from tests.conftest import wait_until
 from tests.examples.test_image_processing import Strata
@@ -116,6 +121,21 @@ def test_lists_and_queries(width: int, screen: Screen) -> None:
     assert found[0].split()[:2] == ["key", "compute_seconds"]
     rest = " ".join(found[3:])
     assert ("not shown: " in rest) == (len(found[0].split()) < 6)
+
+
+def test_the_map_has_whole_names(screen: Screen, run: Path) -> None:
+    """No name of a table is broken, and each row has its step, layer and level."""
+    cells = metadata_map(open_run(run))
+    names = {name for cell in cells if not cell.by_choice for name in cell.rows}
+    places = {word for cell in cells for word in f"{cell.layer} {cell.level}".split()}
+    out = {width: Console(width=width, file=io.StringIO()) for width in WIDTHS}
+    for console in out.values():
+        print_map(cells, console)
+    shown = {width: console.file.getvalue().splitlines() for width, console in out.items()}
+    shown[60] = screen(60, "map", "latest")
+    for width, found in shown.items():
+        assert all(cell_len(line) <= width for line in found)
+        assert names | places <= set(re.findall(r"[a-z_]+", "\n".join(found)))
 
 
 def test_options_of_tables(screen: Screen, strata: Strata, run: Path) -> None:

@@ -12,6 +12,9 @@ from rich.text import Text
 
 from dask_strata.analysis.map import STEPS, Cell
 
+#: Columns of a terminal below which step, layer and level are lines of one column.
+_NARROW = 80
+
 
 def print_map(cells: Sequence[Cell], out: Console) -> None:
     """Print the metadata map with its row counts.
@@ -24,29 +27,32 @@ def print_map(cells: Sequence[Cell], out: Console) -> None:
         The console.
     """
     table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("step", "layer", "level"):
+    names = ("step", "layer", "level")
+    narrow = out.width < _NARROW
+    for name in ("\n".join(names),) if narrow else names:
         table.add_column(name, no_wrap=True)
     table.add_column("rows", justify="right", no_wrap=True)
     table.add_column("in tables", overflow="fold")
     for cell in cells:
-        filled = {name: n for name, n in cell.rows.items() if n}
-        empty = [name for name, n in cell.rows.items() if not n]
-        tables = Group(
-            Text(", ".join(_in_table(cell, name, n) for name, n in filled.items())),
-            *([Text("empty: " + ", ".join(empty), style="dim")] if empty else []),
-        )
         by_choice = cell.by_choice if not cell.total else None
-        if by_choice:
-            tables = Group(Text(f"recorded only with: {by_choice}", style="dim"))
         style = "" if cell.total or by_choice else "bold red"
+        place = (f"{cell.step} {STEPS[cell.step]}", cell.layer, cell.level)
         table.add_row(
-            f"{cell.step} {STEPS[cell.step]}",
-            cell.layer,
-            cell.level,
+            *(("\n".join(place),) if narrow else place),
             Text(f"{cell.total:,}", style=style),
-            tables,
+            Text(f"recorded only with: {by_choice}", style="dim") if by_choice else _tables(cell),
         )
     out.print(table)
+
+
+def _tables(cell: Cell) -> Group:
+    """Return the tables with rows, and those without."""
+    filled = ", ".join(_in_table(cell, name, n) for name, n in cell.rows.items() if n)
+    empty = ", ".join(name for name, n in cell.rows.items() if not n)
+    return Group(
+        *([Text(filled)] if filled else []),
+        *([Text(f"empty: {empty}", style="dim")] if empty else []),
+    )
 
 
 def _in_table(cell: Cell, name: str, n: int) -> str:
