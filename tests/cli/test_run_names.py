@@ -15,6 +15,8 @@ from tests.examples.test_image_processing import Strata
 from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.synthetic import small_run
 
+pytestmark = pytest.mark.long
+
 NAMES = (
     "2026-11-24T10-00-00-load-1111aaaa",
     "2026-11-25T10-00-00-pipeline-2222bbbb",
@@ -50,7 +52,6 @@ def test_short_names(short: str, runs: Path, strata: Strata) -> None:
     assert runs.is_dir()
 
 
-@pytest.mark.long
 def test_names_of_several_runs_or_of_none(runs: Path, strata: Strata) -> None:
     """The runs that it may mean are listed; a similar name is suggested."""
     done = strata("show", "pipeline")
@@ -88,7 +89,6 @@ def test_the_folder_of_runs_is_that_of_the_settings(
     assert strata("open").stderr == nothing
 
 
-@pytest.mark.long
 def test_the_place_of_runs_is_a_url(
     runs: Path, strata: Strata, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 #: Databases have pages whose order is not that of the rows.
@@ -78,7 +80,6 @@ def _different(first: dict[Any, Any], second: dict[Any, Any]) -> list[Any]:
     return [key for key in {**first, **second} if first.get(key) != second.get(key)]
 
 
-@pytest.mark.long
 @every_format
 def test_two_exports_of_a_run_are_equal(
     to: str, eventful: Path, small: Path, tmp_path: Path
@@ -143,7 +144,6 @@ def test_facts_can_be_left_out(to: str, tmp_path: Path) -> None:
 
 
 @every_format
-@pytest.mark.long
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(made=any_runs())
 def test_any_run_can_be_exported(
@@ -156,7 +156,6 @@ def test_any_run_can_be_exported(
     assert files_of(target(folder, to))
 
 
-@pytest.mark.long
 @every_format
 def test_hostile_names_are_only_names(to: str, tmp_path: Path) -> None:
     """Keys, hosts and clients of any text."""
@@ -186,7 +185,6 @@ def test_hostile_names_are_only_names(to: str, tmp_path: Path) -> None:
     assert [file.name for file in sorted(tmp_path.iterdir())] == sorted([path.name, "run"])
 
 
-@pytest.mark.long
 @every_format
 def test_an_interrupted_export_leaves_nothing(
     to: str, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -211,7 +209,6 @@ def test_an_interrupted_export_leaves_nothing(
 
 
 @pytest.mark.release
-@pytest.mark.long
 @every_format
 def test_a_finalised_run_has_the_same_export(to: str, small: Path, tmp_path: Path) -> None:
     """Whether a run was compacted makes no difference for what is exported."""
