@@ -225,6 +225,7 @@ def test_a_query_by_get_has_a_permanent_link_and_downloads(server: Server) -> No
     assert [[row["key"], row["prefix"]] for row in found] == rows
     found = pq.read_table(io.BytesIO(sql(server, query, ".parquet").body)).to_pylist()
     assert [[row["key"], row["prefix"]] for row in found] == rows
+    assert re.search(r"\b1 row\b", sql(server, "select 1").text)
     many = sql(server, "select * from range(5000)", ".csv")
     assert len(many.text.splitlines()) == 5001, "more rows than the page shows"
 

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from dask_strata.errors import QueryError, UsageError
+from dask_strata.report.words import count
 from dask_strata.schema import TABLES, Table
 from dask_strata.server.hints import browser_hint
 from dask_strata.server.page import LONGEST_LINK, status_of
@@ -52,7 +53,7 @@ class Sql(Asking):
         if answers is None:
             return
         (answer,) = answers
-        note = answer["more"] or f"{len(answer['rows']):,} rows"
+        note = answer["more"] or count(len(answer["rows"]), "row")
         await self._show(name, query, note=note, answer=answer)
 
     async def _show(
