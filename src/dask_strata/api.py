@@ -71,7 +71,7 @@ class Run(tables.Run):
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
     client : str, optional
-        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        Show only tasks that this client submitted or requested: the id of the client, the start of
         its id, or the name of its script.
 
     Raises
@@ -296,7 +296,7 @@ def open_run(path: str | Path, *, align: bool = True, client: str | None = None)
     align : bool, optional
         Whether times of all processes are converted to the scheduler's clock.
     client : str, optional
-        Show only tasks that this client submitted or requested: the id of the client, the begin of
+        Show only tasks that this client submitted or requested: the id of the client, the start of
         its id, or the name of its script.
 
     Returns

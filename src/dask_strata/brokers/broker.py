@@ -94,7 +94,7 @@ class Sink(ABC):
 
 
 class Source(ABC):
-    """Read the messages of a stream, of all runs in it, from its begin."""
+    """Read the messages of a stream, of all runs in it, from its start."""
 
     @abstractmethod
     def payloads(self, *, follow: bool) -> Iterator[Payload | Unreadable | Gap]:

@@ -35,7 +35,7 @@ _FINAL = {
     "and finished_before is not true and epoch_ns(forgotten) < $1",
 }
 
-#: Columns that a row has from its begin.
+#: Columns that a row has from its start.
 _IDENTITY = {"attempts": "key, key_type, _seq", "tasks": "key, key_type, life, position"}
 
 

@@ -94,7 +94,7 @@ def _follow(run: Run, names: list[str], start: dict[str, int], *, wait: bool) ->
     first = True
     while True:
         began = time.monotonic()
-        # Whether a process is alive is known when the begin of its segment has been read.
+        # Whether a process is alive is known when the start of its segment has been read.
         grows = wait and (first or rows.is_recording())
         found = 0
         for batch in rows.look():

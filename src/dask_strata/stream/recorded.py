@@ -18,7 +18,7 @@ from dask_strata.stream.imported import imported_batches
 from dask_strata.stream.stored import StoredRows
 from dask_strata.stream.tail import Tail
 
-#: A run without any segment this long after its begin is not being recorded.
+#: A run without any segment this long after its start is not being recorded.
 _START_SECONDS = 30
 
 #: Begin of the id of the process that records the exit status of a script, and how long after the

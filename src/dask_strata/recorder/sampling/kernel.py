@@ -232,7 +232,7 @@ def _size_of_symbol(address: int) -> int | None:
 
 @functools.cache
 def _pread() -> _Pread:
-    """Return a function that reads the begin of a file, if possible without releasing the GIL."""
+    """Return a function that reads the start of a file, if possible without releasing the GIL."""
     try:
         import ctypes
 
@@ -260,7 +260,7 @@ def _plain_pread(fd: int, n: int) -> bytes:
 
 @functools.cache
 def _readlink() -> Callable[[str], bytes]:
-    """Return a function that returns the begin of a link's target, likewise."""
+    """Return a function that returns the start of a link's target, likewise."""
     try:
         import ctypes
 

@@ -24,7 +24,7 @@ _LEAST = 18
 #: Texts are not wider than this beside others, if there is no space for all columns.
 _MOST = 60
 
-#: Columns with sentences: their begin matters. Of keys, addresses and paths the end matters, too.
+#: Columns with sentences: their start matters. Of keys, addresses and paths the end matters, too.
 _SENTENCES = ("exception", "problem", "message", "text", "traceback", "description", "reason")
 
 #: Least number of hidden columns that are named.
@@ -245,5 +245,5 @@ def hidden_columns(without_space: Sequence[str], others: Sequence[str]) -> str:
 
 
 def is_sentence(name: str) -> bool:
-    """Return whether a column has sentences, of which the begin matters."""
+    """Return whether a column has sentences, of which the start matters."""
     return name in _SENTENCES

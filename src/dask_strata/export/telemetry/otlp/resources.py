@@ -24,7 +24,7 @@ _WORKERS = """
 
 
 class Resources:
-    """The resource of each process, as the begin of the part of a request with its spans.
+    """The resource of each process, as the start of the part of a request with its spans.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Resources:
             self._workers[row["worker"]] = self._head("dask-worker", facts, row["worker"])
 
     def worker(self, address: str | None) -> str:
-        """Return the begin of the part with spans of a worker."""
+        """Return the start of the part with spans of a worker."""
         if address not in self._workers:
             self._workers[address] = self._head("dask-worker", {}, address)
         return self._workers[address]
