@@ -30,6 +30,8 @@ from dask_strata import Run
 from dask_strata.cli.lineage import command as lineage_command
 from tests.conftest import wait_for_own_reads
 
+pytestmark = pytest.mark.long
+
 Strata = Callable[..., "subprocess.CompletedProcess[str]"]
 
 N = 3

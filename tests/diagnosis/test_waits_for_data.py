@@ -10,6 +10,8 @@ import pytest
 from dask_strata import open_run
 from tests.support.synthetic import SECOND, T0, Process, moves, new_run
 
+pytestmark = pytest.mark.long
+
 SENDER, RECEIVER, OTHER = "tcp://w:1", "tcp://w:2", "tcp://w:3"
 
 

@@ -21,6 +21,8 @@ from dask_strata.store.manifest import find_runs
 from dask_strata.store.reader import fingerprint
 from tests.support.synthetic import small_run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:

@@ -16,6 +16,8 @@ from dask_strata.store.segments import read
 from tests.support.growing import contents, differences
 from tests.support.synthetic import Process, life, new_run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def frames(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -26,7 +26,7 @@ from tests.export.provenance.conftest import WORKER, executed, opened
 from tests.support.synthetic import Process, life, moves, new_run
 
 #: rdflib itself uses what it deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 by_detail = pytest.mark.parametrize("detail", [[], ["attempts"]], ids=["prefixes", "attempts"])
 

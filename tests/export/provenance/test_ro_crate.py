@@ -20,6 +20,8 @@ from dask_strata.export.export import export
 from tests.export.provenance.conftest import flow
 from tests.support.synthetic import SECOND, T0, Process, new_run
 
+pytestmark = pytest.mark.long
+
 METADATA = "ro-crate-metadata.json"
 
 

@@ -24,6 +24,8 @@ from tests.support.coupler_runs import (
     one,
 )
 
+pytestmark = pytest.mark.long
+
 
 def test_any_order_of_columns_and_either_coupler(tmp_path: Path) -> None:
     """The order of columns and the coupler's version do not change the tables."""
@@ -81,7 +83,6 @@ def test_a_file_with_only_a_header(role: str, folder: Path) -> None:
 NO_FILES = [b"", b"\n", b"\xef\xbb\xbf", b"\0\0", b"a\rb\rc", b"\x89PNG\r\n"]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("role", "data"),
     [
@@ -102,7 +103,6 @@ def test_a_file_without_a_header(role: str, data: bytes, folder: Path) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("role", "column"),
     [(role, column) for role in ROLES for column in COLUMNS[role]],

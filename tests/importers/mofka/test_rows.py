@@ -12,6 +12,8 @@ from tests.conftest import rows
 from tests.support.coupler_files import T0, W1, W2, life, scheduler, transfer, worker, write
 from tests.support.coupler_runs import Y, executed, findings, imported_run, invoke, run_of
 
+pytestmark = pytest.mark.long
+
 
 def test_each_row_has_its_file_and_line(folder: Path) -> None:
     """Every row of every table has the file and the line that it was read from."""

@@ -16,6 +16,8 @@ from dask_strata.run.growing.views import GrowingViews
 from tests.support.growing import contents, differences
 from tests.support.synthetic import SECOND, T0, Process, life, moves, new_run
 
+pytestmark = pytest.mark.long
+
 WORKER = "tcp://w:1"
 MEASURED = {"time": T0, "uncertainty_seconds": 0.001}
 
@@ -102,14 +104,13 @@ def scheduler_folder(process: Process) -> Path:
     return Path(process.sink._path).parent.parent
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "story",
     [
         late_spill,
-        pytest.param(cancelled, marks=pytest.mark.long),
+        cancelled,
         killed,
-        pytest.param(removed_replica, marks=pytest.mark.long),
+        removed_replica,
         later_clock,
     ],
 )

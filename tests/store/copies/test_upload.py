@@ -29,6 +29,8 @@ from dask_strata.store.copies.upload import begin_upload, note_destination, uplo
 from tests.conftest import wait_until
 from tests.support.synthetic import small_run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -78,7 +80,6 @@ def test_a_run_that_grows_is_read_while_it_is_uploaded(
 
 
 @pytest.mark.release
-@pytest.mark.long
 def test_the_place_of_a_finished_run_is_a_runs_folder(run: Path, runs: RemotePlace) -> None:
     place = runs / run.name
     upload = begin_upload(run, place)
@@ -289,7 +290,6 @@ def test_the_server_reads_runs_at_a_url(run: Path, runs: RemotePlace, cache: Pat
             served.path(name)
 
 
-@pytest.mark.long
 def test_commands_read_a_run_at_a_url(run: Path, runs: RemotePlace, tmp_path: Path) -> None:
     finish_upload(run, (runs / run.name).url, 0)
     url = (runs / run.name).url
