@@ -97,7 +97,7 @@ async function drawGraph(colorOf) {
     const marks = [own && `↻${own.n.toLocaleString("en")}`, node.erred && `✕${node.erred.toLocaleString("en")}`].filter(Boolean).join(" ");
     made.append(titled(shape("rect", { class: "node-box", width: NODE.width, height: NODE.height, rx: 4 }), label(node)),
       shape("rect", { width: 6, height: NODE.height, rx: 2, fill: colorOf(node.prefix), class: "stripe" }),
-      shape("text", { x: 12, y: 16 }, shortened(node.name, (more ? 19 : 21) - (marks.length && marks.length + 2))),
+      shape("text", { x: 12, y: 16 }, middleLeftOut(node.name, (more ? 19 : 21) - (marks.length && marks.length + 2))),
       shape("text", { x: NODE.width - (more ? 22 : 6), y: 16, class: node.erred ? "bad-text" : "dim-text", "text-anchor": "end" }, marks),
       shape("text", { x: 12, y: 32, class: "dim-text" }, `${node.n.toLocaleString("en")} · ${durationText(node.seconds)} · ${sizeText(node.nbytes)}`));
     if (more) {
