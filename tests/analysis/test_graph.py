@@ -139,7 +139,7 @@ def test_a_large_group_has_its_failed_and_longest_tasks(tmp_path: Path) -> None:
         others = tasks[Limits.tasks - 1 :]
         assert (parts[-1].kind, parts[-1].name) == ("others", f"{len(others)} other tasks")
         assert parts[-1].n_tasks == len(others)
-    assert any("longest have a node each" in note for note in drawn.notes)
+    assert any("failed ones first, then the longest" in note for note in drawn.notes)
     assert drawn_sums(drawn, "prefix") == sums(made, "prefix")
 
 

@@ -21,7 +21,7 @@ class Limits:
     groups : int
         Most groups of a prefix, those with the most tasks; another node has the others.
     tasks : int
-        Most tasks of a group, those that failed and the longest; another node has the others.
+        Most tasks of a group, failed ones first, then the longest; another node has the others.
     nodes : int
         Nodes above which no further tasks or groups have one.
     edges : int
@@ -145,8 +145,8 @@ def node_tree(tasks: Tasks, limits: Limits, *, finest: str = "task") -> NodeTree
         notes.append(f"Groups of {unlisted:,} prefixes are left out above {limits.nodes:,} nodes.")
     if made.n_merged:
         notes.append(
-            f"Of {count(made.n_merged, 'group')} with more than {limits.tasks} tasks, those that "
-            "failed and the longest have a node each, the others share one."
+            f"Of {count(made.n_merged, 'group')} with more than {limits.tasks} tasks, "
+            f"{limits.tasks - 1} have a node each: failed ones first, then the longest."
         )
     if made.n_unlisted:
         notes.append(
